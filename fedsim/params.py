@@ -1,0 +1,149 @@
+"""Parameter trees: named arrays, and the little arithmetic that algorithms need on them.
+
+A tree is a flat mapping from a parameter's name to a NumPy array, in the order of the architecture. Trees are
+values: nobody writes into one after it was made, and :func:`freeze` makes that a rule of NumPy's. All sums run
+in the order of their arguments and accumulate in float64, so a result never depends on who arrived first.
+
+A :class:`Model` is an architecture's label with its trainable parameters and its buffers kept apart: arithmetic
+and the count of "parameters communicated" concern the former alone (specification 2.3 and 3.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Tree = Mapping[str, Array]
+
+EMPTY: Tree = {}
+
+
+def freeze(tree: Tree) -> Tree:
+    """Mark every array read-only, in place, and return the tree."""
+    for array in tree.values():
+        array.flags.writeable = False
+    return tree
+
+
+def add(left: Tree, right: Tree) -> Tree:
+    """Return ``left + right``, name by name."""
+    return {name: array + right[name] for name, array in left.items()}
+
+
+def subtract(left: Tree, right: Tree) -> Tree:
+    """Return ``left - right``, name by name."""
+    return {name: array - right[name] for name, array in left.items()}
+
+
+def scale(tree: Tree, factor: float) -> Tree:
+    """Return ``factor * tree``, each array in its own dtype."""
+    return {name: (array * factor).astype(array.dtype, copy=False) for name, array in tree.items()}
+
+
+def norm(tree: Tree) -> float:
+    """Return the Euclidean norm over all scalars, in float64."""
+    return float(np.sqrt(sum(float(np.vdot(a, a)) for a in (v.astype(np.float64) for v in tree.values()))))
+
+
+def count(tree: Tree) -> int:
+    """Return the number of scalars."""
+    return sum(array.size for array in tree.values())
+
+
+def all_finite(tree: Tree) -> bool:
+    """Say whether no floating array holds NaN or an infinity."""
+    return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in tree.values())
+
+
+def digest(*trees: Tree) -> bytes:
+    """Return 16 bytes that identify names, dtypes, shapes and values of the trees, in order."""
+    state = hashlib.blake2b(digest_size=16)
+    for tree in trees:
+        for name, array in tree.items():
+            state.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+            state.update(np.ascontiguousarray(array).data)
+        state.update(b"/")
+    return state.digest()
+
+
+def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
+    """Return ``sum_i weights[i] * trees[i]`` (specification 3.1).
+
+    Floating arrays are accumulated in float64 in the order given, then cast back to the first tree's dtype: one
+    tree of weight 1, or equal trees, come back bit for bit. Integer arrays, which are counters such as
+    ``num_batches_tracked``, take the largest value; boolean ones that of the heaviest tree, the first on ties.
+
+    Args:
+        trees: At least one tree, all with the same names and shapes, sorted by client.
+        weights: One non-negative weight per tree; they sum to one.
+
+    Raises:
+        ValueError: No tree, another number of weights, weights that do not sum to one, or names that differ.
+    """
+    if not trees or len(trees) != len(weights):
+        raise ValueError(f"{len(trees)} trees and {len(weights)} weights: give one weight for each, at least one")
+    if min(weights) < 0 or abs(sum(weights) - 1) > 1e-9:
+        raise ValueError(f"weights of a mean are non-negative and sum to one, these sum to {sum(weights)!r}")
+    first = trees[0]
+    if any(tree.keys() != first.keys() for tree in trees):
+        raise ValueError("trees of one mean have the same names")
+    heaviest = trees[max(range(len(trees)), key=lambda i: (weights[i], -i))]
+    mean = {}
+    for name, array in first.items():
+        if array.dtype.kind == "f":
+            total = np.zeros(array.shape, np.float64)
+            for tree, weight in zip(trees, weights, strict=True):
+                total += weight * tree[name].astype(np.float64)
+            mean[name] = total.astype(array.dtype)
+        elif array.dtype.kind in "iu":
+            mean[name] = np.maximum.reduce([tree[name] for tree in trees])
+        else:
+            mean[name] = heaviest[name]
+    return mean
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An architecture's label with one set of values for it.
+
+    Attributes:
+        architecture: The label under which the run knows the architecture.
+        params: Trainable parameters.
+        buffers: What a forward pass keeps without training it, such as BatchNorm's running statistics.
+    """
+
+    architecture: str
+    params: Tree
+    buffers: Tree = field(default_factory=dict)
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that identify the architecture's label and every value."""
+        head = hashlib.blake2b(self.architecture.encode(), digest_size=16)
+        head.update(digest(self.params, self.buffers))
+        return head.digest()
+
+    def is_finite(self) -> bool:
+        """Say whether no value is NaN or infinite."""
+        return all_finite(self.params) and all_finite(self.buffers)
+
+
+def mean_model(models: Sequence[Model], weights: Sequence[float]) -> Model:
+    """Return the weighted mean of models of one architecture, buffers included (specification 3.1).
+
+    Raises:
+        ValueError: As :func:`weighted_mean`, or architectures that differ.
+    """
+    labels = sorted({model.architecture for model in models})
+    if len(labels) > 1:
+        raise ValueError(f"a mean needs one architecture, these are {', '.join(labels)}")
+    return Model(
+        models[0].architecture,
+        weighted_mean([model.params for model in models], weights),
+        weighted_mean([model.buffers for model in models], weights),
+    )

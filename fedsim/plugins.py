@@ -1,0 +1,93 @@
+"""Finding plugins: a file in a folder is a plugin, and a dotted path names a private one.
+
+A plugin is a class that derives from the base of its kind (an algorithm, a data set, ...), carries its settings
+as ``Config`` and is offered by its module as ``PLUGIN``. Its name is the module's name, its summary the first
+line of the module's docstring. Folders are given as text, so this module imports nothing from above.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar, Generic, TypeVar
+
+from fedsim.config import Config
+from fedsim.errors import UnknownPluginError
+
+C = TypeVar("C", bound=Config)
+
+
+class Plugin(Generic[C]):
+    """Base of all plugins: a class made from its settings, and holding nothing else that changes.
+
+    Attributes:
+        config: The settings, an instance of ``Config``.
+    """
+
+    Config: ClassVar[type[Config]] = Config
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One plugin of a folder: its name, its one-line summary and its class."""
+
+    name: str
+    summary: str
+    plugin: type[Plugin[Any]]
+
+
+def available(package: str) -> list[Found]:
+    """Return the plugins of a folder, sorted by name; ``package`` is dotted, as ``fedsim.algorithms``."""
+    folder = importlib.import_module(package)
+    found = []
+    for info in sorted(pkgutil.iter_modules(folder.__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{package}.{info.name}")
+        plugin = getattr(module, "PLUGIN", None)
+        if plugin is not None:
+            found.append(Found(info.name, _summary(module), plugin))
+    return found
+
+
+def load(package: str, name: str) -> type[Plugin[Any]]:
+    """Return the plugin called ``name``: a file of the folder, or a dotted path such as ``my_lab.fedfast``.
+
+    Raises:
+        UnknownPluginError: No such plugin; the message names the nearest one.
+    """
+    path = name if "." in name else f"{package}.{name}"
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        # Only the plugin itself may be missing; a plugin that lacks one of *its* imports is another mistake.
+        if error.name is None or not (path == error.name or path.startswith(error.name + ".")):
+            raise UnknownPluginError(f"{name!r} cannot be imported: {error}") from error
+        raise UnknownPluginError(_no_such(package, name)) from None
+    plugin = getattr(module, "PLUGIN", None)
+    if plugin is None:
+        raise UnknownPluginError(_no_such(package, name))
+    return plugin  # type: ignore[no-any-return]
+
+
+def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
+    """Return the name that a scenario would use: the module's name, dotted for a private plugin."""
+    module = plugin.__module__
+    return module.rpartition(".")[2] if module.startswith("fedsim.") else module
+
+
+def _summary(module: ModuleType) -> str:
+    return (inspect.getdoc(module) or "").partition("\n")[0]
+
+
+def _no_such(package: str, name: str) -> str:
+    kind = package.rpartition(".")[2].removesuffix("s")
+    names = [found.name for found in available(package)]
+    near = difflib.get_close_matches(name, names, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"no {kind} is called {name!r}; {guess}There are: {', '.join(names)}".replace("; There", ". There")

@@ -1,0 +1,57 @@
+"""Named random generators, all flowing from one seed.
+
+A :class:`Key` is a place in a tree of names. The root is a run's seed; a child is named by words and numbers,
+such as ``key.child("train", client, dispatch)``. Equal paths give equal streams, different paths independent
+ones, and nothing depends on the order in which generators are asked for. No global generator is ever read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A named place from which generators are made.
+
+    Attributes:
+        digest: 16 bytes that stand for the whole path from the root.
+    """
+
+    digest: bytes
+
+    @classmethod
+    def root(cls, seed: int) -> Key:
+        """Return the key of a run's seed (any integer)."""
+        return cls(hashlib.blake2b(b"fedsim:%d" % seed, digest_size=16).digest())
+
+    def child(self, *names: str | int) -> Key:
+        """Return the key reached by ``names``; ``child("a", 1)`` is ``child("a").child(1)``."""
+        digest = self.digest
+        for name in names:
+            # A string and a number of the same spelling are different names.
+            word = b"i%d" % name if isinstance(name, int) else b"s" + name.encode()
+            digest = hashlib.blake2b(word, digest_size=16, key=digest).digest()
+        return Key(digest)
+
+    @property
+    def seed(self) -> int:
+        """A seed in ``[0, 2**63)`` for anything that wants one number."""
+        return int.from_bytes(self.digest[:8], "little") >> 1
+
+    def numpy(self) -> np.random.Generator:
+        """Return a new NumPy generator at the start of this key's stream."""
+        return np.random.Generator(np.random.Philox(key=int.from_bytes(self.digest, "little")))
+
+    def torch(self) -> torch.Generator:
+        """Return a new torch generator, on the CPU, at the start of this key's stream."""
+        import torch
+
+        return torch.Generator().manual_seed(self.seed)

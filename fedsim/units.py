@@ -1,0 +1,238 @@
+"""Quantities with a dimension: "20 Mbit/s" in a scenario, a plain float in SI base units everywhere else.
+
+A quantity is written as a number, perhaps a space, and a unit; a bare number is a mistake. Units are spelt as
+the SI spells them, so case matters: ``mW`` is not ``MW``, ``kB`` is 1000 bytes and ``KiB`` is 1024. Bit rates
+may also be written ``Mbps``, or in bytes (``MB/s``, eight times as much).
+
+The pydantic types (:data:`Seconds`, :data:`BitsPerSecond`, ...) read such strings, give floats, and write
+strings that read back as exactly the same float. A default is best written as a user would write it,
+``Field(default="90 s", validate_default=True)``: the JSON schema then shows it so.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from fedsim.errors import UnitError
+
+Dimension = Literal["time", "data size", "bit rate", "compute", "power", "energy"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """A dimension: what to call it, an example, its units in base units, and those used to show a value."""
+
+    phrase: str
+    example: str
+    units: dict[str, float]
+    shown: tuple[str, ...]
+
+
+_SCALES: dict[Dimension, _Scale] = {
+    "time": _Scale(
+        "a time",
+        "150 ms",
+        {
+            "ns": 1e-9,
+            "µs": 1e-6,
+            "us": 1e-6,
+            "μs": 1e-6,
+            "ms": 1e-3,
+            "s": 1,
+            "min": 60,
+            "h": 3600,
+            "d": 86400,
+        },
+        ("ns", "µs", "ms", "s", "min", "h", "d"),
+    ),
+    "data size": _Scale(
+        "a data size",
+        "4 GiB",
+        {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+        | {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
+        ("B", "kB", "MB", "GB", "TB"),
+    ),
+    "bit rate": _Scale(
+        "a bit rate",
+        "20 Mbit/s",
+        {"bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12}
+        | {"bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12}
+        | {"B/s": 8, "kB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9},
+        ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
+    ),
+    "compute": _Scale(
+        "a computing speed",
+        "60 GFLOP/s",
+        {"FLOP/s": 1, "kFLOP/s": 1e3, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
+        ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"),
+    ),
+    "power": _Scale("a power", "4.5 W", {"mW": 1e-3, "W": 1, "kW": 1e3}, ("mW", "W", "kW")),
+    "energy": _Scale(
+        "an energy",
+        "58 kJ",
+        {"mJ": 1e-3, "J": 1, "kJ": 1e3, "MJ": 1e6, "mWh": 3.6, "Wh": 3600, "kWh": 3.6e6},
+        ("mJ", "J", "kJ", "MJ"),
+    ),
+}
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER}|[+-]?inf|nan)\s*(\S(?:.*\S)?)?\s*")
+
+
+def parse(text: object, dimension: Dimension, *, positive: bool = False) -> float:
+    """Return the quantity written in ``text`` in the base unit: s, B, bit/s, FLOP/s, W or J.
+
+    Args:
+        text: A number with a unit, such as ``"20 Mbit/s"``.
+        dimension: What the unit must measure.
+        positive: Whether zero is refused too.
+
+    Raises:
+        UnitError: No such quantity; the message gives the value, the rule and an example.
+    """
+    scale = _SCALES[dimension]
+    wanted = f"{scale.phrase} is wanted, for example {scale.example!r}"
+    if not isinstance(text, str):
+        raise UnitError(f"{text!r} has no unit; {wanted}")
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise UnitError(f"{text!r} is not a number with a unit; {wanted}")
+    number, unit = float(match[1]), match[2]
+    if unit is None:
+        raise UnitError(f"{text!r} has no unit; {wanted}")
+    if unit not in scale.units:
+        raise UnitError(f"{_wrong_unit(text, unit, scale)}; {wanted}")
+    # In decimals, so that 7 ns is the float nearest to 7e-9; what float() rounded to 0 or infinity stays so.
+    exact = number and math.isfinite(number)
+    value = float(Decimal(match[1]) * Decimal(repr(scale.units[unit]))) if exact else number
+    if not math.isfinite(value):
+        raise UnitError(f"{text!r} is not finite; {wanted}")
+    if value < 0:
+        raise UnitError(f"{text!r} is negative; {wanted}")
+    if positive and value == 0:
+        raise UnitError(
+            f"{text!r} is zero; {scale.phrase} above zero is wanted, for example {scale.example!r}"
+        )
+    return value
+
+
+def _wrong_unit(text: str, unit: str, wanted: _Scale) -> str:
+    for scale in _SCALES.values():
+        if unit in scale.units:
+            return f"{text!r} is {scale.phrase}"
+    # A unit that differs by its case alone is the likeliest; then the nearest spelling.
+    near = [name for name in wanted.units if name.lower() == unit.lower()]
+    near = near or difflib.get_close_matches(unit, wanted.units, n=1)
+    guess = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{text!r} has the unknown unit {unit!r}{guess}"
+
+
+def format_quantity(value: float, dimension: Dimension) -> str:
+    """Return ``value``, in the base unit, to 3 significant digits in the unit that suits: ``"20 Mbit/s"``."""
+    scale = _SCALES[dimension]
+    base = next(name for name in scale.shown if scale.units[name] == 1)
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {base}"
+    rounded = float(f"{value:.3g}")
+    unit = scale.shown[0]
+    for name in scale.shown:
+        # Rounding again in the unit itself, so that 999.6 ms is "1 s" and 59.99 s is "1 min".
+        if abs(float(f"{rounded / scale.units[name]:.3g}")) >= 1:
+            unit = name
+    number = float(f"{value / scale.units[unit]:.3g}")
+    return f"{int(number) if number.is_integer() else number} {unit}"
+
+
+def spell(value: float, dimension: Dimension) -> str:
+    """Return the shortest spelling of ``value``, in the base unit, that :func:`parse` reads back exactly."""
+    scale = _SCALES[dimension]
+    if value == 0:
+        return format_quantity(value, dimension)
+    numbers = {unit: float(Decimal(repr(value)) / Decimal(repr(scale.units[unit]))) for unit in scale.shown}
+    texts = [f"{number!r}".removesuffix(".0") + f" {unit}" for unit, number in numbers.items()]
+    # The base unit is always exact. Of spellings of one length, whole numbers and large units are plainest.
+    exact = [text for text in reversed(texts) if parse(text, dimension) == value]
+    return min(exact, key=lambda text: (len(text), "." in text))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Makes ``Annotated[float, Unit(dimension)]`` a pydantic type: a string with a unit, read as a float.
+
+    Attributes:
+        dimension: What the unit must measure.
+        positive: Whether zero is refused too.
+    """
+
+    dimension: Dimension
+    positive: bool = False
+
+    def read(self, text: object) -> float:
+        """Return the quantity, or raise the error that pydantic shows with the field's path."""
+        try:
+            return parse(text, self.dimension, positive=self.positive)
+        except UnitError as error:
+            raise PydanticCustomError("unit", "{problem}", {"problem": str(error)}) from None
+
+    def write(self, value: float) -> str:
+        """Return the exact spelling of a value."""
+        return spell(value, self.dimension)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read,
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write, when_used="json"),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        scale = _SCALES[self.dimension]
+        units = "|".join(re.escape(unit) for unit in scale.units)
+        number = _NUMBER.removeprefix("[+-]?")
+        return {
+            "type": "string",
+            "description": f"{scale.phrase[0].upper()}{scale.phrase[1:]}: a number with a unit.",
+            "pattern": rf"^\s*\+?{number}\s*({units})\s*$",
+            "examples": [scale.example],
+        }
+
+
+Seconds = Annotated[float, Unit("time")]
+"""A time of zero or more."""
+
+Bytes = Annotated[float, Unit("data size")]
+"""A data size of zero or more."""
+
+BitsPerSecond = Annotated[float, Unit("bit rate")]
+"""A bit rate of zero or more."""
+
+FlopsPerSecond = Annotated[float, Unit("compute")]
+"""A computing speed of zero or more."""
+
+Watts = Annotated[float, Unit("power")]
+"""A power of zero or more."""
+
+Joules = Annotated[float, Unit("energy")]
+"""An energy of zero or more."""
+
+PositiveSeconds = Annotated[float, Unit("time", positive=True)]
+"""A time above zero."""
+
+PositiveBytes = Annotated[float, Unit("data size", positive=True)]
+"""A data size above zero."""
+
+PositiveBitsPerSecond = Annotated[float, Unit("bit rate", positive=True)]
+"""A bit rate above zero."""
+
+PositiveFlopsPerSecond = Annotated[float, Unit("compute", positive=True)]
+"""A computing speed above zero."""

@@ -1,0 +1,204 @@
+import math
+import re
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, ValidationError
+
+from fedsim.config import Config
+from fedsim.errors import UnitError
+from fedsim.units import (
+    BitsPerSecond,
+    Bytes,
+    Dimension,
+    FlopsPerSecond,
+    Joules,
+    PositiveBitsPerSecond,
+    Seconds,
+    Watts,
+    format_quantity,
+    parse,
+    spell,
+)
+
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+
+
+class Settings(Config):
+    wait: Seconds = Field(default="90 s", validate_default=True)
+    memory: Bytes = 0.0
+    up: BitsPerSecond = 0.0
+    speed: FlopsPerSecond = 0.0
+    power: Watts = 0.0
+    battery: Joules = 0.0
+    down: PositiveBitsPerSecond = 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "expected"),
+    [
+        ("7 ns", "time", 7e-9),
+        ("5 us", "time", 5e-6),
+        ("5 \u00b5s", "time", 5e-6),
+        ("5 \u03bcs", "time", 5e-6),
+        ("150ms", "time", 0.15),
+        (" 2.5 s ", "time", 2.5),
+        ("1.5 min", "time", 90),
+        ("2 h", "time", 7200),
+        ("1 d", "time", 86400),
+        ("1e3 B", "data size", 1000),
+        ("0.5 MB", "data size", 500_000),
+        ("4 GiB", "data size", 4 * 2**30),
+        ("1 KiB", "data size", 1024),
+        ("20 Mbit/s", "bit rate", 20e6),
+        ("20 Mbps", "bit rate", 20e6),
+        ("4.3 MB/s", "bit rate", 34.4e6),
+        ("1 B/s", "bit rate", 8),
+        (".6 GFLOP/s", "compute", 0.6e9),
+        ("2 PFLOP/s", "compute", 2e15),
+        ("250 mW", "power", 0.25),
+        ("+1 kW", "power", 1000),
+        ("10 mWh", "energy", 36),
+        ("58 kJ", "energy", 58_000),
+        ("0 s", "time", 0),
+        ("1e-99999999999999999999 s", "time", 0),
+    ],
+)
+def test_a_number_with_a_unit_is_read(text: str, dimension: Dimension, expected: float) -> None:
+    assert parse(text, dimension) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "dimension", "message"),
+    [
+        (20, "bit rate", "20 has no unit; a bit rate is wanted, for example '20 Mbit/s'"),
+        ("20", "bit rate", "'20' has no unit; a bit rate is wanted, for example '20 Mbit/s'"),
+        (True, "time", "True has no unit; a time is wanted, for example '150 ms'"),
+        ("20 s", "bit rate", "'20 s' is a time; a bit rate is wanted, for example '20 Mbit/s'"),
+        ("1 B", "bit rate", "'1 B' is a data size; a bit rate is wanted, for example '20 Mbit/s'"),
+        (
+            "20 mbit/s",
+            "bit rate",
+            "'20 mbit/s' has the unknown unit 'mbit/s' (did you mean 'Mbit/s'?); a bit rate is wanted, "
+            "for example '20 Mbit/s'",
+        ),
+        (
+            "3 mins",
+            "time",
+            "'3 mins' has the unknown unit 'mins' (did you mean 'min'?); a time is wanted, "
+            "for example '150 ms'",
+        ),
+        (
+            "3 furlong",
+            "time",
+            "'3 furlong' has the unknown unit 'furlong'; a time is wanted, for example '150 ms'",
+        ),
+        (
+            "fast",
+            "compute",
+            "'fast' is not a number with a unit; a computing speed is wanted, for example '60 GFLOP/s'",
+        ),
+        ("", "time", "'' is not a number with a unit; a time is wanted, for example '150 ms'"),
+        ("-1 s", "time", "'-1 s' is negative; a time is wanted, for example '150 ms'"),
+        (
+            "1e99999999999999999999 s",
+            "time",
+            "'1e99999999999999999999 s' is not finite; a time is wanted, for example '150 ms'",
+        ),
+        ("1e999 s", "time", "'1e999 s' is not finite; a time is wanted, for example '150 ms'"),
+        ("nan s", "time", "'nan s' is not finite; a time is wanted, for example '150 ms'"),
+        ("inf B", "data size", "'inf B' is not finite; a data size is wanted, for example '4 GiB'"),
+        ("1 2 s", "time", "'1 2 s' has the unknown unit '2 s'; a time is wanted, for example '150 ms'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_value_the_rule_and_an_example(
+    value: object, dimension: Dimension, message: str
+) -> None:
+    with pytest.raises(UnitError, match=f"^{re.escape(message)}$"):
+        parse(value, dimension)
+
+
+def test_zero_is_refused_where_only_more_makes_sense() -> None:
+    with pytest.raises(
+        UnitError, match="'0 B/s' is zero; a bit rate above zero is wanted, for example '20 Mbit/s'"
+    ):
+        parse("0 B/s", "bit rate", positive=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "dimension", "expected"),
+    [
+        (20e6, "bit rate", "20 Mbit/s"),
+        (1_234_567, "bit rate", "1.23 Mbit/s"),
+        (999_600, "bit rate", "1 Mbit/s"),
+        (999_400, "bit rate", "999 kbit/s"),
+        (0, "bit rate", "0 bit/s"),
+        (0.25, "bit rate", "0.25 bit/s"),
+        (0.15, "time", "150 ms"),
+        (59.99, "time", "1 min"),
+        (5400, "time", "1.5 h"),
+        (123_456_789, "time", "1430 d"),
+        (2e-6, "time", "2 µs"),
+        (math.inf, "time", "inf s"),
+        (-2, "time", "-2 s"),
+        (2**32, "data size", "4.29 GB"),
+        (1.8e9, "compute", "1.8 GFLOP/s"),
+        (4.5, "power", "4.5 W"),
+        (58_000, "energy", "58 kJ"),
+    ],
+)
+def test_a_value_is_shown_to_three_digits(value: float, dimension: Dimension, expected: str) -> None:
+    assert format_quantity(value, dimension) == expected
+
+
+@given(st.floats(1e-12, 1e18), st.sampled_from(DIMENSIONS))
+def test_what_is_shown_is_near_and_what_is_spelt_is_exact(value: float, dimension: Dimension) -> None:
+    assert parse(format_quantity(value, dimension), dimension) == pytest.approx(value, rel=0.0051)
+    assert parse(spell(value, dimension), dimension) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "dimension", "expected"),
+    [
+        (0.0, "time", "0 s"),
+        (90.0, "time", "90 s"),
+        (0.15, "time", "150 ms"),
+        (34.4e6, "bit rate", "34.4 Mbit/s"),
+    ],
+)
+def test_a_spelling_is_short(value: float, dimension: Dimension, expected: str) -> None:
+    assert spell(value, dimension) == expected
+
+
+def test_settings_read_strings_and_write_them_back() -> None:
+    settings = Settings.model_validate({"wait": "2 min", "memory": "4 GiB", "up": "3.3 MB/s"})
+    assert (settings.wait, settings.memory, settings.up) == (120, 4 * 2**30, 26.4e6)
+    written = settings.model_dump(mode="json")
+    assert (written["wait"], written["up"]) == ("2 min", "26.4 Mbit/s")
+    assert Settings.model_validate(written) == settings
+
+
+def test_settings_report_every_mistake_with_its_path_and_the_same_words() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate({"wait": 20, "up": "20 s", "down": "0 bit/s", "power": None})
+    errors = {error["loc"]: error["msg"] for error in caught.value.errors()}
+    assert errors == {
+        ("wait",): "20 has no unit; a time is wanted, for example '150 ms'",
+        ("up",): "'20 s' is a time; a bit rate is wanted, for example '20 Mbit/s'",
+        ("power",): "None has no unit; a power is wanted, for example '4.5 W'",
+        ("down",): "'0 bit/s' is zero; a bit rate above zero is wanted, for example '20 Mbit/s'",
+    }
+
+
+def test_the_json_schema_is_a_string_whose_pattern_knows_the_units() -> None:
+    properties = Settings.model_json_schema()["properties"]
+    wait = properties["wait"]
+    assert wait["type"] == "string"
+    assert wait["default"] == "90 s"
+    assert wait["examples"] == ["150 ms"]
+    assert all(re.search(wait["pattern"], text) for text in ["150 ms", "1.5min", "2e-3 s", "0 µs"])
+    assert not any(re.search(wait["pattern"], text) for text in ["150", "150 MB", "-1 s", "1 sec"])
+    for schema in properties.values():
+        assert re.search(schema["pattern"], schema["examples"][0])
