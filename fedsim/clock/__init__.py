@@ -1,0 +1,40 @@
+"""Virtual time: an asyncio loop on integer nanoseconds, sleeping, deadlines, ordered waiting, the trace."""
+
+from fedsim.clock.handles import EventClass, Handle, Timer
+from fedsim.clock.loop import LIVELOCK_LIMIT, VirtualTimeLoop
+from fedsim.clock.running import run
+from fedsim.clock.timers import (
+    Deadline,
+    call_after,
+    deadline_after,
+    deadline_at,
+    now_ns,
+    now_s,
+    sleep_for,
+    sleep_until,
+)
+from fedsim.clock.trace import RecordKind, Trace, read_trace
+from fedsim.clock.waiting import TaskGroup, as_completed, wait
+
+__all__ = [
+    "LIVELOCK_LIMIT",
+    "Deadline",
+    "EventClass",
+    "Handle",
+    "RecordKind",
+    "TaskGroup",
+    "Timer",
+    "Trace",
+    "VirtualTimeLoop",
+    "as_completed",
+    "call_after",
+    "deadline_after",
+    "deadline_at",
+    "now_ns",
+    "now_s",
+    "read_trace",
+    "run",
+    "sleep_for",
+    "sleep_until",
+    "wait",
+]

@@ -1,0 +1,347 @@
+"""An asyncio event loop whose time is a number.
+
+Virtual time starts at 0 and is an integer count of nanoseconds. It stands still while anything is runnable,
+then jumps to the earliest scheduled event. Scheduled events run in the order (instant, event class,
+submission); after each one everything that it made runnable runs, in order, before the next. There is no
+selector, no thread and no host clock, so the order of events is a function of the program alone.
+
+A callback that raises ends the run with its exception, because nobody else would see it (asyncio only logs
+it); whoever wants to carry on sets an exception handler. Every other report to the loop, such as that of a
+task whose exception nobody retrieved, is logged and kept in ``unseen_errors``, on which
+:func:`fedsim.clock.run` acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
+from threading import get_ident
+from typing import Any, Never, TypeVar, TypeVarTuple, Unpack, cast
+
+from fedsim.clock.handles import EventClass, Handle, Timer, describe
+from fedsim.clock.reports import deadlock_report, livelock_report, natural_name
+from fedsim.clock.services import ServingLoop
+from fedsim.errors import DeadlockError, LivelockError, RunError, VirtualTimeError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+LIVELOCK_LIMIT = 1_000_000
+"""Events at one instant beyond which a run is taken to spin."""
+
+_WATCHED_EVENTS = 10_000  # how many of the last events before the limit are tallied for the report
+_FEW_CANCELLED = 64  # below this, cancelled timers are not worth a compaction
+_NOBODY = -1  # the owner of a closed loop: no thread has this identity
+
+
+class _StoppedError(BaseException):
+    """Ends the inner loop; raised by the handle that :meth:`VirtualTimeLoop.stop` queues."""
+
+
+def _raise_stopped() -> Never:
+    raise _StoppedError
+
+
+def to_ns(seconds: float) -> int:
+    """Return whole nanoseconds, rounded to nearest.
+
+    Raises:
+        ValueError: For NaN or an infinity.
+    """
+    try:
+        return round(seconds * 1e9)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{seconds!r} s is no instant or duration of virtual time: write a finite number"
+        ) from None
+
+
+class VirtualTimeLoop(ServingLoop):
+    """A complete asyncio loop on virtual time: no input or output, no threads, no signals.
+
+    Args:
+        livelock_limit: How many events may run without time advancing.
+    """
+
+    def __init__(self, *, livelock_limit: int = LIVELOCK_LIMIT) -> None:
+        if livelock_limit < 1:
+            raise ValueError(f"livelock_limit = {livelock_limit}: at least one event must be able to run")
+        super().__init__()
+        self._now_ns = 0
+        self._heap: list[tuple[int, int, int, Timer]] = []
+        self._sequence = 0
+        self._cancelled_timers = 0
+        self._ready: deque[Handle] = deque()
+        self._events_run = 0
+        self._livelock_limit = livelock_limit
+        self._watched_events = min(livelock_limit, _WATCHED_EVENTS)
+        self._watch_from = livelock_limit - self._watched_events
+        self._tally: Counter[str] = Counter()
+        self._running = False
+        self._closed = False
+        self._stop_handle: Handle | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "running" if self._running else "idle"
+        return f"<{type(self).__name__} {state} at {self.time()!r} s>"
+
+    # ---- time and scheduling
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time in nanoseconds."""
+        return self._now_ns
+
+    @property
+    def events_run(self) -> int:
+        """Callbacks run so far, as of the last time that none was runnable."""
+        return self._events_run
+
+    def time(self) -> float:
+        """Return virtual time in seconds, the nearest float to :attr:`now_ns`."""
+        return self._now_ns / 1_000_000_000
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> Handle:
+        """Queue ``callback`` at the current instant, behind all that is runnable.
+
+        Raises:
+            VirtualTimeError: When called from a thread that does not run the loop.
+            RuntimeError: When the loop is closed.
+        """
+        if get_ident() != self._owner:
+            self._refuse_caller("call_soon")
+        handle = Handle.__new__(Handle)
+        handle._callback = callback
+        handle._args = args
+        handle._context = copy_context() if context is None else context
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> Handle:
+        """Do what :meth:`call_soon` does: other threads are refused here too."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> Timer:
+        """Schedule ``callback`` ``delay`` seconds from now, to the nanosecond; a negative delay is 0."""
+        when_ns = self._now_ns + to_ns(delay)
+        return self.call_at_ns(when_ns, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> Timer:
+        """Schedule ``callback`` at ``when`` seconds of virtual time; an instant that is past is now."""
+        return self.call_at_ns(to_ns(when), callback, *args, context=context)
+
+    def call_at_ns(
+        self,
+        when_ns: int,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        event_class: EventClass = EventClass.ORDINARY,
+        context: Context | None = None,
+    ) -> Timer:
+        """Schedule ``callback`` at an instant; one that is past is now.
+
+        Args:
+            when_ns: Virtual time in nanoseconds.
+            callback: Runs with ``args``; if it raises, the run ends.
+            *args: Positional arguments of the callback.
+            event_class: Its turn among the events of that instant.
+            context: Context variables that it sees; by default a copy of the caller's.
+
+        Raises:
+            VirtualTimeError: When called from a thread that does not run the loop.
+            RuntimeError: When the loop is closed.
+        """
+        if get_ident() != self._owner:
+            self._refuse_caller("call_at")
+        if when_ns < self._now_ns:
+            when_ns = self._now_ns
+        timer = Timer.__new__(Timer)
+        timer._callback = callback
+        timer._args = args
+        timer._context = copy_context() if context is None else context
+        timer._loop = self
+        timer._scheduled = True
+        timer._when = when_ns
+        self._sequence = sequence = self._sequence + 1
+        heappush(self._heap, (when_ns, event_class, sequence, timer))
+        return timer
+
+    def _refuse_caller(self, method: str) -> None:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        raise VirtualTimeError(
+            f"{method}() was called from a thread that does not run the virtual-time loop, so when it "
+            "lands would depend on the host: submit a training job through the engine, which joins it then"
+        )
+
+    def _note_cancelled_timer(self) -> None:
+        """Count a cancelled timer, and drop them all once they are more than half of the heap."""
+        self._cancelled_timers += 1
+        heap = self._heap
+        if self._cancelled_timers > _FEW_CANCELLED and 2 * self._cancelled_timers > len(heap):
+            # In place, because the inner loop holds the list. Keys are unique, so the order cannot change.
+            heap[:] = [entry for entry in heap if entry[3]._callback is not None]
+            heapify(heap)
+            self._cancelled_timers = 0
+
+    # ---- running
+
+    def run_forever(self) -> None:
+        """Run until :meth:`stop`.
+
+        Raises:
+            DeadlockError: When nothing is runnable and nothing scheduled: nobody could ever call ``stop``.
+            LivelockError: When time does not advance for the limit's number of events.
+            BaseException: Whatever a callback raises, unless an exception handler is set.
+        """
+        self._take_over()
+        self._running = True
+        self._install_asyncgen_hooks()
+        try:
+            asyncio._set_running_loop(self)
+            while True:
+                try:
+                    self._run_events()
+                except _StoppedError:
+                    return
+                except (KeyboardInterrupt, SystemExit, RunError):
+                    raise
+                except BaseException as error:
+                    if self._exception_handler is None:
+                        raise
+                    self.call_exception_handler({"message": "Exception in callback", "exception": error})
+        finally:
+            if self._stop_handle is not None:
+                self._stop_handle.cancel()
+                self._stop_handle = None
+            self._running = False
+            asyncio._set_running_loop(None)
+            self._restore_asyncgen_hooks()
+
+    def _run_events(self) -> None:
+        """Run events until one raises, the only way out. What costs a nanosecond here costs it per event."""
+        ready, heap, popleft = self._ready, self._heap, self._ready.popleft
+        events, watch_from = self._events_run, self._watch_from
+        try:
+            while True:
+                while ready:
+                    handle = popleft()
+                    callback = handle._callback
+                    if callback is not None:
+                        events += 1
+                        handle._context.run(callback, *handle._args)
+                        if events > watch_from:
+                            self._watch(callback, events)
+                while heap:
+                    when_ns, _, _, timer = heappop(heap)
+                    timer._scheduled = False
+                    callback = timer._callback
+                    if callback is not None:
+                        break
+                    self._cancelled_timers -= 1
+                else:
+                    raise DeadlockError(deadlock_report(self.time(), self.pending_tasks()))
+                if when_ns != self._now_ns:
+                    self._now_ns = when_ns
+                    self._watch_from = watch_from = events + self._livelock_limit - self._watched_events
+                    if self._tally:
+                        self._tally.clear()
+                self._events_run = events = events + 1
+                timer._context.run(callback, *timer._args)
+                if events > watch_from:
+                    self._watch(callback, events)
+        finally:
+            self._events_run = events
+
+    def _watch(self, callback: Callable[..., object], events: int) -> None:
+        """Tally the last events before the livelock limit, and raise at the limit."""
+        self._tally[describe(callback)] += 1
+        if events > self._watch_from + self._watched_events:
+            raise LivelockError(livelock_report(self.time(), self._livelock_limit, self._tally))
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+        """Run until ``future`` (or the task made of a coroutine) is done, and return its result.
+
+        Raises:
+            DeadlockError, LivelockError, BaseException: As :meth:`run_forever`, or what the future raises.
+            RuntimeError: When ``stop`` was called before it was done.
+        """
+        self._take_over()
+        is_new = not asyncio.isfuture(future)
+        waited = asyncio.ensure_future(cast("Awaitable[T]", future), loop=self)
+        if is_new:
+            # Whoever interrupts the run knows that this one is pending; asyncio's base loop does the same.
+            waited._log_destroy_pending = False  # type: ignore[attr-defined]
+        waited.add_done_callback(_stop_when_done)
+        try:
+            self.run_forever()
+        except BaseException:
+            if is_new and waited.done() and not waited.cancelled():
+                waited.exception()  # it is on its way out already: not "never retrieved"
+            raise
+        finally:
+            waited.remove_done_callback(_stop_when_done)
+        if not waited.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
+        return waited.result()
+
+    def stop(self) -> None:
+        """Return from the run once all that was queued before this call has run."""
+        if self._stop_handle is None:
+            self._stop_handle = self.call_soon(_raise_stopped)
+
+    def close(self) -> None:
+        """Forget everything that is queued or scheduled, for good; harmless when closed."""
+        if self._running:
+            raise RuntimeError("Cannot close a running event loop")
+        self._closed = True
+        self._owner = _NOBODY
+        self._ready.clear()
+        self._heap.clear()
+
+    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+        """Return this loop's unfinished tasks by name, ``Task-9`` before ``Task-10``."""
+        return sorted(asyncio.all_tasks(self), key=natural_name)
+
+    def is_running(self) -> bool:
+        """Say whether events are being run."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        """Say whether :meth:`close` was called."""
+        return self._closed
+
+    def _take_over(self) -> None:
+        """Make this thread the one that runs the loop, and so the only one that may schedule."""
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        if self._running:
+            raise RuntimeError("This event loop is already running")
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("Cannot run the event loop while another loop is running")
+        self._owner = get_ident()
+
+
+def _stop_when_done(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled() and isinstance(future.exception(), KeyboardInterrupt | SystemExit):
+        return  # it has come out of the loop already; stopping now would end the clean-up's run instead
+    future.get_loop().stop()

@@ -1,0 +1,148 @@
+"""The trace: a run's events as plain records, and their hash, the run's fingerprint.
+
+A stream is a sequence of msgpack objects. It starts with the map ``{"fedsim_trace": 1}``. A map ``{"kind":
+name, "fields": [...]}`` introduces each kind of record before its first use; kinds are numbered from 0 in
+that order. An array ``[number of the kind, instant in ns, value, ...]`` is a record. The hash covers
+everything after the header, so equal hashes mean equal names, fields, instants and values, whether or not a
+stream was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import msgpack
+
+from fedsim.clock.timers import now_ns
+from fedsim.errors import DataError
+
+Scalar = int | float | str | bool | None
+Value = Scalar | Sequence[Scalar]
+
+_FORMAT_KEY, _FORMAT = "fedsim_trace", 1
+_STAMPED = ("kind", "at_ns")
+
+
+@dataclass(frozen=True)
+class RecordKind:
+    """A kind of record.
+
+    Attributes:
+        name: Unique within a trace.
+        fields: The names of a record's values, in order; not ``kind`` or ``at_ns``, which every record has.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.fields)) < len(self.fields) or any(field in _STAMPED for field in self.fields):
+            raise ValueError(
+                f"fields of {self.name!r} must be distinct, and none of {_STAMPED}: {self.fields}"
+            )
+
+
+class Trace:
+    """Records events and hashes them.
+
+    Args:
+        sink: Where the stream is written, record by record; nobody closes it. None to hash only.
+        keep: Whether to keep the records in memory too.
+
+    Attributes:
+        count: Number of records.
+        kept: With ``keep``, one tuple ``(instant in ns, kind's name, *values)`` per record.
+    """
+
+    def __init__(self, sink: BinaryIO | None = None, keep: bool = False) -> None:
+        self.count = 0
+        self.kept: list[tuple[Any, ...]] = []
+        self._keep = keep
+        self._sink = sink
+        self._pack = msgpack.Packer().pack
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._kinds: dict[str, tuple[int, RecordKind]] = {}
+        if sink is not None:
+            sink.write(self._pack({_FORMAT_KEY: _FORMAT}))
+
+    def record(self, kind: RecordKind, *values: Value) -> None:
+        """Add a record at the current instant.
+
+        Args:
+            kind: Its kind.
+            *values: One value for each field: ints, floats, strings, booleans, None, or flat sequences.
+
+        Raises:
+            ValueError: When the values do not match the fields, or two kinds have one name.
+            TypeError: For a value of another type, such as a NumPy integer.
+            RuntimeError: When no loop is running.
+        """
+        number, known = self._kinds.get(kind.name, (-1, None))
+        if known is not kind:
+            number = self._introduce(kind)
+        if len(values) != len(kind.fields):
+            raise ValueError(
+                f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
+            )
+        at_ns = now_ns()
+        try:
+            packed = self._pack((number, at_ns, *values))
+        except (TypeError, OverflowError) as error:
+            raise TypeError(
+                f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
+                "float(value)"
+            ) from error
+        self._digest.update(packed)
+        self.count += 1
+        if self._sink is not None:
+            self._sink.write(packed)
+        if self._keep:
+            plain = (tuple(value) if isinstance(value, list) else value for value in values)
+            self.kept.append((at_ns, kind.name, *plain))
+
+    def hash(self) -> str:
+        """Return the fingerprint of all records so far: 32 hexadecimal characters."""
+        return self._digest.hexdigest()
+
+    def _introduce(self, kind: RecordKind) -> int:
+        number, known = self._kinds.setdefault(kind.name, (len(self._kinds), kind))
+        if known is not kind:
+            if known == kind:
+                return number
+            raise ValueError(
+                f"two kinds of record are named {kind.name!r}, with the fields {known.fields} and "
+                f"{kind.fields}: rename one"
+            )
+        packed = self._pack({"kind": kind.name, "fields": kind.fields})
+        self._digest.update(packed)
+        if self._sink is not None:
+            self._sink.write(packed)
+        return number
+
+
+def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield the records of a stream, each as a map of ``kind``, ``at_ns`` and its fields by name.
+
+    A stream that ends within a record, as after a crash, gives all whole records before.
+
+    Raises:
+        DataError: When the file is no trace, or of a format that this version does not know.
+    """
+    unpacker = msgpack.Unpacker(file)
+    kinds: list[tuple[str, list[str]]] = []
+    try:
+        header = next(unpacker, None)
+        if header != {_FORMAT_KEY: _FORMAT}:
+            raise DataError(f"not a fedsim trace of format {_FORMAT}: it starts with {str(header)[:80]}")
+        for item in unpacker:
+            if isinstance(item, dict):
+                kinds.append((item["kind"], item["fields"]))
+            else:
+                number, at_ns, *values = item
+                name, fields = kinds[number]
+                yield {"kind": name, "at_ns": at_ns, **dict(zip(fields, values, strict=True))}
+    except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
+        raise DataError(f"the trace is damaged: {error}") from error

@@ -1,0 +1,154 @@
+"""The trace, its hash and its stream."""
+
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim import clock
+from fedsim.clock import RecordKind, Trace, read_trace
+from fedsim.errors import DataError
+
+SEND = RecordKind("send", ("client", "bytes"))
+MERGE = RecordKind("merge", ("clients", "loss", "note"))
+EMPTY = RecordKind("empty", ())
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
+)
+values = scalars | st.lists(scalars, max_size=4)
+
+
+def record_all(trace: Trace, records: Sequence[tuple[float, RecordKind, tuple[Any, ...]]]) -> Trace:
+    async def main() -> None:
+        for sleep_s, kind, fields in records:
+            await clock.sleep_for(sleep_s)
+            trace.record(kind, *fields)
+
+    clock.run(main())
+    return trace
+
+
+EXAMPLE = [
+    (0.0, SEND, (3, 1000)),
+    (1.5, MERGE, ([3, 4], 0.25, "first")),
+    (0.0, SEND, (4, 10)),
+    (1e9, EMPTY, ()),
+]
+
+
+def test_the_stream_names_everything() -> None:
+    sink = io.BytesIO()
+    trace = record_all(Trace(sink), EXAMPLE)
+    sink.seek(0)
+    assert list(read_trace(sink)) == [
+        {"kind": "send", "at_ns": 0, "client": 3, "bytes": 1000},
+        {"kind": "merge", "at_ns": 1_500_000_000, "clients": [3, 4], "loss": 0.25, "note": "first"},
+        {"kind": "send", "at_ns": 1_500_000_000, "client": 4, "bytes": 10},
+        {"kind": "empty", "at_ns": 10**18 + 1_500_000_000},
+    ]
+    assert trace.count == 4
+    assert trace.kept == []
+
+
+def test_the_stream_is_plain_msgpack_and_the_hash_is_of_its_bytes() -> None:
+    sink = io.BytesIO()
+    trace = record_all(Trace(sink), EXAMPLE[:2])
+    assert list(msgpack.Unpacker(io.BytesIO(sink.getvalue()))) == [
+        {"fedsim_trace": 1},
+        {"kind": "send", "fields": ["client", "bytes"]},
+        [0, 0, 3, 1000],
+        {"kind": "merge", "fields": ["clients", "loss", "note"]},
+        [1, 1_500_000_000, [3, 4], 0.25, "first"],
+    ]
+    body = sink.getvalue().removeprefix(msgpack.packb({"fedsim_trace": 1}))
+    assert trace.hash() == hashlib.blake2b(body, digest_size=16).hexdigest()
+    assert len(trace.hash()) == 32
+
+
+def test_kept_records_are_plain_tuples_that_later_changes_do_not_reach() -> None:
+    clients = [3, 4]
+    trace = record_all(Trace(keep=True), [(1.0, MERGE, (clients, 0.5, None))])
+    clients.append(5)
+    assert trace.kept == [(1_000_000_000, "merge", (3, 4), 0.5, None)]
+
+
+def test_the_hash_does_not_depend_on_sink_or_keep() -> None:
+    assert record_all(Trace(), EXAMPLE).hash() == record_all(Trace(io.BytesIO(), keep=True), EXAMPLE).hash()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda records: records[:-1],
+        lambda records: [*records[:2], records[3], records[2]],
+        lambda records: [(0.1, *records[0][1:]), *records[1:]],
+        lambda records: [(0.0, SEND, (3, 1001)), *records[1:]],
+        lambda records: [(0.0, SEND, (3, 1000.0)), *records[1:]],
+        lambda records: [(0.0, RecordKind("sent", SEND.fields), (3, 1000)), *records[1:]],
+        lambda records: [*records[:3], (1e9, RecordKind("empty", ("field",)), (None,))],
+    ],
+)
+def test_any_change_changes_the_hash(change: Callable[[list[Any]], list[Any]]) -> None:
+    assert record_all(Trace(), change(EXAMPLE)).hash() != record_all(Trace(), EXAMPLE).hash()
+
+
+@given(st.lists(st.tuples(values, values, values), max_size=5))
+def test_what_is_read_is_what_was_recorded(records: list[tuple[Any, Any, Any]]) -> None:
+    sink = io.BytesIO()
+    record_all(Trace(sink), [(0.0, MERGE, fields) for fields in records])
+    sink.seek(0)
+    assert [(r["clients"], r["loss"], r["note"]) for r in read_trace(sink)] == records
+
+
+async def test_faulty_records_are_refused_and_leave_no_mark() -> None:
+    trace = Trace()
+    trace.record(SEND, 1, 2)
+    before = trace.hash()
+    with pytest.raises(ValueError, match="3 value"):
+        trace.record(SEND, 1, 2, 3)
+    with pytest.raises(TypeError, match=r"int\(value\)"):
+        trace.record(SEND, 1, np.int64(2))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'send'"):
+        trace.record(SEND, 1, 2**70)
+    with pytest.raises(ValueError, match="rename"):
+        trace.record(RecordKind("send", ("other",)), 1)
+    assert (trace.hash(), trace.count) == (before, 1)
+    trace.record(RecordKind("send", SEND.fields), 3, 4)  # equal to a known kind: the same kind
+    assert trace.count == 2
+
+
+def test_fields_must_be_distinct_and_free() -> None:
+    with pytest.raises(ValueError, match="distinct"):
+        RecordKind("bad", ("a", "a"))
+    with pytest.raises(ValueError, match="at_ns"):
+        RecordKind("bad", ("at_ns",))
+
+
+def test_a_truncated_stream_gives_its_whole_records() -> None:
+    sink = io.BytesIO()
+    record_all(Trace(sink), EXAMPLE)
+    cut = sink.getvalue()[:-3]
+    assert [record["kind"] for record in read_trace(io.BytesIO(cut))] == ["send", "merge", "send"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"PAR1", msgpack.packb({"fedsim_trace": 2}), msgpack.packb([0, 1])],
+)
+def test_other_files_are_refused(content: bytes) -> None:
+    with pytest.raises(DataError, match="not a fedsim trace of format 1"):
+        list(read_trace(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize("rest", [[[0, 1, 2]], [{"kind": "a", "fields": ["b"]}, [0, 1]], [{"kind": 1}], [7]])
+def test_damage_is_told(rest: list[Any]) -> None:
+    content = b"".join(msgpack.packb(item) for item in [{"fedsim_trace": 1}, *rest])
+    with pytest.raises(DataError, match="damaged"):
+        list(read_trace(io.BytesIO(content)))
