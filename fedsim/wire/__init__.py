@@ -1,0 +1,39 @@
+"""Frames: messages to bytes and back. See :mod:`fedsim.wire.frame` for what the bytes are."""
+
+from fedsim.wire.declare import Kinds, Message, counted, message, num_parameters
+from fedsim.wire.decode import Envelope, decode
+from fedsim.wire.frame import SERVER, Frame, Packed, pack, same
+from fedsim.wire.limits import DEFAULT, Limits
+from fedsim.wire.messages import (
+    COMMON,
+    LogitsDown,
+    LogitsUp,
+    ModelBroadcast,
+    ModelUpdate,
+    PublicBatch,
+    indices_digest,
+)
+
+__all__ = [
+    "COMMON",
+    "DEFAULT",
+    "SERVER",
+    "Envelope",
+    "Frame",
+    "Kinds",
+    "Limits",
+    "LogitsDown",
+    "LogitsUp",
+    "Message",
+    "ModelBroadcast",
+    "ModelUpdate",
+    "Packed",
+    "PublicBatch",
+    "counted",
+    "decode",
+    "indices_digest",
+    "message",
+    "num_parameters",
+    "pack",
+    "same",
+]

@@ -1,0 +1,183 @@
+"""Declaring messages: a message is a frozen dataclass with a kind, and its annotations say how it travels.
+
+::
+
+    @message("update")
+    class ModelUpdate(Message):
+        architecture: str
+        params: Tree = counted()
+        num_samples: int
+
+Annotations are read once, when the class is made; one that cannot travel is a ``TypeError`` there and then.
+A class may refuse values by raising ``ValueError`` in ``__post_init__``, a ``DecodeError`` for the receiver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_type_hints
+
+import msgpack
+
+from fedsim.params import Array
+from fedsim.wire.fields import ALLOWED, FieldType, field_type
+
+VERSION = 1
+"""Version of the schema of envelopes; a decoder accepts no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one class of messages travels.
+
+    Attributes:
+        owner: The class.
+        fields: Name, place in error messages, and type of each field, in the order of declaration.
+        names: Names of the fields.
+        counted: Names of the fields whose scalars are parameters communicated.
+        prefix: The first bytes of every envelope of this kind: map header, version and kind.
+    """
+
+    owner: type[Message]
+    fields: tuple[tuple[str, str, FieldType], ...]
+    names: frozenset[str]
+    counted: tuple[str, ...]
+    prefix: bytes
+
+
+class Message:
+    """Base of all messages; make one with :func:`message`.
+
+    Two messages are equal only if they are the same object: use :func:`fedsim.wire.same` to compare contents.
+
+    Attributes:
+        KIND: The word that names this kind of message in a frame.
+        IS_DATA: Whether its bytes are training or public data, which the ledger keeps apart.
+        PLAN: How it travels.
+    """
+
+    KIND: ClassVar[str]
+    IS_DATA: ClassVar[bool] = False
+    PLAN: ClassVar[Plan]
+
+
+M = TypeVar("M", bound=Message)
+
+
+def counted(*, default: Any = MISSING) -> Any:
+    """Declare an array or tree whose scalars count as "parameters communicated" (specification 2.3)."""
+    return dataclasses.field(default=default, metadata={"counted": True})
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(counted, dataclasses.field))
+def message(kind: str, *, data: bool = False) -> Callable[[type[M]], type[M]]:
+    """Make a class derived from :class:`Message` a frozen dataclass that travels as ``kind``.
+
+    Args:
+        kind: One to sixty-four characters; unique among the kinds of a run.
+        data: Whether its bytes are training or public data.
+
+    Raises:
+        TypeError: An annotation that cannot travel, or one that ``dataclass`` would overlook.
+        ValueError: A kind that is no short word.
+    """
+    if not 1 <= len(kind) <= 64:
+        raise ValueError(f"the kind {kind!r} has {len(kind)} characters: use 1 to 64")
+
+    def declare(cls: type[M]) -> type[M]:
+        if not issubclass(cls, Message):
+            raise TypeError(f"{cls.__name__}: derive a message from fedsim.wire.Message")
+        made = dataclass(frozen=True, eq=False)(cls)
+        made.KIND, made.IS_DATA, made.PLAN = kind, data, _plan(made, kind)
+        return made
+
+    return declare
+
+
+def plan_of(cls: type[Message]) -> Plan:
+    """Return how a class of messages travels.
+
+    Raises:
+        TypeError: The class itself was not declared with :func:`message`.
+    """
+    plan = getattr(cls, "PLAN", None)
+    if plan is None or plan.owner is not cls:
+        raise TypeError(f"{cls.__name__} is not a kind of message: declare it with @message('...')")
+    return plan  # type: ignore[no-any-return]
+
+
+def num_parameters(sent: Message) -> int:
+    """Return the "parameters communicated" of a message: the scalars in its counted fields."""
+    return sum(_scalars(getattr(sent, name)) for name in sent.PLAN.counted)
+
+
+class Kinds:
+    """The kinds of message that a receiver knows: the common ones and its algorithm's.
+
+    Raises:
+        ValueError: Two classes of one kind.
+        TypeError: A class that was not declared with :func:`message`.
+    """
+
+    def __init__(self, message_classes: Sequence[type[Message]]) -> None:
+        self._plans: dict[str, Plan] = {}
+        for cls in message_classes:
+            plan = plan_of(cls)
+            other = self._plans.setdefault(cls.KIND, plan).owner
+            if other is not cls:
+                raise ValueError(
+                    f"{cls.__qualname__} and {other.__qualname__} are both of kind {cls.KIND!r}: rename one"
+                )
+
+    def plan(self, kind: str) -> Plan | None:
+        """Return how messages of this kind travel, or None where the kind is unknown."""
+        return self._plans.get(kind)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._plans)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._plans
+
+
+def _plan(cls: type[Message], kind: str) -> Plan:
+    hints = {name: hint for name, hint in get_type_hints(cls).items() if get_origin(hint) is not ClassVar}
+    declared = dataclasses.fields(cls)  # type: ignore[arg-type]
+    overlooked = sorted(hints.keys() - {field.name for field in declared})
+    if overlooked:
+        raise TypeError(
+            f"{cls.__name__}.{overlooked[0]} is annotated in a base that is no message, so it would not "
+            "travel: annotate it here too, or put @message(...) on the base"
+        )
+    fields = []
+    for field in declared:
+        found = field_type(hints[field.name])
+        if found is None:
+            raise TypeError(f"{cls.__name__}.{field.name}: {hints[field.name]} cannot travel: use {ALLOWED}")
+        if field.metadata.get("counted") and not found.holds_arrays:
+            raise TypeError(f"{cls.__name__}.{field.name}: only arrays and trees can be counted()")
+        if not field.init:
+            raise TypeError(f"{cls.__name__}.{field.name}: a field with init=False cannot be received")
+        fields.append((field.name, f"fields.{field.name}", found))
+    return Plan(
+        owner=cls,
+        fields=tuple(fields),
+        names=frozenset(name for name, _, _ in fields),
+        counted=tuple(field.name for field in declared if field.metadata.get("counted")),
+        # A map of eight: version and kind here, the other six where the frame is made.
+        prefix=b"".join([b"\x88", *map(_packed, ("fedsim", VERSION, "kind", kind))]),
+    )
+
+
+def _packed(value: object) -> bytes:
+    return bytes(msgpack.packb(value))
+
+
+def _scalars(value: Mapping[str, Any] | Array | None) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, Mapping):
+        return sum(_scalars(item) for item in value.values())
+    return value.size

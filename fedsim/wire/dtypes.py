@@ -1,0 +1,54 @@
+"""The dtypes that travel, and arrays in the one layout that travels: C-contiguous, little-endian."""
+
+from typing import Any
+
+import numpy as np
+
+from fedsim.params import Array
+from fedsim.wire.limits import DEFAULT
+
+NAMES: dict[np.dtype[Any], str] = {
+    np.dtype(name): name
+    for name in ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
+}
+"""The name in an envelope of every dtype that may travel: NumPy's type strings, byte order included."""
+
+DTYPES: dict[str, np.dtype[Any]] = {name: dtype for dtype, name in NAMES.items()}
+
+BOOL = DTYPES["|b1"]
+
+
+def plain(array: Array, where: str) -> Array:
+    """Return the array as it travels; one that is C-contiguous and little-endian already is returned itself.
+
+    Raises:
+        TypeError: No NumPy array, memory-mapped array or scalar, or a dtype that does not travel.
+        ValueError: Too many bytes or dimensions.
+    """
+    if type(array) is not np.ndarray:
+        if not isinstance(array, (np.memmap, np.generic)):  # arithmetic on 0-d arrays gives scalars
+            raise TypeError(f"{where}: a {type(array).__name__} is not an array: pass a plain numpy.ndarray")
+        array = np.asarray(array)
+    if array.nbytes >= DEFAULT.frame_bytes:  # before anything is copied
+        raise ValueError(f"{where}: {array.nbytes} bytes, a frame holds at most {DEFAULT.frame_bytes}")
+    if array.dtype not in NAMES:
+        # newbyteorder of an exotic dtype is harmless: it is not in the table either.
+        little = array.dtype.newbyteorder("<")
+        if little not in NAMES:
+            raise TypeError(
+                f"{where}: an array of dtype {array.dtype} cannot travel: cast it to bool, int8 to int64, "
+                "uint8 to uint64, or float16 to float64"
+            )
+        array = array.astype(little, order="C")
+    if not array.flags.c_contiguous:
+        array = array.copy(order="C")
+    if array.ndim > DEFAULT.dimensions:
+        raise ValueError(f"{where}: {array.ndim} dimensions, a frame holds at most {DEFAULT.dimensions}")
+    return array
+
+
+def octets(array: Array) -> memoryview:
+    """Return the bytes of a plain array as a read-only flat view; nothing is copied."""
+    if array.size == 0:
+        return memoryview(b"")  # memoryview.cast refuses a zero in a shape
+    return array.data.cast("B").toreadonly()

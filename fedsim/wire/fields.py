@@ -1,0 +1,266 @@
+"""What a field of a message may be, read once from its annotation.
+
+A field type turns a value into plain msgpack and back. Scalars stand for themselves. An array becomes its
+number in the frame's list of arrays, and a tree a map from names to such numbers, or to further maps. Arrays
+are numbered in the order in which declared fields mention them, so no two frames differ by numbering alone.
+"""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+
+from fedsim.errors import DecodeError
+from fedsim.params import Array
+from fedsim.wire.dtypes import NAMES, plain
+from fedsim.wire.limits import DEFAULT, Limits
+
+ALLOWED = (
+    "bool, int, float, str, Literal of strings, fedsim.params.Array, NDArray of a dtype that travels, "
+    "fedsim.params.Tree, Mapping[str, Tree], or one of these | None"
+)
+DEEPEST = 4
+"""Most levels of a tree of trees."""
+
+
+class Received:
+    """The arrays of a frame, handed out in order and each once."""
+
+    __slots__ = ("_arrays", "_used", "limits")
+
+    def __init__(self, arrays: list[Array], limits: Limits) -> None:
+        self._arrays = arrays
+        self._used = 0
+        self.limits = limits
+
+    def take(self, number: object, where: str) -> Array:
+        """Return the next array, which is the one that a field must mention next.
+
+        Raises:
+            DecodeError: ``number`` is not the next array's.
+        """
+        if type(number) is not int:
+            raise DecodeError(f"{where}: {show(number)} is not the number of an array")
+        if number != self._used or number >= len(self._arrays):
+            if not 0 <= number < len(self._arrays):
+                raise DecodeError(f"{where}: array {number} of {len(self._arrays)} does not exist")
+            if number < self._used:
+                raise DecodeError(f"{where}: array {number} is used already")
+            raise DecodeError(f"{where}: array {number} is out of order, the next is {self._used}")
+        self._used += 1
+        return self._arrays[number]
+
+    def finish(self) -> None:
+        """Raise ``DecodeError`` where an array is left that no field mentioned."""
+        if self._used != len(self._arrays):
+            raise DecodeError(f"arrays[{self._used}]: no field uses it")
+
+
+class FieldType(ABC):
+    """One type of field. ``holds_arrays`` says whether its scalars may count as parameters."""
+
+    holds_arrays = False
+
+    @abstractmethod
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        """Return plain msgpack for ``value`` and append its arrays, as they travel, to ``arrays``.
+
+        Raises:
+            TypeError: A value of another type.
+            ValueError: A value too large to travel.
+        """
+
+    @abstractmethod
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        """Return the value.
+
+        Raises:
+            DecodeError: ``wire`` is not what :meth:`encode` gives.
+        """
+
+
+class _Bool(FieldType):
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        if type(value) is not bool:
+            raise TypeError(f"{where}: {show(value)} is not a bool: write bool(...)")
+        return value
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        if type(wire) is not bool:
+            raise DecodeError(f"{where}: {show(wire)} is not a bool")
+        return wire
+
+
+class _Int(FieldType):
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        if type(value) is not int:
+            raise TypeError(f"{where}: {show(value)} is not a Python int: write int(...)")
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{where}: an integer beyond 64 bits cannot travel")
+        return value
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        if type(wire) is not int or wire >= 2**63:
+            raise DecodeError(f"{where}: {show(wire)} is not a signed 64-bit integer")
+        return wire
+
+
+class _Float(FieldType):
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        if isinstance(value, float):
+            return float(value)
+        if type(value) is not int:  # an int where a float is meant is what type checkers allow too
+            raise TypeError(f"{where}: {show(value)} is not a Python float: write float(...)")
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{where}: an integer too large for a float cannot travel as one") from None
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        if type(wire) is not float:
+            raise DecodeError(f"{where}: {show(wire)} is not a float")
+        return wire
+
+
+class _Str(FieldType):
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        if type(value) is not str:
+            raise TypeError(f"{where}: {show(value)} is not a str")
+        size = len(value.encode())
+        if size > DEFAULT.string_bytes:
+            raise ValueError(
+                f"{where}: {size} bytes of text, a field holds at most {DEFAULT.string_bytes}: send an array"
+            )
+        return value
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        if type(wire) is not str:
+            raise DecodeError(f"{where}: {show(wire)} is not a string")
+        return wire
+
+
+class _Choice(FieldType):
+    def __init__(self, choices: tuple[str, ...]) -> None:
+        self._choices = choices
+        self._rule = f"is none of {', '.join(map(repr, choices))}"
+
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        if type(value) is not str or value not in self._choices:
+            raise ValueError(f"{where}: {show(value)} {self._rule}")
+        return value
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        if type(wire) is not str or wire not in self._choices:
+            raise DecodeError(f"{where}: {show(wire)} {self._rule}")
+        return wire
+
+
+class _Array(FieldType):
+    holds_arrays = True
+
+    def __init__(self, dtype: np.dtype[Any] | None) -> None:
+        self._dtype = dtype
+
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        array = plain(value, where)
+        if self._dtype is not None and array.dtype != self._dtype:
+            raise TypeError(f"{where}: an array of {array.dtype}, the declaration says {self._dtype}")
+        arrays.append(array)
+        return len(arrays) - 1
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        array = received.take(wire, where)
+        if self._dtype is not None and array.dtype != self._dtype:
+            raise DecodeError(f"{where}: an array of {array.dtype}, not of {self._dtype}")
+        return array
+
+
+class _Tree(FieldType):
+    holds_arrays = True
+
+    def __init__(self, item: FieldType) -> None:
+        self._item = item
+
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{where}: {show(value)} is not a mapping from names")
+        if len(value) > DEFAULT.arrays:
+            raise ValueError(f"{where}: {len(value)} names, a tree holds at most {DEFAULT.arrays}")
+        wire = {}
+        for name, item in value.items():
+            if type(name) is not str:
+                raise TypeError(f"{where}: the name {show(name)} is not a str")
+            if len(name) > DEFAULT.name_characters:
+                raise ValueError(
+                    f"{where}: a name of {len(name)} characters, {DEFAULT.name_characters} are allowed"
+                )
+            wire[name] = self._item.encode(item, arrays, f"{where}[{name!r}]")
+        return wire
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        if type(wire) is not dict:
+            raise DecodeError(f"{where}: {show(wire)} is not a map")
+        longest = received.limits.name_characters
+        value = {}
+        for name, item in wire.items():
+            if type(name) is not str or len(name) > longest:
+                raise DecodeError(f"{where}: {show(name)} is not a name of at most {longest} characters")
+            value[name] = self._item.decode(item, received, f"{where}[{name!r}]")
+        return value
+
+
+class _Maybe(FieldType):
+    def __init__(self, item: FieldType) -> None:
+        self._item = item
+        self.holds_arrays = item.holds_arrays
+
+    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+        return None if value is None else self._item.encode(value, arrays, where)
+
+    def decode(self, wire: Any, received: Received, where: str) -> Any:
+        return None if wire is None else self._item.decode(wire, received, where)
+
+
+_SCALARS: dict[Any, FieldType] = {bool: _Bool(), int: _Int(), float: _Float(), str: _Str()}
+
+
+def field_type(annotation: Any) -> FieldType | None:
+    """Return the field type that an evaluated annotation asks for, or None where no field may be of it."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        others = [choice for choice in get_args(annotation) if choice is not type(None)]
+        if len(others) != 1 or len(get_args(annotation)) != 2:
+            return None
+        item = field_type(others[0])
+        return _Maybe(item) if item else None
+    if get_origin(annotation) is Literal:
+        choices = get_args(annotation)
+        return _Choice(choices) if all(type(choice) is str for choice in choices) else None
+    return _arrays_type(annotation, DEEPEST) or _SCALARS.get(annotation)
+
+
+def _arrays_type(annotation: Any, levels: int) -> FieldType | None:
+    arguments = get_args(annotation)
+    if get_origin(annotation) is np.ndarray:
+        scalar = get_args(arguments[1])[0]
+        if scalar is Any:
+            return _Array(None)
+        known = isinstance(scalar, type) and any(dtype.type is scalar for dtype in NAMES)
+        return _Array(np.dtype(scalar)) if known else None
+    if get_origin(annotation) is Mapping and arguments[0] is str and levels:
+        item = _arrays_type(arguments[1], levels - 1)
+        return _Tree(item) if item else None
+    return None
+
+
+def show(value: object) -> str:
+    """Return a short description of any value, however large or deep it is."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        text = "an integer" if type(value) is int and value.bit_length() > 128 else repr(value)
+        text = text if len(text) <= 60 else f"{text[:57]}..."
+        name = type(value).__name__
+        return text if value is None or type(value) in (bool, int, float, str) else f"{text} of type {name}"
+    return f"a value of type {type(value).__name__}"

@@ -1,0 +1,225 @@
+"""Message to bytes.
+
+A frame is a short sequence of plain msgpack objects, which any msgpack library can read:
+
+- the envelope, a map: ``fedsim`` (version of this schema), ``kind``, ``sender``, ``receiver``, ``round``,
+  ``exchange``, ``fields`` (a map) and ``arrays`` (a list of dtype, shape, length in bytes);
+- for each array up to fifteen ``nil``, then one ``bin`` with its C-contiguous little-endian bytes, the first
+  of which lies at a multiple of 16 within the frame.
+
+Only sender, receiver, round and exchange differ between the receivers of a broadcast. The three numbers take
+four bytes whatever their value, so a frame's length does not depend on whom it goes to, and the rest is made
+once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from fedsim.params import Array
+from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
+from fedsim.wire.dtypes import NAMES, octets
+from fedsim.wire.limits import DEFAULT
+
+SERVER = -1
+"""The server's address; clients are numbered from 0."""
+
+ALIGNMENT = 16
+NIL = b"\xc0"
+
+_ROUTE = struct.Struct(">8si10si7si9s")
+# d2 announces a signed integer of four bytes; each key is a short string.
+_SENDER, _RECEIVER, _ROUND, _EXCHANGE = (
+    b"\xa6sender\xd2",
+    b"\xa8receiver\xd2",
+    b"\xa5round\xd2",
+    b"\xa8exchange",
+)
+
+
+class Frame:
+    """One message on its way to one receiver, in parts that need not be joined.
+
+    Attributes:
+        parts: The envelope with the first array's padding and header, the first array, the next padding and
+            header, the next array, and so on. Arrays are read-only views, shared by all frames of a message.
+    """
+
+    __slots__ = ("_head", "_length", "_tail")
+
+    def __init__(self, head: bytes, tail: tuple[bytes | memoryview, ...], length: int) -> None:
+        self._head = head
+        self._tail = tail
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def parts(self) -> tuple[bytes | memoryview, ...]:
+        """The frame's bytes, in order."""
+        return (self._head, *self._tail)
+
+    def join(self) -> bytes:
+        """Return the frame as one string of bytes: the only copy of its arrays."""
+        return b"".join(self.parts)
+
+
+class Packed:
+    """A message ready for any number of receivers; made by :func:`pack`.
+
+    Attributes:
+        kind: The message's kind.
+        is_data: Whether its bytes are training or public data.
+        num_parameters: Its scalars that count as parameters communicated.
+    """
+
+    __slots__ = (
+        "_first",
+        "_last",
+        "_prefix",
+        "_suffix",
+        "_tail",
+        "_tail_bytes",
+        "is_data",
+        "kind",
+        "num_parameters",
+    )
+
+    def __init__(self, message: Message, prefix: bytes, suffix: bytes, arrays: list[Array]) -> None:
+        self.kind = message.KIND
+        self.is_data = message.IS_DATA
+        self.num_parameters = num_parameters(message)
+        self._prefix = prefix
+        self._suffix = suffix
+        self._first = _bin_header(arrays[0].nbytes) if arrays else b""
+        tail: list[bytes | memoryview] = []
+        position = 0  # relative to the first array, which is aligned itself
+        for array in arrays:
+            if tail:
+                header = _bin_header(array.nbytes)
+                gap = _padding(position + len(header)) + header
+                tail.append(gap)
+                position += len(gap)
+            tail.append(octets(array))
+            position += array.nbytes
+        self._tail = tuple(tail)
+        self._tail_bytes = position
+        # The last exchange asked for and what follows its key: a broadcast names the same one each time.
+        self._last: tuple[str | None, bytes] = (None, b"")
+
+    def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
+        """Return the frame for one receiver, which shares the arrays with all others.
+
+        Args:
+            sender: ``SERVER`` or the client that sends.
+            receiver: ``SERVER`` or the client that it is for.
+            round: Round or server version, from 0; -1 outside any.
+            exchange: Name of the exchange that the message belongs to; may be empty.
+
+        Raises:
+            ValueError: A number that is no such address or round, or a name that is too long.
+        """
+        known, rest = self._last
+        if exchange != known or not rest:
+            rest = self._after(exchange)
+            self._last = exchange, rest
+        try:
+            route = _ROUTE.pack(_SENDER, sender, _RECEIVER, receiver, _ROUND, round, _EXCHANGE)
+        except struct.error:
+            raise _bad_route(sender, receiver, round) from None
+        if sender < SERVER or receiver < SERVER or round < -1:
+            raise _bad_route(sender, receiver, round)
+        head = b"".join((self._prefix, route, rest))
+        return Frame(head, self._tail, len(head) + self._tail_bytes)
+
+    def _after(self, exchange: str) -> bytes:
+        if type(exchange) is not str or len(exchange) > DEFAULT.name_characters:
+            raise ValueError(
+                f"the exchange {exchange!r:.80} is no name of at most {DEFAULT.name_characters} characters"
+            )
+        rest = bytes(msgpack.packb(exchange)) + self._suffix
+        start = len(self._prefix) + _ROUTE.size + len(rest)
+        return rest + _padding(start + len(self._first)) + self._first if self._tail else rest
+
+
+def pack(message: Message) -> Packed:
+    """Check a message and bring its arrays, once, into the layout that travels.
+
+    An array that is C-contiguous and little-endian already is not copied: frames are views of it, so nobody
+    may write into it afterwards (trees are values, see :mod:`fedsim.params`).
+
+    Raises:
+        TypeError: A class that is no declared message, or a field of another type than declared.
+        ValueError: More than a frame can hold.
+    """
+    plan = plan_of(type(message))
+    fields, arrays = _encoded(message, plan)
+    described = [(NAMES[array.dtype], array.shape, array.nbytes) for array in arrays]
+    suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", msgpack.packb(described)))
+    packed = Packed(message, plan.prefix, suffix, arrays)
+    _check_size(message, len(plan.prefix) + len(suffix), packed._tail_bytes, len(arrays))
+    return packed
+
+
+def same(left: Message, right: Message) -> bool:
+    """Say whether two messages are of one class with fields that travel as the same bytes.
+
+    So names count in their order, NaN equals a NaN of the same bits, 0.0 differs from -0.0, and neither byte
+    order nor memory layout of an array matters.
+    """
+    if type(left) is not type(right):
+        return False
+    plan = plan_of(type(left))
+    (fields, arrays), (other_fields, other_arrays) = _encoded(left, plan), _encoded(right, plan)
+    return (
+        bool(msgpack.packb(fields) == msgpack.packb(other_fields))
+        and [(a.dtype, a.shape) for a in arrays] == [(b.dtype, b.shape) for b in other_arrays]
+        and all(
+            np.array_equal(np.frombuffer(octets(a), np.uint8), np.frombuffer(octets(b), np.uint8))
+            for a, b in zip(arrays, other_arrays, strict=True)
+        )
+    )
+
+
+def _encoded(message: Message, plan: Plan) -> tuple[dict[str, Any], list[Array]]:
+    arrays: list[Array] = []
+    return {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}, arrays
+
+
+def _check_size(message: Message, envelope: int, body: int, num_arrays: int) -> None:
+    kind = message.KIND
+    if num_arrays > DEFAULT.arrays:
+        raise ValueError(f"a message {kind!r} of {num_arrays} arrays: a frame holds at most {DEFAULT.arrays}")
+    # The longest name of an exchange takes four bytes a character.
+    envelope += _ROUTE.size + 4 * DEFAULT.name_characters + 3
+    if envelope > DEFAULT.envelope_bytes:
+        raise ValueError(
+            f"a message {kind!r} whose names and scalars take {envelope} bytes: an envelope holds at most "
+            f"{DEFAULT.envelope_bytes}; use shorter names or one array instead of many scalars"
+        )
+    if envelope + body + 2 * ALIGNMENT > DEFAULT.frame_bytes:
+        raise ValueError(f"a message {kind!r} of {body} bytes: a frame holds at most {DEFAULT.frame_bytes}")
+
+
+def _bin_header(num_bytes: int) -> bytes:
+    if num_bytes < 1 << 8:
+        return b"\xc4" + num_bytes.to_bytes(1, "big")
+    if num_bytes < 1 << 16:
+        return b"\xc5" + num_bytes.to_bytes(2, "big")
+    return b"\xc6" + (num_bytes & 0xFFFFFFFF).to_bytes(4, "big")  # more than 4 GiB is refused by _check_size
+
+
+def _padding(position: int) -> bytes:
+    return NIL * (-position % ALIGNMENT)
+
+
+def _bad_route(sender: object, receiver: object, round: object) -> ValueError:  # noqa: A002
+    return ValueError(
+        f"sender {sender!r:.40}, receiver {receiver!r:.40}, round {round!r:.40}: addresses are {SERVER} for "
+        "the server or a client's number from 0, rounds integers from -1"
+    )

@@ -1,0 +1,159 @@
+"""The messages that most algorithms share: models, and answers on public samples."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.params import Array, Model, Tree
+from fedsim.wire.declare import Message, counted, message
+
+
+def indices_digest(indices: Array) -> int:
+    """Return a number in ``[0, 2**63)`` that stands for a sequence of public samples.
+
+    Args:
+        indices: Whole numbers ``[p]`` of any integer dtype; equal numbers in equal order give equal digests.
+
+    Raises:
+        ValueError: Not one-dimensional, or no integers.
+    """
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise ValueError(f"indices are integers of shape [p], these are {indices.dtype} of {indices.shape}")
+    digest = hashlib.blake2b(np.ascontiguousarray(indices, "<i8").data, digest_size=8)
+    return int.from_bytes(digest.digest(), "little") >> 1
+
+
+@message("model")
+class ModelBroadcast(Message):
+    """A model on its way to a client.
+
+    Attributes:
+        architecture: Label of the architecture.
+        params: Trainable parameters, all or those of a part.
+        buffers: Running statistics and counters.
+    """
+
+    architecture: str
+    params: Tree = counted()
+    buffers: Tree
+
+    @classmethod
+    def of(cls, model: Model) -> Self:
+        """Return the message that carries a model."""
+        return cls(model.architecture, model.params, model.buffers)
+
+    @property
+    def model(self) -> Model:
+        """The model carried."""
+        return Model(self.architecture, self.params, self.buffers)
+
+
+@message("update")
+class ModelUpdate(Message):
+    """A trained model, or the change of one, on its way to the server.
+
+    Attributes:
+        architecture: Label of the architecture.
+        params: Trainable parameters, all or those of a part.
+        buffers: Running statistics and counters.
+        num_samples: Training samples behind it, its weight in a mean.
+    """
+
+    architecture: str
+    params: Tree = counted()
+    buffers: Tree
+    num_samples: int
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 0:
+            raise ValueError(f"num_samples is {self.num_samples}: a number of samples is not negative")
+
+    @classmethod
+    def of(cls, model: Model, num_samples: int) -> Self:
+        """Return the message that carries a model trained on so many samples."""
+        return cls(model.architecture, model.params, model.buffers, num_samples)
+
+    @property
+    def model(self) -> Model:
+        """The model carried."""
+        return Model(self.architecture, self.params, self.buffers)
+
+
+@message("public_batch")
+class PublicBatch(Message):
+    """Which public samples a round uses.
+
+    Attributes:
+        indices: Their numbers, int64 ``[p]``.
+    """
+
+    indices: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.indices.ndim != 1:
+            raise ValueError(f"indices have the shape [p], these {list(self.indices.shape)}")
+
+
+@message("logits_up")
+class LogitsUp(Message):
+    """A client's answers on public samples.
+
+    Attributes:
+        values: One row of N answers per sample, float32 ``[p, N]``.
+        form: Whether rows are logits or probabilities.
+        temperature: What logits were divided by to become probabilities; 1.0 for logits.
+        indices_digest: :func:`indices_digest` of the samples, so that neither side mixes up two sets.
+        indices: The samples themselves, int64 ``[p]``, where the receiver does not know them.
+    """
+
+    values: NDArray[np.float32] = counted()
+    form: Literal["logits", "probs"]
+    temperature: float
+    indices_digest: int
+    indices: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        _check_logits(self)
+
+
+@message("logits_down")
+class LogitsDown(Message):
+    """The server's answers on public samples.
+
+    Attributes:
+        values: One row of N answers per sample, float32 ``[p, N]``.
+        form: Whether rows are logits or probabilities.
+        temperature: What logits were divided by to become probabilities; 1.0 for logits.
+        indices_digest: :func:`indices_digest` of the samples, so that neither side mixes up two sets.
+        indices: The samples themselves, int64 ``[p]``, where the receiver does not know them.
+    """
+
+    values: NDArray[np.float32] = counted()
+    form: Literal["logits", "probs"]
+    temperature: float
+    indices_digest: int
+    indices: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        _check_logits(self)
+
+
+COMMON: tuple[type[Message], ...] = (ModelBroadcast, ModelUpdate, PublicBatch, LogitsUp, LogitsDown)
+"""The kinds that every receiver knows."""
+
+
+def _check_logits(logits: LogitsUp | LogitsDown) -> None:
+    values, indices = logits.values, logits.indices
+    if values.ndim != 2:
+        raise ValueError(f"values have the shape [p, N], these {list(values.shape)}")
+    if logits.temperature <= 0:
+        raise ValueError(f"temperature is {logits.temperature}: it is greater than 0")
+    if indices is not None:
+        if indices.shape != values.shape[:1]:
+            raise ValueError(f"indices have the shape [p], here [{len(values)}], these {list(indices.shape)}")
+        if indices_digest(indices) != logits.indices_digest:
+            raise ValueError("indices_digest is not the digest of indices")
