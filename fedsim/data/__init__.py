@@ -1,0 +1,22 @@
+"""Data sets, how they are spread over clients, and the parts that nobody may train on.
+
+A data set (one file of this folder) gives arrays; a partition (one file of ``partitions/``) says which client
+holds which sample; :func:`federate` puts both together. Importing this package loads neither torch nor
+scikit-learn: a data set imports what it needs when it is loaded.
+"""
+
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.federated import FederatedData, Shares, Split, federate, shares_fault
+from fedsim.data.partitions.base import PartitionPlugin
+
+__all__ = [
+    "Dataset",
+    "DatasetPlugin",
+    "FederatedData",
+    "LoadContext",
+    "PartitionPlugin",
+    "Shares",
+    "Split",
+    "federate",
+    "shares_fault",
+]

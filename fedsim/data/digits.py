@@ -1,0 +1,34 @@
+"""Handwritten digits that come with scikit-learn: 1,797 grey images of 8 by 8, ten classes, no files."""
+
+from typing import Literal
+
+import numpy as np
+
+from fedsim.config import Config
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.task import Task
+
+
+class DigitsConfig(Config):
+    """Settings of the digits."""
+
+    shape: Literal["flat", "image"] = "flat"
+    """``flat`` gives samples of shape (64,), ``image`` of shape (1, 8, 8)."""
+
+
+class Digits(DatasetPlugin[DigitsConfig]):
+    """The digits, scaled from 0..16 to [0, 1]."""
+
+    Config = DigitsConfig
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return all 1,797 samples; there is no test part."""
+        from sklearn.datasets import load_digits
+
+        values, labels = load_digits(return_X_y=True)
+        input_shape = (64,) if self.config.shape == "flat" else (1, 8, 8)
+        x = (values / 16).astype(np.float32).reshape(-1, *input_shape)
+        return Dataset(Task(input_shape, 10), x, labels.astype(np.int64))
+
+
+PLUGIN = Digits

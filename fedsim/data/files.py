@@ -1,0 +1,181 @@
+"""Images that you bring: an array of images and one of labels, as .npz, .npy or .npy.xz.
+
+Images are (n, h, w), (n, h, w, c) or (n, c, h, w), as uint8 in 0..255 or as floats in [0, 1]; labels are
+integers from 0. Nothing is ever unpickled.
+"""
+
+import lzma
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt, model_validator
+
+from fedsim.config import Config
+from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples
+from fedsim.errors import DataError
+from fedsim.params import Array
+from fedsim.task import Task
+
+_CHANNELS = (1, 3, 4)
+
+
+class FilesConfig(Config):
+    """Settings of images from files; a relative path starts at the root, else at the working directory."""
+
+    images: str = Field(min_length=1)
+    """File of the images: .npz, .npy or .npy.xz."""
+    labels: str = Field(min_length=1)
+    """File of the labels; it may be the same .npz."""
+    test_images: str | None = None
+    """File of the images of a test part."""
+    test_labels: str | None = None
+    """File of the labels of a test part."""
+    image_key: str = "images"
+    """Name of the array of images in a .npz."""
+    label_key: str = "labels"
+    """Name of the array of labels in a .npz."""
+    test_image_key: str | None = None
+    """Name of the array of test images in a .npz; without it, that of the images."""
+    test_label_key: str | None = None
+    """Name of the array of test labels in a .npz; without it, that of the labels."""
+    layout: Literal["auto", "channels_last", "channels_first"] = "auto"
+    """Where 4-dimensional images have their channels; ``auto`` finds the axis of length 1, 3 or 4."""
+    num_classes: PositiveInt | None = None
+    """Classes; without it, one more than the largest label."""
+
+    @model_validator(mode="after")
+    def _test_part_is_whole(self) -> "FilesConfig":
+        if (self.test_images is None) != (self.test_labels is None):
+            raise ValueError("test_images and test_labels come together: give both or neither")
+        if self.test_images is None and (self.test_image_key or self.test_label_key):
+            raise ValueError("a key of a test part without the part: give test_images and test_labels too")
+        return self
+
+
+class Files(DatasetPlugin[FilesConfig]):
+    """Images and labels from files."""
+
+    Config = FilesConfig
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return the arrays, images scaled to [0, 1] and channels first."""
+        config, root = self.config, context.root or Path()
+        x, y = _part(root, config.images, config.image_key, config.labels, config.label_key, config.layout)
+        test_x: Samples | None = None
+        test_y: Labels | None = None
+        if config.test_images is not None and config.test_labels is not None:
+            image_key = config.test_image_key or config.image_key
+            label_key = config.test_label_key or config.label_key
+            test_x, test_y = _part(
+                root, config.test_images, image_key, config.test_labels, label_key, config.layout
+            )
+            if test_x.shape[1:] != x.shape[1:]:
+                raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
+        num_classes = config.num_classes or _num_classes(y, test_y)
+        return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y)
+
+
+def _part(
+    root: Path, images: str, image_key: str, labels: str, label_key: str, layout: str
+) -> tuple[Samples, Labels]:
+    x = _images(_array(root / images, image_key), images, layout)
+    y = _labels(_array(root / labels, label_key), labels)
+    if len(x) != len(y):
+        raise DataError(
+            f"{images} holds {len(x)} images and {labels} {len(y)} labels: one label for each image"
+        )
+    if not len(x):
+        raise DataError(f"{images} holds no images")
+    return x, y
+
+
+def _array(path: Path, key: str) -> Array:
+    if not path.is_file():
+        raise DataError(
+            f"{path} is not a file; a relative path starts at data.root (or FEDSIM_DATA) where that is set"
+        )
+    try:
+        if path.name.endswith(".npy.xz"):
+            with lzma.open(path) as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        if path.suffix == ".npy":
+            with path.open("rb") as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        if path.suffix == ".npz":
+            return _member(path, key)
+    except (ValueError, EOFError, OSError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as a plain array: {error}") from error
+    raise DataError(f"{path} is not .npz, .npy or .npy.xz: save the array with numpy.save or numpy.savez")
+
+
+def _member(path: Path, key: str) -> Array:
+    with zipfile.ZipFile(path):
+        pass  # numpy would take a file that is no archive for a pickle, and say so confusingly
+    with np.load(path, allow_pickle=False) as archive:
+        if key not in archive.files:
+            raise DataError(
+                f"{path} has no array {key!r}, it has: {', '.join(archive.files)}; "
+                "name the one you mean with image_key or label_key"
+            )
+        return np.asarray(archive[key])
+
+
+def _images(array: Array, name: str, layout: str) -> Samples:
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim != 4:
+        raise DataError(
+            f"{name} holds an array of shape {array.shape}; "
+            "images are (n, h, w), (n, h, w, c) or (n, c, h, w)"
+        )
+    elif layout == "channels_last" or (layout == "auto" and _channels_are_last(array.shape, name)):
+        array = np.moveaxis(array, -1, 1)
+    if array.dtype == np.uint8:
+        x = array.astype(np.float32, order="C")
+        x /= 255
+        return x
+    if array.dtype.kind != "f":
+        raise DataError(f"{name} holds {array.dtype}; images are uint8 in 0..255 or floats in [0, 1]")
+    x = array.astype(np.float32, order="C")
+    if x.size and not (np.isfinite(x).all() and x.min() >= 0 and x.max() <= 1):
+        raise DataError(
+            f"{name} holds floats from {x.min():g} to {x.max():g}; float images lie in [0, 1]: "
+            "scale them, or save them as uint8"
+        )
+    return x
+
+
+def _channels_are_last(shape: tuple[int, ...], name: str) -> bool:
+    first, last = shape[1] in _CHANNELS, shape[3] in _CHANNELS
+    if first == last:
+        raise DataError(
+            f"{name} has the shape {shape}, which does not say where the channels are: "
+            'set layout = "channels_last" or layout = "channels_first"'
+        )
+    return last
+
+
+def _labels(array: Array, name: str) -> Labels:
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DataError(
+            f"{name} holds {array.dtype} of shape {array.shape}; labels are integers of shape (n,)"
+        )
+    if array.size and array.min() < 0:
+        raise DataError(f"{name} holds the label {array.min()}; labels are numbered from 0")
+    return array.astype(np.int64)
+
+
+def _num_classes(y: Labels, test_y: Labels | None) -> int:
+    largest = int(max(y.max(), test_y.max())) if test_y is not None else int(y.max())
+    if largest >= len(y):
+        raise DataError(
+            f"labels go up to {largest}, but there are only {len(y)} samples: "
+            "number the classes from 0 without gaps, or say num_classes"
+        )
+    return largest + 1
+
+
+PLUGIN = Files

@@ -1,0 +1,1 @@
+"""Ways of spreading labelled samples over clients, one file each."""

@@ -1,0 +1,85 @@
+"""Class by class, shares drawn from a Dirichlet law over the clients: skewed labels and skewed sizes.
+
+For each class, shares q ~ Dir(alpha * 1_K) are drawn and the class is cut accordingly; everything is drawn
+again until every client has ``min_size`` samples. This is the form that PerFed-CKT and Fed-ET use: a smaller
+alpha gives more label skew and more size imbalance. With ``cap``, a client that already holds n/K samples
+gets nothing of later classes (the variant of FedMA and FedDF).
+"""
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedsim.config import Config
+from fedsim.data.base import Counts, Indices, Labels
+from fedsim.data.partitions.base import PartitionPlugin, by_class, cut, require_samples
+from fedsim.errors import DataError
+from fedsim.rng import Key
+
+MAX_DRAWS = 2000
+"""How often everything is drawn before a request counts as impossible."""
+
+
+class DirichletClassConfig(Config):
+    """Settings of the class-wise Dirichlet partition."""
+
+    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
+    """Concentration: 0.1 is strong skew, 100 is nearly even."""
+    min_size: Annotated[int, Field(ge=0)] = 10
+    """Fewest samples that a client may end up with."""
+    cap: bool = False
+    """Whether a client that holds its even share of all samples gets nothing of the classes that follow."""
+
+
+class DirichletClass(PartitionPlugin[DirichletClassConfig]):
+    """Class-wise Dirichlet shares, redrawn until every client has ``min_size`` samples."""
+
+    Config = DirichletClassConfig
+
+    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
+        """Spread all samples."""
+        config = self.config
+        require_samples(len(labels), num_clients, max(config.min_size, 1))
+        totals = np.bincount(labels, minlength=num_classes)
+        generator = key.numpy()
+        best = -1
+        for _ in range(MAX_DRAWS):
+            shares = generator.dirichlet(np.full(num_clients, config.alpha), num_classes)
+            counts = _capped(shares, totals) if config.cap else _counts(shares, totals)
+            smallest = int(counts.sum(axis=0).min())
+            if smallest >= config.min_size:
+                return cut(by_class(labels, num_classes, generator), counts.T)
+            best = max(best, smallest)
+        raise DataError(
+            f"{MAX_DRAWS} draws of dirichlet_class with alpha = {config.alpha:g} over {num_clients} clients "
+            f"and {len(labels)} samples: in the best of them the smallest client had {best}, "
+            f"min_size is {config.min_size}. Raise alpha, lower min_size, or use fewer clients"
+        )
+
+
+def _counts(shares: NDArray[np.float64], totals: Counts) -> Counts:
+    """Return (N, K) counts: each class cut at the running sums of its shares (N, K)."""
+    sums = np.cumsum(shares, axis=1)
+    # Divided by the last of them, so that the sums end at one exactly and no sample is left over.
+    ends = np.floor(sums / sums[:, -1:] * totals[:, None]).astype(np.int64)
+    return np.diff(ends, axis=1, prepend=0)
+
+
+def _capped(shares: NDArray[np.float64], totals: Counts) -> Counts:
+    counts = np.zeros(shares.shape, np.int64)
+    held = np.zeros(shares.shape[1], np.int64)
+    for j, total in enumerate(totals):
+        has_room = held * len(held) < totals.sum()
+        # While samples are left somebody has room, though perhaps nobody who drew a positive share.
+        open_shares = np.where(has_room, shares[j], 0.0)
+        if total:
+            if not open_shares.sum() > 0:
+                open_shares = has_room.astype(np.float64)
+            counts[j] = _counts(open_shares[None], totals[j : j + 1])[0]
+            held += counts[j]
+    return counts
+
+
+PLUGIN = DirichletClass

@@ -1,0 +1,65 @@
+"""Client by client, labels drawn from a Dirichlet law around the whole set's: skewed labels, equal sizes.
+
+Each client's label distribution is q ~ Dir(alpha * prior), prior the share of each class in the whole set
+(Hsu, Qi and Brown 2019). All clients have equally many samples. A class that runs out is left out of the
+later clients' distributions; clients are served in an order drawn from the key, so that no number is
+favoured.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedsim.config import Config
+from fedsim.data.base import Counts, Indices, Labels
+from fedsim.data.partitions.base import PartitionPlugin, apportion, by_class, cut, require_samples
+from fedsim.rng import Key
+
+
+class DirichletClientConfig(Config):
+    """Settings of the client-wise Dirichlet partition."""
+
+    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
+    """Concentration: near 0 every client has a single class, large values give everybody the same mixture."""
+
+
+class DirichletClient(PartitionPlugin[DirichletClientConfig]):
+    """Client-wise Dirichlet label distributions with equal sizes."""
+
+    Config = DirichletClientConfig
+
+    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
+        """Spread all samples; where they do not divide evenly, the first clients get one more."""
+        require_samples(len(labels), num_clients)
+        generator = key.numpy()
+        left = np.bincount(labels, minlength=num_classes)
+        present = np.flatnonzero(left)
+        # NumPy refuses a concentration of zero, to which a tiny alpha times a rare class may round.
+        concentration = np.maximum(self.config.alpha * left[present] / len(labels), 1e-300)
+        wishes = np.zeros((num_clients, num_classes))
+        wishes[:, present] = generator.dirichlet(concentration, num_clients)
+        sizes = apportion(len(labels), np.ones(num_clients))
+        counts = np.zeros((num_clients, num_classes), np.int64)
+        for client in generator.permutation(num_clients):
+            counts[client] = _serve(wishes[client], int(sizes[client]), left, generator)
+            left = left - counts[client]
+        return cut(by_class(labels, num_classes, generator), counts)
+
+
+def _serve(wish: NDArray[np.float64], size: int, left: Counts, generator: np.random.Generator) -> Counts:
+    """Return (N,) counts that sum to ``size``, at most ``left``, drawn from ``wish`` while that lasts."""
+    counts = np.zeros_like(left)
+    while (missing := size - int(counts.sum())) > 0:
+        room = left - counts
+        open_wish = np.where(room > 0, wish, 0.0)
+        if not open_wish.sum() > 0:
+            open_wish = room.astype(np.float64)
+        drawn = generator.multinomial(missing, open_wish / open_wish.sum())
+        # Each pass either fills the client or exhausts a class, so there are at most N + 1 of them.
+        counts += np.minimum(drawn, room)
+    return counts
+
+
+PLUGIN = DirichletClient

@@ -1,0 +1,295 @@
+"""A pool of samples and who holds what."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.config import Config
+from fedsim.data.base import Dataset, Indices, Labels
+from fedsim.data.federated import SPLITS, FederatedData, Shares, federate, shares_fault
+from fedsim.data.partitions.base import PartitionPlugin
+from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig
+from fedsim.data.partitions.iid import Iid
+from fedsim.errors import DataError, InvariantError
+from fedsim.rng import Key
+from fedsim.task import Task
+
+TASK = Task((1,), 3)
+KEY = Key.root(0)
+IID = Iid(Config())
+
+
+def pool(size: int, start: int = 0) -> tuple[Any, Any]:
+    """Samples that carry their own number, so that a copy can be told from another."""
+    return np.arange(start, start + size, dtype=np.float32)[:, None], np.arange(size) % 3
+
+
+def dataset(size: int = 60, num_tested: int = 0) -> Dataset:
+    x, y = pool(size)
+    if not num_tested:
+        return Dataset(TASK, x, y)
+    return Dataset(TASK, x, y, *pool(num_tested, start=1000))
+
+
+def spread(size: int = 60, num_clients: int = 3, **settings: Any) -> FederatedData:
+    wanted: dict[str, Any] = {"shares": (0.6, 0.2, 0.2), "key": KEY} | settings
+    return federate(dataset(size), IID, num_clients=num_clients, **wanted)
+
+
+def everything(data: FederatedData) -> list[Any]:
+    """All that a federated data set says, as plain lists."""
+    held = [data.indices(k, split).tolist() for k in range(data.num_clients) for split in SPLITS]
+    return [held, data.public.tolist(), data.global_test.tolist(), data.x.tolist()]
+
+
+def test_by_hand() -> None:
+    data = spread(public_size=6, global_test_share=0.1)
+    assert data.task is TASK
+    assert (len(data.public), len(data.global_test)) == (6, 6)
+    assert data.sizes("train").tolist() == [10, 10, 10]
+    assert data.sizes("val").tolist() == [3, 3, 3]
+    assert data.sizes("test").tolist() == [3, 3, 3]
+    assert data.num_samples(2, "val") == 3
+    assert data.has_samples
+
+
+def test_samples_are_those_of_the_data_set() -> None:
+    data = spread()
+    indices = data.indices(1, "train")
+    assert data.x[indices, 0].tolist() == indices.tolist()
+    assert data.y[indices].tolist() == (indices % 3).tolist()
+
+
+def test_all_arrays_are_read_only() -> None:
+    data = spread(public_size=2, global_test_share=0.1)
+    for array in (data.x, data.y, data.public, data.global_test, data.indices(0, "train")):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_label_counts() -> None:
+    data = spread(num_clients=4)
+    by_hand = [
+        [int((data.y[data.indices(k, "train")] == label).sum()) for label in range(3)] for k in range(4)
+    ]
+    assert data.label_counts("train").tolist() == by_hand
+    assert data.label_counts().sum(axis=0).tolist() == [20, 20, 20]
+    assert np.array_equal(data.label_counts(), sum(data.label_counts(split) for split in SPLITS))
+
+
+def test_clients_do_not_get_their_samples_sorted() -> None:
+    data = spread(600)
+    indices = data.indices(0, "train")
+    assert indices.tolist() != sorted(indices.tolist())
+    # 120 samples of three classes in a random order change class some 80 times, in order of classes twice.
+    assert np.count_nonzero(np.diff(data.y[indices])) > 60
+
+
+def test_the_own_test_part_is_the_global_test_set() -> None:
+    # The share applies only where there is no test part.
+    data = federate(
+        dataset(30, 6), IID, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY, global_test_share=0.5
+    )
+    assert data.x[data.global_test, 0].tolist() == [1000, 1001, 1002, 1003, 1004, 1005]
+    assert data.sizes("train").tolist() == [15, 15]
+
+
+def test_a_limit_shrinks_the_pool_and_the_own_test_part() -> None:
+    data = federate(dataset(40, 20), IID, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY, limit=10)
+    assert data.x.shape == (15, 1)
+    assert data.sizes("train").tolist() == [5, 5]
+    assert len(data.global_test) == 5
+    assert (data.x[data.global_test] >= 1000).all()
+    assert (data.x[data.indices(0, "train")] < 40).all()
+    assert np.diff(data.x[:10, 0]).max() > 1, "the first ten are no random sample"
+
+
+def test_a_limit_beyond_the_pool_changes_nothing() -> None:
+    assert everything(spread(limit=60)) == everything(spread()) == everything(spread(limit=1000))
+
+
+@given(
+    size=st.integers(20, 120),
+    num_clients=st.integers(1, 8),
+    shares=st.sampled_from([(1.0, 0.0, 0.0), (0.75, 0.0, 0.25), (0.6, 0.2, 0.2), (0.5, 0.5, 0.0)]),
+    public_size=st.integers(0, 6),
+    global_test_share=st.sampled_from([0.0, 0.1, 0.25]),
+    num_tested=st.sampled_from([0, 7]),
+    seed=st.integers(0, 2**32),
+)
+def test_laws(
+    size: int,
+    num_clients: int,
+    shares: Shares,
+    public_size: int,
+    global_test_share: float,
+    num_tested: int,
+    seed: int,
+) -> None:
+    def draw(key: Key) -> FederatedData:
+        return federate(
+            dataset(size, num_tested),
+            DirichletClient(DirichletClientConfig(alpha=0.3)),
+            num_clients=num_clients,
+            shares=shares,
+            key=key,
+            public_size=public_size,
+            global_test_share=global_test_share,
+        )
+
+    data = draw(Key.root(seed))
+    held = [data.indices(k, split) for k in range(num_clients) for split in SPLITS]
+    # Every sample is in exactly one place.
+    assert sorted(np.concatenate([*held, data.public, data.global_test]).tolist()) == list(range(len(data.y)))
+    assert len(data.public) == public_size
+    assert len(data.global_test) == (num_tested or int(global_test_share * size + 0.5))
+    for split, share in zip(SPLITS, shares, strict=True):
+        assert data.sizes(split).tolist() == [data.num_samples(k, split) for k in range(num_clients)]
+        if share == 0:
+            assert data.sizes(split).sum() == 0
+    assert data.sizes("train").min() >= 1
+    # Equal keys give equal results, other keys others.
+    assert everything(data) == everything(draw(Key.root(seed)))
+    assert everything(data) != everything(draw(Key.root(seed + 1)))
+
+
+class Fixed(PartitionPlugin[Config]):
+    """A partition that gives what it is told to."""
+
+    def __init__(self, *parts: list[int]) -> None:
+        super().__init__(Config())
+        self.parts = parts
+
+    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
+        return [np.array(part, np.int64) for part in self.parts]
+
+
+def test_a_clients_split_does_not_depend_on_the_other_clients() -> None:
+    one = federate(dataset(9), Fixed([0, 1, 2, 3], [4, 5, 6]), num_clients=2, shares=(0.5, 0.0, 0.5), key=KEY)
+    other = federate(dataset(9), Fixed([3, 2, 1, 0], [8]), num_clients=2, shares=(0.5, 0.0, 0.5), key=KEY)
+    assert one.indices(0, "train").tolist() == other.indices(0, "train").tolist()
+
+
+def test_a_client_may_have_nothing() -> None:
+    data = federate(dataset(4), Fixed([], [0, 1]), num_clients=2, shares=(0.5, 0.0, 0.5), key=KEY)
+    assert data.sizes("train").tolist() == [0, 1]
+    assert data.indices(0, "train").tolist() == []
+    assert data.label_counts()[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        (([0], [0]), "gave a sample away twice"),
+        (([0], [4]), "do not exist"),
+        (([0], [-1]), "do not exist"),
+        (([0],), "served 1 clients of 2"),
+    ],
+)
+def test_a_partition_that_breaks_its_promise(parts: tuple[list[int], ...], problem: str) -> None:
+    with pytest.raises(InvariantError, match=problem):
+        federate(dataset(4), Fixed(*parts), num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"public_size": 58},
+            "58 are for the public set and 0 for the global test set, which leaves 2 for 3 clients",
+        ),
+        ({"public_size": 100}, "leaves 0 for 3 clients"),
+        ({"global_test_share": 0.99}, "59 for the global test set"),
+        ({"num_clients": 61}, "leaves 60 for 61 clients"),
+        ({"num_clients": 0}, "at least one"),
+        ({"public_size": -1}, "at least 0"),
+        ({"global_test_share": 1.0}, "from 0 to below 1"),
+        ({"limit": 0}, "limit = 0: use at least one sample"),
+        ({"limit": 2}, "of 2 samples"),
+        ({"shares": (0.5, 0.2, 0.2)}, "sum to 0.9"),
+    ],
+)
+def test_impossible_requests_teach(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        spread(**settings)
+
+
+def test_samples_need_a_partition() -> None:
+    with pytest.raises(DataError, match="needs a partition, such as iid"):
+        federate(dataset(), None, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("shares", "problem"),
+    [
+        ((1.0, 0.0, 0.0), ""),
+        ((0.6, 0.2, 0.2), ""),
+        ((0.6, 0.2, 0.3), "sum to 1, 0.6, 0.2, 0.3 sum to 1.1"),
+        ((1.2, -0.2, 0.0), "each from 0 to 1"),
+        ((0.0, 0.5, 0.5), "share of train is above 0"),
+        ((float("nan"), 0.5, 0.5), "each from 0 to 1"),
+    ],
+)
+def test_shares_fault(shares: Shares, problem: str) -> None:
+    fault = shares_fault(shares)
+    assert problem in fault
+    assert bool(problem) == bool(fault)
+
+
+def counts(*sizes: int, **settings: Any) -> FederatedData:
+    settings = {"num_clients": len(sizes), "partition": None} | settings
+    only = Dataset(TASK, sizes=np.array(sizes))
+    return federate(only, settings.pop("partition"), shares=(0.6, 0.2, 0.2), key=KEY, **settings)
+
+
+def test_counts_only() -> None:
+    data = counts(4, 0, 9, public_size=5)
+    assert data.sizes("train").tolist() == [4, 0, 9]
+    assert data.num_samples(2, "train") == 9
+    assert data.sizes("test").tolist() == [0, 0, 0]
+    assert data.x.shape == (0, 1)
+    assert data.public.tolist() == [0, 1, 2, 3, 4]
+    assert not data.has_samples
+
+
+def test_counts_have_no_samples() -> None:
+    data = counts(4, 0)
+    with pytest.raises(DataError, match=r"sample counts only.*null executor"):
+        data.indices(0, "train")
+    with pytest.raises(DataError, match=r"sample counts only.*null executor"):
+        data.label_counts()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"partition": IID}, "leave out the partition"),
+        ({"global_test_share": 0.1}, "leave out the partition"),
+        ({"limit": 3}, "leave out the partition"),
+        ({"num_clients": 3}, "counts the samples of 2 clients, the run has 3"),
+    ],
+)
+def test_counts_are_not_spread(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        counts(4, 5, **settings)
+
+
+def test_a_million_clients_are_arrays_only() -> None:
+    num_clients = 1_000_000
+    only = Dataset(TASK, sizes=np.ones(num_clients, np.int64))
+    data = federate(only, None, num_clients=num_clients, shares=(1.0, 0.0, 0.0), key=KEY)
+    held = [holdings.offsets for holdings in data.holdings.values()]
+    assert (
+        sum(array.base.nbytes if array.base is not None else array.nbytes for array in held)
+        < 8.1 * num_clients
+    )
+    assert data.num_samples(num_clients - 1, "train") == 1
+
+
+@pytest.mark.parametrize("client", [-1, 3])
+def test_a_client_that_does_not_exist(client: int) -> None:
+    with pytest.raises(IndexError, match=f"client {client} does not exist, clients are 0 to 2"):
+        spread().indices(client, "train")
