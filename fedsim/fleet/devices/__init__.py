@@ -1,0 +1,1 @@
+"""Device classes: one file each, with the sources of their figures."""

@@ -1,0 +1,189 @@
+"""A fleet: the devices of all clients as arrays, group by group.
+
+Clients are numbered through the groups in order. A quantity that is the same throughout a group is kept once,
+exactly; one that is drawn is kept as a float32 for each client, whose seven digits are more than any device
+model deserves and hide the last bits in which processors differ. So a client costs 28 bytes at most, and
+becomes a :class:`Device` only when asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.errors import InvariantError
+from fedsim.fleet.device import POSITIVE, QUANTITIES, Device, DevicePlugin
+from fedsim.fleet.groups import GroupConfig, ServerConfig
+from fedsim.plugins import name_of
+from fedsim.rng import Key
+from fedsim.units import format_quantity
+
+Column = float | NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Consecutive clients of one ``[[fleet]]`` entry.
+
+    Attributes:
+        label: Name in tables.
+        model: Label of the architecture.
+        start: First client.
+        stop: One past the last client.
+        columns: For each quantity one value, or one for each client of the group.
+    """
+
+    label: str
+    model: str
+    start: int
+    stop: int
+    columns: Mapping[str, Column]
+
+    def device(self, offset: int) -> Device:
+        """Return the device of the client ``start + offset``."""
+        value = {
+            name: column if isinstance(column, float) else float(column[offset])
+            for name, column in self.columns.items()
+        }
+        return Device(
+            speed_flops=value["speed"],
+            memory_bytes=value["memory"],
+            up_bps=value["up"],
+            down_bps=value["down"],
+            latency_s=value["latency"],
+            overhead_s=value["overhead"],
+            variation=value["variation"],
+            label=self.label,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """One row of the table in which ``fedsim check`` shows a fleet; numbers in base units."""
+
+    quantity: str
+    minimum: float
+    low: float
+    median: float
+    high: float
+    maximum: float
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str, str]:
+        """The row as text: quantity, minimum, 5 %, median, 95 %, maximum, with units."""
+        dimension = QUANTITIES[self.quantity]
+        numbers = (self.minimum, self.low, self.median, self.high, self.maximum)
+        texts = [f"{n:.3g}" if dimension is None else format_quantity(n, dimension) for n in numbers]
+        return (self.quantity, texts[0], texts[1], texts[2], texts[3], texts[4])
+
+
+class Fleet:
+    """The devices of all clients, and the server's.
+
+    Attributes:
+        groups: The groups in order.
+        server: The server's device.
+        server_model: Label of the server's architecture.
+    """
+
+    def __init__(self, groups: Sequence[Group], server: Device, server_model: str) -> None:
+        self.groups = tuple(groups)
+        self.server = server
+        self.server_model = server_model
+        self._starts = [group.start for group in self.groups]
+
+    def __len__(self) -> int:
+        return self.groups[-1].stop
+
+    def group(self, client: int) -> int:
+        """Return the number of the client's group, its place in :attr:`groups`.
+
+        Raises:
+            IndexError: No such client.
+        """
+        if not 0 <= client < len(self):
+            raise IndexError(f"no client {client}: the fleet has 0 to {len(self) - 1}")
+        return bisect_right(self._starts, client) - 1
+
+    def device(self, client: int) -> Device:
+        """Return the client's device; :exc:`IndexError` if there is no such client."""
+        group = self.groups[self.group(client)]
+        return group.device(client - group.start)
+
+    def model(self, client: int) -> str:
+        """Return the label of the client's architecture; :exc:`IndexError` if there is no such client."""
+        return self.groups[self.group(client)].model
+
+    def values(self, quantity: str) -> NDArray[np.float64]:
+        """Return a quantity of every client in base units, ``[K]``, as a new array.
+
+        Args:
+            quantity: One of ``speed memory up down latency overhead variation``.
+        """
+        result = np.empty(len(self))
+        for group in self.groups:
+            result[group.start : group.stop] = group.columns[quantity]
+        return result
+
+    def quantiles(self) -> list[Quantiles]:
+        """Return a row for each quantity, over all clients."""
+        points = [0, 0.05, 0.5, 0.95, 1]
+        return [Quantiles(name, *map(float, np.quantile(self.values(name), points))) for name in QUANTITIES]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        columns = (column for group in self.groups for column in group.columns.values())
+        return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+
+
+def build_fleet(
+    groups: Sequence[GroupConfig], server: ServerConfig, key: Key, *, default_model: str = "model"
+) -> Fleet:
+    """Draw every device.
+
+    Args:
+        groups: The ``[[fleet]]`` entries, at least one; a group's draws depend on its place, not on others.
+        server: The ``[server]`` entry.
+        key: The run's root key.
+        default_model: Label of the architecture where an entry names none.
+
+    Raises:
+        UnknownPluginError: A device class that does not exist.
+        InvariantError: A device class that draws values which no device can have.
+        ValueError: No group.
+    """
+    if not groups:
+        raise ValueError("a fleet needs at least one group")
+    built: list[Group] = []
+    start = 0
+    for index, group in enumerate(groups):
+        columns = _columns(group.profile(), group.count, key.child("fleet", index))
+        built.append(Group(group.label, group.model or default_model, start, start + group.count, columns))
+        start += group.count
+    hardware = _columns(server.profile(), 1, key.child("fleet", "server"))
+    own = Group("server", server.model or default_model, 0, 1, hardware)
+    return Fleet(built, own.device(0), own.model)
+
+
+def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
+    drawn = profile.draw(num, key)
+    columns: dict[str, Column] = {}
+    for name in QUANTITIES:
+        value = drawn[name]
+        column: Column = value.astype(np.float32) if isinstance(value, np.ndarray) else float(value)
+        smallest = np.min(column)
+        if not np.isfinite(column).all() or smallest < 0 or (name in POSITIVE and smallest == 0):
+            rule = "above zero" if name in POSITIVE else "zero or more"
+            raise InvariantError(
+                f"device class {name_of(profile)!r} draws {name} values that are not finite and {rule}: "
+                f"mend its draw()"
+            )
+        if isinstance(column, np.ndarray):
+            column.flags.writeable = False
+        columns[name] = column
+    return columns

@@ -1,0 +1,119 @@
+"""An architecture of a run: a model plugin applied to a task, under the label that messages carry.
+
+A net's structure and its values are kept apart. The structure lives on torch's ``meta`` device, without
+memory; values are parameter trees (:mod:`fedsim.params`), which the engine puts in place with
+``functional_call``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedsim.models.base import ModelPlugin, Net
+from fedsim.models.initialise import initialise
+from fedsim.params import Array, Model, Tree, freeze
+from fedsim.rng import Key
+from fedsim.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a net's structure alone tells, in module order."""
+
+    param_names: tuple[str, ...]
+    buffer_names: tuple[str, ...]
+    num_params: int
+    has_batch_norm: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Architecture:
+    """A labelled model plugin and the task that it is built for.
+
+    Attributes:
+        label: The name by which scenarios and messages know the architecture.
+        plugin: The model.
+        task: Shape of its input and output.
+    """
+
+    label: str
+    plugin: ModelPlugin[Any]
+    task: Task
+
+    def skeleton(self) -> Net:
+        """Return a new net on the meta device: structure without values.
+
+        Raises:
+            DataError: The model cannot take the task's samples.
+        """
+        with torch.device("meta"):
+            return self.plugin.build(self.task).to("meta")
+
+    def initial(self, key: Key) -> Model:
+        """Return start values by PyTorch's default laws, drawn from ``key``; float32, frozen.
+
+        Raises:
+            DataError: The model cannot take the task's samples.
+            InvariantError: A layer whose initialisation is unknown.
+        """
+        net = _materialise(self.skeleton())
+        initialise(net, key.torch())
+        return Model(self.label, _tree(net.named_parameters()), _tree(net.named_buffers()))
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Names and counts, found once."""
+        net = self.skeleton()
+        return Outline(
+            param_names=tuple(name for name, _ in net.named_parameters()),
+            buffer_names=tuple(name for name, _ in net.named_buffers()),
+            num_params=sum(parameter.numel() for parameter in net.parameters()),
+            has_batch_norm=any(isinstance(module, _BatchNorm) for module in net.modules()),
+        )
+
+    @property
+    def num_params(self) -> int:
+        """Trainable scalars."""
+        return self.outline.num_params
+
+    @property
+    def param_names(self) -> tuple[str, ...]:
+        """Names of the trainable parameters, in module order."""
+        return self.outline.param_names
+
+    @property
+    def buffer_names(self) -> tuple[str, ...]:
+        """Names of the buffers, in module order."""
+        return self.outline.buffer_names
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether a forward pass in training mode changes buffers."""
+        return self.outline.has_batch_norm
+
+
+def _materialise(net: Net) -> Net:
+    """Give a net on the meta device memory on the CPU, in place; tensors used twice stay one tensor."""
+    memory: dict[int, torch.Tensor] = {}
+    for module in net.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(parameter) not in memory:
+                empty = torch.empty_like(parameter, device="cpu")
+                memory[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+            setattr(module, name, memory[id(parameter)])
+        for name, buffer in list(module.named_buffers(recurse=False, remove_duplicate=False)):
+            if id(buffer) not in memory:
+                memory[id(buffer)] = torch.empty_like(buffer, device="cpu")
+            setattr(module, name, memory[id(buffer)])
+    return net
+
+
+def _tree(tensors: Any) -> Tree:
+    arrays: dict[str, Array] = {name: tensor.detach().numpy() for name, tensor in tensors}
+    return freeze(arrays)

@@ -1,0 +1,119 @@
+"""What every model offers: a body of named blocks, a head, and a plugin that builds both for a task.
+
+The cut between body and head is where FedPer keeps its personal layers and MOON takes its features; the cuts
+between blocks are where FedGKT divides a net between a client and the server (specification 7.6).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from typing import Any, Generic, Literal, cast
+
+import torch
+from torch import nn
+
+from fedsim.errors import DataError
+from fedsim.plugins import C, Plugin, name_of
+from fedsim.task import Task
+
+Part = Literal["base", "head"]
+
+
+def named(**modules: nn.Module) -> nn.Sequential:
+    """Return the modules in a row, each under its name: ``named(conv=nn.Conv2d(...), relu=nn.ReLU())``."""
+    return nn.Sequential(OrderedDict(modules))
+
+
+class Net(nn.Module):
+    """A model: named blocks, then a head that gives the logits.
+
+    Attributes:
+        body: The blocks in order; its output is the features, ``[b, f]``.
+        head: From features to logits, ``[b, N]``.
+    """
+
+    def __init__(self, body: nn.Sequential, head: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+        self.head = head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return raw scores ``[b, N]`` for samples ``[b, *input_shape]``; no softmax."""
+        logits: torch.Tensor = self.head(self.body(x))
+        return logits
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the head's input ``[b, f]`` for samples ``[b, *input_shape]``."""
+        features: torch.Tensor = self.body(x)
+        return features
+
+    @staticmethod
+    def part_of(name: str) -> Part:
+        """Say whether the parameter or buffer called ``name`` belongs to the base or to the head."""
+        return "head" if name.startswith("head.") else "base"
+
+    @property
+    def base_names(self) -> tuple[str, ...]:
+        """Names of the parameters below the cut, in order."""
+        return tuple(name for name, _ in self.named_parameters() if self.part_of(name) == "base")
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """Names of the head's parameters, in order."""
+        return tuple(name for name, _ in self.named_parameters() if self.part_of(name) == "head")
+
+    def split(self, k: int) -> tuple[nn.Sequential, Net]:
+        """Return (extractor, rest): the first ``k`` blocks, and a net of the other blocks with the head.
+
+        Both share their modules with this net, and ``rest(extractor(x))`` equals ``self(x)``.
+
+        Raises:
+            ValueError: ``k`` is not from 1 to the number of blocks.
+        """
+        if not 1 <= k <= len(self.body):
+            names = ", ".join(name for name, _ in self.body.named_children())
+            raise ValueError(
+                f"a cut after block {k} is not possible: give 1 to {len(self.body)}, blocks are {names}"
+            )
+        first, others = (cast("nn.Sequential", self.body[part]) for part in (slice(k), slice(k, None)))
+        return first, Net(others, self.head)
+
+
+class ModelPlugin(Plugin[C], ABC, Generic[C]):
+    """Base of the models; the file's ``PLUGIN`` derives from it.
+
+    A layer of a type that :mod:`fedsim.models.initialise` does not know must have a method
+    ``initialise(generator)`` that fills its own parameters and buffers.
+    """
+
+    @abstractmethod
+    def build(self, task: Task) -> Net:
+        """Return a new net for ``task``; the values of its parameters do not matter.
+
+        Called inside ``torch.device("meta")``, so the constructor names no device and reads no values.
+
+        Raises:
+            DataError: The task's samples do not have a shape that this model can take.
+        """
+
+
+def image_shape(plugin: ModelPlugin[Any], task: Task, smallest: int) -> tuple[int, int, int]:
+    """Return ``(channels, height, width)`` of the task's samples.
+
+    Args:
+        plugin: The model that asks, for the message.
+        task: The task.
+        smallest: Pixels that the image must have at least in both directions.
+
+    Raises:
+        DataError: Samples that are no images, or too small ones.
+    """
+    if len(task.input_shape) != 3 or min(task.input_shape[1:]) < smallest:
+        raise DataError(
+            f"model {name_of(plugin)!r} cannot take samples of shape {task.input_shape}: it needs images "
+            f"(channels, height, width) of at least {smallest} x {smallest} pixels — take 'mlp' or 'linear', "
+            f"which accept any shape, or another data set"
+        )
+    channels, height, width = task.input_shape
+    return channels, height, width

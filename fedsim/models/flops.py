@@ -1,0 +1,118 @@
+"""Floating-point operations of torch code, counted without running it.
+
+The function runs on torch's ``meta`` device, where tensors have shapes but no values, and every matrix
+product, convolution and attention adds its operations by PyTorch's own formulas; element-wise work counts
+nothing. Only there are recurrent layers taken apart into products; on the CPU an LSTM would count zero.
+
+This is PyTorch's ``FlopCounterMode`` without its table per module, whose hooks see the modules of every
+thread of the process and so would be confused by one that trains. It also corrects grouped convolutions,
+whose backward pass PyTorch counts several times over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from fedsim.errors import InvariantError
+from fedsim.models.architecture import Architecture
+
+FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
+"""Layers whose weight may be a matrix although they look up or scale, which counts nothing."""
+
+
+def count(function: Callable[[], object]) -> int:
+    """Return the floating-point operations of ``function()``, whose tensors are on the meta device.
+
+    A multiplication and an addition count as two.
+    """
+    counter = _Counter()
+    with counter:
+        function()
+    return counter.total
+
+
+def forward_flops(architecture: Architecture, batch_size: int) -> int:
+    """Return the operations of one forward pass over ``batch_size`` samples.
+
+    Raises:
+        DataError: The model cannot take the task's samples.
+        InvariantError: A layer with a weight matrix counts nothing, so its work would look free.
+    """
+    # Evaluation mode, so that BatchNorm takes a batch of one; the operations counted are the same.
+    net = architecture.skeleton().eval()
+    with torch.device("meta"):
+        x = torch.empty(batch_size, *architecture.task.input_shape)
+    before: dict[str, int] = {}
+    spent: dict[str, int] = {}
+    counter = _Counter()
+
+    def watch(name: str, module: nn.Module) -> None:
+        def enter(*_: Any) -> None:
+            before[name] = counter.total
+
+        def leave(*_: Any) -> None:
+            spent[name] = spent.get(name, 0) + counter.total - before[name]
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+
+    weighty = [name for name, module in net.named_modules() if _multiplies(module)]
+    for name in weighty:
+        watch(name, net.get_submodule(name))
+    with counter:
+        net(x)
+    free = [name for name in weighty if not spent.get(name)]
+    if free:
+        kind = type(net.get_submodule(free[0])).__name__
+        raise InvariantError(
+            f"layer {free[0]!r} ({kind}) of architecture {architecture.label!r} has a weight matrix but "
+            f"counts no operations, so its work would take no time — compute it with torch's matrix "
+            f"products, convolutions or attention, register its operator with "
+            f"torch.utils.flop_counter.register_flop_formula, or remove the layer if nothing uses it"
+        )
+    return counter.total
+
+
+def _multiplies(module: nn.Module) -> bool:
+    matrices = (parameter.ndim >= 2 for parameter in module.parameters(recurse=False))
+    return not isinstance(module, FREE_LAYERS) and any(matrices)
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the operations of this thread's torch calls while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        packet = func._overloadpacket
+        formula = _FORMULAS.get(packet) or flop_registry.get(packet)
+        if formula is None:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if result is NotImplemented else result
+        result = func(*args, **kwargs)
+        self.total += int(formula(*args, **kwargs, out_val=result))
+        return result
+
+
+def _convolution_backward(
+    grad_output: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *rest: Any, out_val: Any
+) -> int:
+    """Each wanted gradient, of the input and of the weight, repeats the products of the forward pass."""
+    *_, transposed, _padding, _groups, wanted = rest
+    # An output (transposed: input) channel's value meets one slice of the weight, its group's channels only.
+    positions = x.numel() if transposed else grad_output.numel()
+    return 2 * positions * math.prod(weight.shape[1:]) * int(sum(wanted[:2]))
+
+
+_FORMULAS: dict[Any, Callable[..., int]] = {torch.ops.aten.convolution_backward: _convolution_backward}

@@ -1,0 +1,18 @@
+"""Softmax regression: one linear layer on the flattened sample."""
+
+from torch import nn
+
+from fedsim.config import Config
+from fedsim.models.base import ModelPlugin, Net, named
+from fedsim.task import Task
+
+
+class Linear(ModelPlugin[Config]):
+    """One layer; its features are the sample itself."""
+
+    def build(self, task: Task) -> Net:
+        """Return a net with ``(inputs + 1) * outputs`` parameters."""
+        return Net(named(flatten=nn.Flatten()), nn.Linear(task.num_inputs, task.num_outputs))
+
+
+PLUGIN = Linear

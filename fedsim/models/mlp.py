@@ -1,0 +1,35 @@
+"""Fully connected layers with ReLU, on the flattened sample."""
+
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+from torch import nn
+
+from fedsim.config import AsTuple, Config
+from fedsim.models.base import ModelPlugin, Net, named
+from fedsim.task import Task
+
+
+class MlpConfig(Config):
+    """Settings of the model."""
+
+    hidden: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (128, 128)
+    """Units of each hidden layer, at least one layer; without any, the model is ``linear``."""
+
+
+class Mlp(ModelPlugin[MlpConfig]):
+    """Blocks ``flatten``, ``fc1``, ``fc2``, ...; 26 122 parameters for 64 inputs and 10 outputs."""
+
+    Config = MlpConfig
+
+    def build(self, task: Task) -> Net:
+        """Return a net for samples of any shape."""
+        widths = (task.num_inputs, *self.config.hidden)
+        blocks: dict[str, nn.Module] = {"flatten": nn.Flatten()}
+        for i, (inputs, outputs) in enumerate(pairwise(widths), start=1):
+            blocks[f"fc{i}"] = named(linear=nn.Linear(inputs, outputs), relu=nn.ReLU())
+        return Net(named(**blocks), nn.Linear(widths[-1], task.num_outputs))
+
+
+PLUGIN = Mlp

@@ -1,0 +1,149 @@
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.errors import InvariantError, UnknownPluginError
+from fedsim.fleet import Device, DevicePlugin, Fixed, Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.quantity import Values
+from fedsim.plugins import load
+from fedsim.rng import Key
+
+KEY = Key.root(1)
+SLOW = {
+    "device": "mid",
+    "name": "slow",
+    "model": "small",
+    "speed": "1 GFLOP/s",
+    "memory": "1 GB",
+    "up": "1.1 Mbit/s",
+    "down": "2 Mbit/s",
+    "latency": "70 ms",
+    "overhead": "0.3 s",
+    "variation": 0.1,
+}
+
+
+def fleet_of(*entries: Mapping[str, object], key: Key = KEY) -> Fleet:
+    return build_fleet([GroupConfig.model_validate(entry) for entry in entries], ServerConfig(), key)
+
+
+def test_a_fleet_of_fixed_quantities_is_exact() -> None:
+    fleet = fleet_of(
+        {"count": 2, **SLOW}, {"count": 3, **SLOW, "name": "fast", "speed": "3.3 GFLOP/s", "model": None}
+    )
+    slow = Device(1e9, 1e9, 1.1e6, 2e6, 0.07, 0.3, 0.1, "slow")
+    fast = Device(3.3e9, 1e9, 1.1e6, 2e6, 0.07, 0.3, 0.1, "fast")
+    assert len(fleet) == 5
+    assert [fleet.device(i) for i in range(5)] == [slow, slow, fast, fast, fast]
+    assert [fleet.group(i) for i in range(5)] == [0, 0, 1, 1, 1]
+    assert [fleet.model(i) for i in range(5)] == ["small", "small", "model", "model", "model"]
+    assert fleet.values("speed").tolist() == [1e9, 1e9, 3.3e9, 3.3e9, 3.3e9]
+    assert fleet.nbytes == 0
+    assert fleet.server_model == "model"
+
+
+def test_labels_come_from_the_entry_or_from_the_default() -> None:
+    server = ServerConfig(model="large")
+    fleet = build_fleet([GroupConfig(count=1)], server, KEY, default_model="cnn")
+    assert (fleet.model(0), fleet.server_model) == ("cnn", "large")
+
+
+@pytest.mark.parametrize("client", [-1, 2])
+def test_a_client_outside_the_fleet_is_an_error(client: int) -> None:
+    with pytest.raises(IndexError, match=f"no client {client}: the fleet has 0 to 1"):
+        fleet_of({"count": 2}).device(client)
+
+
+def test_a_fleet_has_a_group() -> None:
+    with pytest.raises(ValueError, match="at least one group"):
+        fleet_of()
+
+
+def test_an_unknown_class_is_told() -> None:
+    with pytest.raises(UnknownPluginError, match="'phone'"):
+        fleet_of({"count": 1, "device": "phone"})
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6))
+def test_every_client_is_in_the_group_of_its_place(counts: list[int]) -> None:
+    fleet = fleet_of(*({"count": count, "name": str(i)} for i, count in enumerate(counts)))
+    expected = [i for i, count in enumerate(counts) for _ in range(count)]
+    assert [fleet.group(client) for client in range(len(fleet))] == expected
+    for quantity, field in zip(QUANTITIES, Device.__dataclass_fields__, strict=False):
+        devices = [getattr(fleet.device(client), field) for client in range(len(fleet))]
+        assert fleet.values(quantity).tolist() == devices
+
+
+def test_draws_follow_from_the_key_and_from_nothing_else() -> None:
+    first, again, other = (
+        fleet_of({"count": 50}),
+        fleet_of({"count": 50}),
+        fleet_of({"count": 50}, key=Key.root(2)),
+    )
+    assert np.array_equal(first.values("speed"), again.values("speed"))
+    assert not np.array_equal(first.values("speed"), other.values("speed"))
+    # Fixing one quantity, or adding a group after it, leaves the other draws alone.
+    more = fleet_of({"count": 50, "speed": "1 GFLOP/s"}, {"count": 9})
+    assert np.array_equal(first.values("up"), more.values("up")[:50])
+    # Groups and quantities are independent of one another.
+    twins = fleet_of({"count": 50}, {"count": 50}).values("up")
+    assert not np.array_equal(twins[:50], twins[50:])
+    assert abs(np.corrcoef(np.log(first.values("up")), np.log(first.values("down")))[0, 1]) < 0.5
+
+
+def test_quantiles_by_hand() -> None:
+    fleet = fleet_of(*({"count": 1, **SLOW, "speed": f"{i} GFLOP/s"} for i in range(1, 22)))
+    rows = {row.quantity: row for row in fleet.quantiles()}
+    assert list(rows) == list(QUANTITIES)
+    assert rows["speed"].cells == (
+        "speed",
+        "1 GFLOP/s",
+        "2 GFLOP/s",
+        "11 GFLOP/s",
+        "20 GFLOP/s",
+        "21 GFLOP/s",
+    )
+    assert rows["variation"].cells == ("variation", *["0.1"] * 5)
+    assert rows["latency"].median == 0.07
+
+
+def test_a_million_clients_cost_arrays_of_few_bytes() -> None:
+    spread = {"distribution": "lognormal", "sigma": 0.1}
+    medians = {"memory": "1 GB", "latency": "1 ms", "overhead": "1 s"}
+    drawn = {name: {**spread, "median": median} for name, median in medians.items()}
+    variation = {"distribution": "uniform", "low": 0, "high": 1}
+    fleet = fleet_of({"count": 1_000_000, "device": "low", "variation": variation, **drawn})
+    assert fleet.nbytes == 28 * len(fleet)
+    assert fleet.device(999_999).speed_flops > 0
+
+
+def test_arrays_of_a_fleet_cannot_be_written() -> None:
+    column = fleet_of({"count": 3}).groups[0].columns["speed"]
+    assert isinstance(column, np.ndarray)
+    with pytest.raises(ValueError, match="read-only"):
+        column[0] = 1
+
+
+class Broken(DevicePlugin):
+    """A private class whose draws are wrong."""
+
+    Config = load("fedsim.fleet.devices", "mid").Config
+
+    def draw(self, num: int, key: Key) -> dict[str, float | Values]:
+        return {**super().draw(num, key), "up": np.zeros(num)}
+
+
+def test_a_private_class_that_draws_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Broken)
+    with pytest.raises(InvariantError, match="draws up values that are not finite and above zero"):
+        fleet_of({"count": 2})
+
+
+def test_a_value_given_in_code_is_checked_as_well() -> None:
+    group = GroupConfig(count=1, speed=Fixed(float("nan")))
+    with pytest.raises(InvariantError, match="draws speed values that are not finite and above zero"):
+        build_fleet([group], ServerConfig(), KEY)

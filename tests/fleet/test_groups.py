@@ -1,0 +1,55 @@
+import pytest
+from pydantic import ValidationError
+
+from fedsim.errors import UnknownPluginError
+from fedsim.fleet import Fixed, GroupConfig, ServerConfig
+from fedsim.fleet.device import QUANTITIES
+from fedsim.plugins import load
+
+
+def test_a_group_is_its_class_with_its_own_quantities() -> None:
+    group = GroupConfig.model_validate({"count": 3, "device": "laptop", "up": "7 Mbit/s", "overhead": "1 s"})
+    config = group.profile().config
+    laptop = load("fedsim.fleet.devices", "laptop").Config()
+    changed = {"up", "overhead"}
+    assert config.up == Fixed(7e6)
+    assert config.overhead == Fixed(1.0)
+    for name in QUANTITIES:
+        assert (getattr(config, name) == getattr(laptop, name)) is (name not in changed)
+
+
+def test_every_quantity_of_a_device_can_be_changed_in_an_entry() -> None:
+    for entry in (GroupConfig, ServerConfig):
+        assert set(QUANTITIES) <= set(entry.model_fields)
+        assert all(entry.model_fields[name].description for name in entry.model_fields)
+
+
+def test_names() -> None:
+    assert GroupConfig(count=1).label == "mid"
+    assert GroupConfig(count=1, name="ward 3").label == "ward 3"
+    assert GroupConfig(count=1).profile().config == load("fedsim.fleet.devices", "mid").Config()
+    assert ServerConfig().profile().config == load("fedsim.fleet.devices", "server").Config()
+
+
+def test_an_unknown_class_names_the_nearest() -> None:
+    with pytest.raises(UnknownPluginError, match="no device is called 'edge-gpu'; did you mean 'edge_gpu'"):
+        GroupConfig(count=1, device="edge-gpu").profile()
+
+
+def test_all_faults_of_an_entry_come_at_once() -> None:
+    with pytest.raises(ValidationError) as caught:
+        GroupConfig.model_validate({"count": 0, "speed": 2, "uplink": "1 bit/s"})
+    assert [error["loc"] for error in caught.value.errors()] == [("speed",), ("count",), ("uplink",)]
+
+
+def test_a_fleet_entry_must_say_how_many() -> None:
+    with pytest.raises(ValidationError, match="count"):
+        GroupConfig.model_validate({"device": "mid"})
+
+
+def test_an_entry_is_written_back_as_it_was() -> None:
+    entry = {"count": 3, "device": "low", "speed": "2 GFLOP/s", "variation": 0.1}
+    group = GroupConfig.model_validate(entry)
+    written = group.model_dump(mode="json", exclude_none=True)
+    assert written == entry
+    assert GroupConfig.model_validate(written) == group

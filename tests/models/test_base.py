@@ -1,0 +1,102 @@
+import pytest
+import torch
+
+from fedsim.errors import DataError, UnknownPluginError
+from fedsim.models import Architecture, Net
+from fedsim.models.base import named
+from fedsim.plugins import available, load
+from fedsim.task import Task
+
+DIGITS = Task((64,), 10)
+SMALL_IMAGES = Task((1, 28, 28), 10)
+COLOUR_IMAGES = Task((3, 32, 32), 10)
+
+
+def architecture(name: str, task: Task, **settings: object) -> Architecture:
+    plugin = load("fedsim.models", name)
+    return Architecture(name, plugin(plugin.Config(**settings)), task)  # type: ignore[arg-type]
+
+
+def three_blocks() -> Net:
+    blocks = {name: torch.nn.Linear(2, 2) for name in ("a", "b", "c")}
+    return Net(named(**blocks), torch.nn.Linear(2, 3))
+
+
+def test_the_folder_holds_the_four_models_and_each_says_what_it_is() -> None:
+    found = available("fedsim.models")
+    assert [plugin.name for plugin in found] == ["cnn", "lenet", "linear", "mlp"]
+    assert all(plugin.summary.endswith(".") or plugin.summary for plugin in found)
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(UnknownPluginError, match="no model is called 'lenett'; did you mean 'lenet'"):
+        load("fedsim.models", "lenett")
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "expected"),
+    [
+        ("linear", DIGITS, 650),
+        ("linear", SMALL_IMAGES, 7_850),
+        ("mlp", DIGITS, 26_122),
+        ("lenet", SMALL_IMAGES, 44_426),
+        ("lenet", COLOUR_IMAGES, 62_006),
+        ("cnn", SMALL_IMAGES, 1_663_370),
+        ("cnn", COLOUR_IMAGES, 2_156_490),
+    ],
+)
+def test_parameter_counts_are_those_of_the_specification(name: str, task: Task, expected: int) -> None:
+    assert architecture(name, task).num_params == expected
+
+
+def test_the_mlp_of_seed_002_has_one_hidden_layer_of_100() -> None:
+    assert architecture("mlp", SMALL_IMAGES, hidden=[100]).num_params == 79_510
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "lenet", "cnn"])
+@pytest.mark.parametrize("task", [Task((1, 16, 16), 3), Task((2, 17, 31), 5)])
+def test_logits_are_the_head_of_the_features_and_every_cut_composes(name: str, task: Task) -> None:
+    net = architecture(name, task).plugin.build(task)
+    x = torch.linspace(-1, 1, 4 * task.num_inputs).reshape(4, *task.input_shape)
+    logits = net(x)
+    assert logits.shape == (4, task.num_outputs)
+    assert net.features(x).ndim == 2
+    assert torch.equal(logits, net.head(net.features(x)))
+    for k in range(1, len(net.body) + 1):
+        extractor, rest = net.split(k)
+        assert torch.equal(logits, rest(extractor(x)))
+
+
+@pytest.mark.parametrize(("name", "smallest"), [("lenet", 16), ("cnn", 4)])
+def test_the_smallest_image_works_and_a_smaller_one_or_a_flat_sample_teaches(
+    name: str, smallest: int
+) -> None:
+    assert architecture(name, Task((1, smallest, smallest), 2)).num_params > 0
+    for shape in [(1, smallest, smallest - 1), (1, smallest - 1, smallest), (64,), (8, 8)]:
+        with pytest.raises(
+            DataError, match=rf"model '{name}' cannot take .* at least {smallest} x {smallest} .*'mlp'"
+        ):
+            architecture(name, Task(shape, 2)).skeleton()
+
+
+def test_every_parameter_is_of_the_base_or_of_the_head() -> None:
+    net = three_blocks()
+    assert net.head_names == ("head.weight", "head.bias")
+    assert net.base_names == tuple(f"body.{block}.{kind}" for block in "abc" for kind in ("weight", "bias"))
+    assert (net.part_of("body.a.weight"), net.part_of("head.bias")) == ("base", "head")
+
+
+def test_a_cut_shares_parameters_and_keeps_their_names() -> None:
+    net = three_blocks()
+    extractor, rest = net.split(2)
+    assert [name for name, _ in extractor.named_parameters()] == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    assert [name for name, _ in rest.named_parameters()] == [
+        "body.c.weight", "body.c.bias", "head.weight", "head.bias",
+    ]  # fmt: skip
+    assert rest.body.get_parameter("c.weight") is net.body.get_parameter("c.weight")
+
+
+@pytest.mark.parametrize("k", [0, 4, -1])
+def test_a_cut_outside_the_body_teaches(k: int) -> None:
+    with pytest.raises(ValueError, match="give 1 to 3, blocks are a, b, c"):
+        three_blocks().split(k)

@@ -1,0 +1,96 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from fedsim.errors import InvariantError
+from fedsim.models.initialise import initialise
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(7, 5),
+    "linear without bias": lambda: nn.Linear(7, 5, bias=False),
+    "conv1d": lambda: nn.Conv1d(2, 3, 4),
+    "grouped conv2d": lambda: nn.Conv2d(4, 6, (3, 2), groups=2),
+    "conv transpose": lambda: nn.ConvTranspose2d(4, 6, 3, groups=2),
+    "batch norm": lambda: nn.BatchNorm2d(3),
+    "batch norm without affine": lambda: nn.BatchNorm1d(3, affine=False),
+    "instance norm": lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
+    "group norm": lambda: nn.GroupNorm(2, 4),
+    "layer norm": lambda: nn.LayerNorm((2, 3)),
+    "rms norm": lambda: nn.RMSNorm(3),
+    "embedding": lambda: nn.Embedding(6, 4, padding_idx=1),
+    "lstm": lambda: nn.LSTM(3, 4, num_layers=2, bidirectional=True, proj_size=2),
+    "gru": lambda: nn.GRU(3, 4, bias=False),
+    "lstm cell": lambda: nn.LSTMCell(3, 4),
+    "several": lambda: nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)
+    ),
+}
+
+
+def same_generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_values_are_those_that_pytorch_draws_from_a_generator_of_the_same_seed(name: str) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(11)
+        expected = LAYERS[name]().state_dict()
+    layer = LAYERS[name]()
+    with torch.no_grad():
+        for tensor in [*layer.parameters(), *layer.buffers()]:
+            tensor.fill_(9)  # so that a tensor left out is seen
+    initialise(layer, same_generator(11))
+    assert layer.state_dict().keys() == expected.keys()
+    for key, tensor in layer.state_dict().items():
+        assert torch.equal(tensor, expected[key]), key
+
+
+def test_the_global_generator_is_neither_read_nor_moved() -> None:
+    layer = LAYERS["several"]()
+    before = torch.get_rng_state()
+    initialise(layer, same_generator(3))
+    first = [p.clone() for p in layer.parameters()]
+    assert torch.equal(before, torch.get_rng_state())
+    torch.rand(5)
+    initialise(layer, same_generator(3))
+    assert all(torch.equal(a, b) for a, b in zip(first, layer.parameters(), strict=True))
+
+
+def test_bounds_are_one_over_the_root_of_the_inputs() -> None:
+    layer = nn.Conv2d(3, 64, 5)
+    initialise(layer, same_generator(0))
+    bound = 1 / (3 * 5 * 5) ** 0.5
+    largest = layer.weight.abs().max().item()
+    assert 0.99 * bound < largest <= bound
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.empty(2))
+
+
+class DrawnScale(Scale):
+    def initialise(self, generator: torch.Generator) -> None:
+        self.factor.normal_(generator=generator)
+
+
+def test_a_layer_of_an_unknown_type_says_what_to_do() -> None:
+    with pytest.raises(InvariantError, match=r"layer '0' is a Scale.*give it a method initialise"):
+        initialise(nn.Sequential(Scale()), same_generator(0))
+
+
+def test_a_layer_may_bring_its_own_law() -> None:
+    layer = DrawnScale()
+    initialise(nn.Sequential(layer), same_generator(5))
+    assert torch.equal(layer.factor, torch.empty(2).normal_(generator=same_generator(5)))
+
+
+def test_a_buffer_of_an_unknown_type_counts_as_well() -> None:
+    layer = nn.Module()
+    layer.register_buffer("mask", torch.ones(3))
+    with pytest.raises(InvariantError, match="a Module"):
+        initialise(layer, same_generator(0))
