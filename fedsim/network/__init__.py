@@ -1,0 +1,6 @@
+"""Moving parcels over links through time: what a transfer costs, and how transfers get in each other's way."""
+
+from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel
+from fedsim.network.links import Links
+
+__all__ = ["Carrier", "Links", "Listener", "NetworkPlugin", "Parcel"]
