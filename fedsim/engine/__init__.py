@@ -1,0 +1,1 @@
+"""Work: jobs as data, what they cost, and who does them."""

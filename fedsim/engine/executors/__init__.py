@@ -1,0 +1,1 @@
+"""Who runs jobs: one file, one executor."""

@@ -1,0 +1,61 @@
+"""No learning, for studies of systems alone: time and bytes are real, models are not.
+
+A fit returns its start parameters, a prediction is uniform over the classes, and nothing is evaluated. An
+algorithm's own arithmetic (a call) is really done, since what follows may depend on it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from fedsim.engine.executors.base import Due, Executor
+from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict, Score
+from fedsim.engine.worker import Resources
+from fedsim.params import freeze
+
+
+class Null(Executor):
+    """Answers every job at once."""
+
+    learns = False
+
+    def open(self, resources: Resources) -> None:
+        """Remember what shapes there are."""
+        self._resources = resources
+        self._uniform: dict[tuple[int, int], Any] = {}
+
+    def submit(self, job: Job, due: Due) -> Future[Any]:
+        """Answer a job without doing it."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(self._answer(job))
+        except Exception as error:
+            # As for any executor, an error surfaces when the result is due.
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _answer(self, job: Job) -> Any:
+        match job:
+            case Fit(models=models, trained=trained, num_steps=num_steps):
+                return Fitted({name: models[name] for name in trained}, float("nan"), num_steps)
+            case Predict(model, samples):
+                shape = self._resources.num_samples(samples), self._num_outputs(model.architecture)
+                if shape not in self._uniform:
+                    self._uniform[shape] = freeze({"": np.zeros(shape, np.float32)})[""]
+                return self._uniform[shape]
+            case Evaluate(parts=parts):
+                return [Score(0, 0, 0.0) for _ in parts]
+            case Call(function, arguments):
+                return function(*arguments)
+
+    def _num_outputs(self, architecture: str) -> int:
+        return self._resources.architectures[architecture].task.num_outputs
+
+
+PLUGIN = Null

@@ -1,0 +1,199 @@
+"""Jobs: everything that is computed for real, as plain data.
+
+A job is a pure function of its fields (and of the run's data, which never changes), so where and when it runs is
+a setting, and its result may be cached or computed again. Four kinds: :class:`Fit` trains, :class:`Predict` gives
+logits, :class:`Evaluate` counts hits, :class:`Call` is an algorithm's own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedsim.data import Split
+from fedsim.engine.optimisers import Optimiser
+from fedsim.engine.steps import Step
+from fedsim.params import Array, Model, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSamples:
+    """A client's own samples of one split, with labels."""
+
+    client: int
+    split: Split = "train"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicSamples:
+    """Samples of the public set by their positions in it, int64 ``[p]``; without labels."""
+
+    positions: Array
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTest:
+    """The global test set, with labels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InlineSamples:
+    """Samples carried by the job itself: ``x`` float32 ``[n, ...]`` and, if there are any, labels int64 ``[n]``."""
+
+    x: Array
+    y: Array | None = None
+
+
+Samples = ClientSamples | PublicSamples | GlobalTest | InlineSamples
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Samples met in mini-batches.
+
+    Attributes:
+        samples: Which ones.
+        batch_size: How many at a time.
+        shuffled: Reshuffled for each pass by the job's generator of the stream's name; else in order.
+    """
+
+    samples: Samples
+    batch_size: int
+    shuffled: bool = True
+
+
+Scope = Literal["shared", "client", "sample"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extra:
+    """A value that a step needs beside models and samples.
+
+    Attributes:
+        value: An array or a tree of arrays.
+        scope: ``shared`` by all clients that run this step, the ``client``'s own, or one row per ``sample``.
+        stream: For a ``sample`` extra, the stream whose order its rows follow.
+    """
+
+    value: Array | Tree
+    scope: Scope = "shared"
+    stream: str = ""
+
+
+def shared(value: Array | Tree) -> Extra:
+    """Return an extra that is the same for every client."""
+    return Extra(value, "shared")
+
+
+def per_client(value: Array | Tree) -> Extra:
+    """Return an extra of this client alone."""
+    return Extra(value, "client")
+
+
+def per_sample(value: Array, stream: str) -> Extra:
+    """Return an extra with one row for each sample of a stream, in the stream's unshuffled order."""
+    return Extra(value, "sample", stream)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """Train one or more models together for a known number of steps.
+
+    Attributes:
+        step: What one step does.
+        models: Name to starting values.
+        trained: Names of the models that the step changes; the others are teachers and run in eval mode.
+        streams: Name to samples; a step meets one batch of each.
+        extras: Name to what else the step needs.
+        optimiser: Applies the gradients; each trained model has a state of its own.
+        num_steps: How many steps.
+        seed: Seed of the job's generators.
+    """
+
+    step: Step
+    models: Mapping[str, Model]
+    trained: tuple[str, ...]
+    streams: Mapping[str, Stream]
+    optimiser: Optimiser
+    num_steps: int
+    seed: int
+    extras: Mapping[str, Extra] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """What a :class:`Fit` gives.
+
+    Attributes:
+        models: The trained models, frozen.
+        loss: Mean training loss over the steps, NaN where there were none.
+        num_steps: Steps done.
+    """
+
+    models: Mapping[str, Model]
+    loss: float
+    num_steps: int
+
+    @property
+    def model(self) -> Model:
+        """The one trained model."""
+        (model,) = self.models.values()
+        return model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predict:
+    """Logits of a model in eval mode, float32 ``[n, N]``, in the order of the samples."""
+
+    model: Model
+    samples: Samples
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluate:
+    """Hits and loss of a model in eval mode, for each of several sets of labelled samples."""
+
+    model: Model
+    parts: tuple[Samples, ...]
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a model did on one set.
+
+    Attributes:
+        correct: Samples whose largest logit is the label's.
+        total: Samples.
+        loss_sum: Sum of cross-entropies, nat.
+    """
+
+    correct: int
+    total: int
+    loss_sum: float
+
+    @property
+    def accuracy(self) -> float:
+        """Share of hits; NaN for an empty set."""
+        return self.correct / self.total if self.total else float("nan")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """An algorithm's own arithmetic.
+
+    Attributes:
+        function: A pure function at module level.
+        arguments: Its arguments, arrays and trees and plain values.
+        flops: What it costs, more than zero.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    flops: float
+
+
+Job = Fit | Predict | Evaluate | Call
+

@@ -1,0 +1,121 @@
+"""Optimisers as frozen settings with explicit state, over torch's functional kernels.
+
+An optimiser's state lives in the job that uses it and nowhere else; ``update`` writes into tensors that the job
+owns. The kernels work element by element, so they serve stacked parameters of many clients as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+
+class OptimiserState(Protocol):
+    """What an optimiser remembers between steps of one job."""
+
+
+class Optimiser(Protocol):
+    """Settings that make a state and apply gradients."""
+
+    def start(self, params: Sequence[Tensor]) -> OptimiserState:
+        """Return the state before the first step."""
+
+    def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
+        """Move the parameters in place by one step."""
+
+
+@dataclass(slots=True)
+class SgdState:
+    """Momentum buffers, one per parameter, made at the first step."""
+
+    momentum: list[Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sgd:
+    """Stochastic gradient descent: ``v <- momentum v + (g + weight_decay w)``, ``w <- w - lr v``."""
+
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def start(self, params: Sequence[Tensor]) -> SgdState:
+        """Return empty momentum buffers."""
+        return SgdState([None] * len(params))
+
+    @torch.no_grad()
+    def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
+        """Move the parameters in place by one step."""
+        assert isinstance(state, SgdState)  # noqa: S101 - our own bug, not a user's
+        if not self.momentum and not self.weight_decay:
+            # The common case, without the kernel's bookkeeping; the same arithmetic.
+            torch._foreach_add_(params, gradients, alpha=-self.lr)
+            return
+        sgd(
+            params,
+            gradients,
+            state.momentum,
+            foreach=True,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=self.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
+
+@dataclass(slots=True)
+class AdamState:
+    """First and second moments and the step count, one of each per parameter."""
+
+    first: list[Tensor]
+    second: list[Tensor]
+    steps: list[Tensor]
+    unused: list[Tensor] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Adam:
+    """Adam (Kingma and Ba, 2015) with torch's defaults."""
+
+    lr: float
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def start(self, params: Sequence[Tensor]) -> AdamState:
+        """Return moments of zero."""
+        return AdamState(
+            [torch.zeros_like(p) for p in params],
+            [torch.zeros_like(p) for p in params],
+            [torch.zeros((), dtype=torch.float32) for _ in params],
+        )
+
+    @torch.no_grad()
+    def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
+        """Move the parameters in place by one step."""
+        assert isinstance(state, AdamState)  # noqa: S101 - our own bug, not a user's
+        adam(
+            params,
+            gradients,
+            state.first,
+            state.second,
+            state.unused,
+            state.steps,
+            foreach=True,
+            amsgrad=False,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            eps=self.epsilon,
+            maximize=False,
+        )

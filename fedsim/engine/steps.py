@@ -1,0 +1,127 @@
+"""What one training step does.
+
+A step is a frozen, callable record: settings and module-level functions, nothing else, so that it can be named,
+compared and sent to another process. It meets :class:`Work` (live models, optimiser states, extras, a generator,
+all owned by one job) and a batch of each stream, and moves the trained models by one step.
+
+Most algorithms need :class:`Descent` alone, with a loss of three lines and perhaps a correction of the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedsim.engine.losses import cross_entropy
+from fedsim.engine.optimisers import Optimiser, OptimiserState
+
+
+class LiveModel(Protocol):
+    """A model inside a job: callable, with its parameters in view."""
+
+    @property
+    def params(self) -> Mapping[str, Tensor]:
+        """Trainable parameters by name."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return logits ``[b, N]``."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the penultimate activations ``[b, f]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A mini-batch: ``x`` ``[b, ...]`` and labels ``y`` int64 ``[b]``, or None where there are none."""
+
+    x: Tensor
+    y: Tensor | None
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels; an error where the samples have none."""
+        if self.y is None:
+            raise ValueError("public samples carry no labels: use a stream of the client's own samples")
+        return self.y
+
+
+Models = Mapping[str, LiveModel]
+Batches = Mapping[str, Batch]
+Extras = Mapping[str, Any]
+"""Name to tensor, or to a mapping of tensors."""
+
+Loss = Callable[[Models, Batches, Extras], Tensor | Mapping[str, Tensor]]
+"""One scalar for one trained model, or a scalar by model name."""
+
+Correction = Callable[[LiveModel, list[Tensor], Extras], list[Tensor]]
+"""Maps a model's gradients, in the order of its parameters, to corrected ones."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What a job owns while it runs.
+
+    Attributes:
+        models: All models by name.
+        trained: Names of those that are trained.
+        extras: Extras, rows already chosen for the batch at hand.
+        optimiser: Applies gradients.
+        states: The optimiser's state for each trained model.
+        generator: The job's generator for whatever the step draws, on the CPU.
+    """
+
+    models: Models
+    trained: Sequence[str]
+    extras: Extras
+    optimiser: Optimiser
+    states: Mapping[str, OptimiserState]
+    generator: torch.Generator
+
+
+class Step(Protocol):
+    """One training step; hashable, so that its cost is counted once."""
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        """Move the trained models in place by one step; return the loss, a scalar without history."""
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Gradient descent on a loss.
+
+    With a loss per model (mutual learning) every gradient is taken before any model moves, so the order of the
+    models does not matter.
+
+    Attributes:
+        loss: Gives the scalar to descend, or one for each trained model.
+        correct: Changes a gradient before it is applied (FedProx, SCAFFOLD).
+    """
+
+    loss: Loss = cross_entropy
+    correct: Correction | None = None
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        """Take gradients, correct them, apply them."""
+        losses = self.loss(work.models, batches, work.extras)
+        if isinstance(losses, Tensor):
+            (only,) = work.trained
+            losses = {only: losses}
+        last = work.trained[-1]
+        moves = []
+        for name in work.trained:
+            model = work.models[name]
+            params = list(model.params.values())
+            gradients = list(torch.autograd.grad(losses[name], params, retain_graph=name != last))
+            if self.correct is not None:
+                with torch.no_grad():
+                    gradients = self.correct(model, gradients, work.extras)
+            moves.append((name, params, gradients))
+        for name, params, gradients in moves:
+            work.optimiser.update(params, gradients, work.states[name])
+        return torch.stack([loss.detach() for loss in losses.values()]).sum()

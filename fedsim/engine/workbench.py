@@ -1,0 +1,151 @@
+"""What a party can do with its device: train, predict, compute. Every call takes that device's time.
+
+Hooks of algorithms get a workbench as part of their context. It turns a call into a job, finds what the job
+costs, and hands it to the engine; the generators of a job are named by the party, the turn and the call's own
+``name``, so two algorithms that do the same work under the same name meet the same samples in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fedsim.data import Split
+from fedsim.engine.cost import duration_s
+from fedsim.engine.engine import Engine
+from fedsim.engine.jobs import (
+    Call,
+    ClientSamples,
+    Extra,
+    Fit,
+    Fitted,
+    Job,
+    Predict,
+    PublicSamples,
+    Samples,
+    Stream,
+)
+from fedsim.engine.losses import MODEL, TRAIN
+from fedsim.engine.optimisers import Optimiser
+from fedsim.engine.steps import Descent, Step
+from fedsim.engine.training import TrainingConfig
+from fedsim.fleet import Device
+from fedsim.params import Array, Model
+from fedsim.rng import Key
+from fedsim.task import Task
+
+PREDICT_BATCH_SIZE = 256
+"""Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
+
+
+class Workbench:
+    """A party's means of work in one hook.
+
+    Attributes:
+        client: Address of the party; ``-1`` is the server.
+        dispatch: Which asking of the client this is; ``-1`` at the server.
+        key: Names the generators of this hook.
+        training: How to train unless told otherwise.
+        task: Shape of samples and outputs.
+        num_public: Samples in the public set.
+    """
+
+    def __init__(
+        self, engine: Engine, device: Device, training: TrainingConfig, *, client: int, dispatch: int, key: Key
+    ) -> None:
+        self.client = client
+        self.dispatch = dispatch
+        self.key = key
+        self.training = training
+        self._engine = engine
+        self._device = device
+        self._calls = 0
+
+    @property
+    def task(self) -> Task:
+        """Shape of samples and outputs."""
+        return self._engine.resources.data.task
+
+    @property
+    def num_public(self) -> int:
+        """Samples in the public set."""
+        return len(self._engine.resources.data.public)
+
+    async def fit(
+        self,
+        models: Model | Mapping[str, Model],
+        *,
+        step: Step | None = None,
+        trained: tuple[str, ...] | None = None,
+        streams: Mapping[str, Stream] | None = None,
+        extras: Mapping[str, Extra] | None = None,
+        optimiser: Optimiser | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        name: str = "train",
+    ) -> Fitted:
+        """Train one model, or several together.
+
+        Args:
+            models: One model, known to losses as ``model``, or models by name.
+            step: What a step does; by default descent on the cross-entropy.
+            trained: Names of the models that are trained; by default all.
+            streams: Samples by name; the first decides how long an epoch is. By default ``train``, the party's own
+                training samples in batches of ``training.batch_size``.
+            extras: What else the step needs.
+            optimiser: By default that of ``training``.
+            epochs: Passes over the first stream. Without ``epochs`` and ``steps``, the work of ``training``.
+            steps: Mini-batches, instead of ``epochs``.
+            name: Names the generators of this call within the turn.
+
+        Returns:
+            The trained models, frozen.
+        """
+        by_name = {MODEL: models} if isinstance(models, Model) else models
+        job = Fit(
+            step=step or Descent(),
+            models=by_name,
+            trained=trained or tuple(by_name),
+            streams=streams or {TRAIN: Stream(self.own("train"), self.training.batch_size)},
+            optimiser=optimiser or self.training.make_optimiser(),
+            num_steps=0,
+            seed=self.key.child(name).seed,
+            extras=extras or {},
+        )
+        first = self._engine.costs.passes(job)[0]
+        fitted: Fitted = await self._do(replace(job, num_steps=self._num_steps(len(first), epochs, steps)))
+        return fitted
+
+    async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
+        """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples."""
+        logits: Array = await self._do(Predict(model, samples, batch_size))
+        return logits
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
+        """Return ``function(*arguments)``, which costs ``flops`` operations (more than zero)."""
+        return await self._do(Call(function, arguments, flops))
+
+    def own(self, split: Split) -> Samples:
+        """Return the party's own samples of a split: ``train``, ``val`` or ``test``."""
+        return ClientSamples(self.client, split)
+
+    def public(self, positions: Array) -> Samples:
+        """Return samples of the public set by their positions, int64 ``[p]``; they carry no labels."""
+        return PublicSamples(positions)
+
+    def _num_steps(self, steps_per_epoch: int, epochs: int | None, steps: int | None) -> int:
+        if epochs is None and steps is None:
+            epochs, steps = self.training.epochs, self.training.steps
+        if steps is not None:
+            return steps if steps_per_epoch else 0
+        return steps_per_epoch * (1 if epochs is None else epochs)
+
+    async def _do(self, job: Job) -> Any:
+        flops = self._engine.costs.flops(job)
+        self._calls += 1
+        takes_s = duration_s(self._device, flops, self.key.child("load", self.dispatch, self._calls))
+        return await self._engine.run(
+            job, client=self.client, dispatch=self.dispatch, flops=flops, duration_s=takes_s
+        )
+

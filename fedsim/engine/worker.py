@@ -1,0 +1,168 @@
+"""A worker's workplace: the run's samples as tensors, and nets into which a job's values are put.
+
+Samples are shared by all workers and never written. Nets belong to one worker: a net is built once for each
+(architecture, place in a job) and then holds one job's tensors after the other, so a training step is an ordinary
+forward pass of an ordinary module.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsim.data import FederatedData
+from fedsim.engine.jobs import ClientSamples, GlobalTest, InlineSamples, PublicSamples, Samples
+from fedsim.models import Architecture, Net
+from fedsim.params import Array, Model, Tree, freeze
+
+
+class StoppedError(Exception):
+    """The run is over; the job at hand is given up between two steps."""
+
+
+def to_tensor(array: Array, device: torch.device) -> Tensor:
+    """Return a tensor of its own memory with the array's values."""
+    return torch.from_numpy(np.array(array, order="C")).to(device)
+
+
+def to_tree(tensors: Mapping[str, Tensor]) -> Tree:
+    """Return frozen arrays over the tensors' memory, which nobody else may write into any more."""
+    return freeze({name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What all workers of a run share, read-only.
+
+    Attributes:
+        data: Samples and who holds them.
+        architectures: By label.
+        device: Where jobs run.
+        pool: The samples as tensors on that device, ``x`` and ``y``; None for a data set of counts only.
+    """
+
+    data: FederatedData
+    architectures: Mapping[str, Architecture]
+    device: torch.device
+    pool: tuple[Tensor, Tensor] | None = field(repr=False)
+
+    @classmethod
+    def of(cls, data: FederatedData, architectures: Mapping[str, Architecture], device: str) -> Resources:
+        """Put a run's samples on a device (``cpu`` or ``cuda``)."""
+        place = torch.device(device)
+        pool = None
+        if data.has_samples:
+            pool = (to_tensor(data.x, place), to_tensor(data.y, place))
+        return cls(data, architectures, place, pool)
+
+    def num_samples(self, samples: Samples) -> int:
+        """Return how many samples there are, without touching them."""
+        match samples:
+            case ClientSamples(client, split):
+                return self.data.num_samples(client, split)
+            case PublicSamples(positions):
+                return len(positions)
+            case GlobalTest():
+                return len(self.data.global_test)
+            case InlineSamples(x):
+                return len(x)
+
+    def tensors(self, samples: Samples) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return ``(x, y, rows)``: sample i is ``x[rows[i]]``, or ``x[i]`` where rows is None."""
+        if isinstance(samples, InlineSamples):
+            y = None if samples.y is None else to_tensor(samples.y, self.device)
+            return to_tensor(samples.x, self.device), y, None
+        if self.pool is None:
+            raise ValueError("the data set has counts only and nothing to train on: use engine.executor = 'null'")
+        x, y = self.pool
+        match samples:
+            case ClientSamples(client, split):
+                return x, y, to_tensor(self.data.indices(client, split), self.device)
+            case PublicSamples(positions):
+                return x, None, to_tensor(self.data.public[positions], self.device)
+            case GlobalTest():
+                return x, y, to_tensor(self.data.global_test, self.device)
+
+
+class BoundNet:
+    """A net that holds one job's values for one model; the live model that losses see."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self._params = _owners(net, lambda module: module._parameters)
+        self._buffers = _owners(net, lambda module: module._buffers)
+        self.params: dict[str, Tensor] = {}
+        self.buffers: dict[str, Tensor] = {}
+
+    def bind(self, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *, trained: bool) -> BoundNet:
+        """Put values in place; the job owns them and, if ``trained``, may write into them."""
+        self.params = {name: nn.Parameter(tensor, requires_grad=trained) for name, tensor in params.items()}
+        self.buffers = dict(buffers)
+        for name, (owner, leaf) in self._params.items():
+            owner[leaf] = self.params[name]
+        for name, (owner, leaf) in self._buffers.items():
+            owner[leaf] = self.buffers[name]
+        if self.net.training != trained:
+            self.net.train(trained)
+        return self
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return logits ``[b, N]``."""
+        logits: Tensor = self.net(x)
+        return logits
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the penultimate activations ``[b, f]``."""
+        return self.net.features(x)
+
+
+def _owners(
+    net: Net, entries: Callable[[nn.Module], dict[str, Any]]
+) -> dict[str, tuple[dict[str, Any], str]]:
+    return {
+        f"{path}.{leaf}" if path else leaf: (entries(module), leaf)
+        for path, module in net.named_modules()
+        for leaf, value in entries(module).items()
+        if value is not None
+    }
+
+
+class Worker:
+    """One thread's workplace.
+
+    Args:
+        resources: What all workers share.
+        stopping: Set when the run is over and jobs should be given up.
+    """
+
+    def __init__(self, resources: Resources, stopping: threading.Event) -> None:
+        self.resources = resources
+        self.stopping = stopping
+        self._nets: dict[tuple[str, str], BoundNet] = {}
+
+    def bind(self, place: str, model: Model, *, trained: bool) -> BoundNet:
+        """Return a net with a copy of the model's values; ``place`` tells apart models of one job."""
+        key = (place, model.architecture)
+        if key not in self._nets:
+            self._nets[key] = BoundNet(self.resources.architectures[model.architecture].skeleton())
+        device = self.resources.device
+        return self._nets[key].bind(
+            {name: to_tensor(array, device) for name, array in model.params.items()},
+            {name: to_tensor(array, device) for name, array in model.buffers.items()},
+            trained=trained,
+        )
+
+    def pause_point(self) -> None:
+        """Give the job up if the run is over.
+
+        Raises:
+            StoppedError: It is.
+        """
+        if self.stopping.is_set():
+            raise StoppedError
