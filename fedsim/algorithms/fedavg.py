@@ -1,0 +1,110 @@
+"""FedAvg: clients train the global model, the server averages what they made of it.
+
+Each client of the cohort starts from the global model, trains on its own samples and returns its model; the new
+global model is the mean, weighted by the clients' numbers of samples (specification 5.A.3).
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
+Decentralized Data, AISTATS 2017 (arXiv 1602.05629), algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedsim.algorithms.base import (
+    Algorithm,
+    ClientContext,
+    Exchange,
+    Predictor,
+    Reply,
+    ServerContext,
+    broadcast,
+    shares,
+)
+from fedsim.config import Config
+from fedsim.params import Model, mean_model
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+
+
+class FedAvgConfig(Config):
+    """FedAvg's own parameters."""
+
+    weighting: Literal["samples", "uniform"] = "samples"
+    """What a client's model weighs in the mean: its number of samples (the paper's n_k / n), or the same for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The global model."""
+
+    model: Model
+
+
+class FedAvg(Algorithm[FedAvgConfig, ServerState, None]):
+    """Federated averaging."""
+
+    Config = FedAvgConfig
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """One: train."""
+        return (Exchange("train", reply=ModelUpdate),)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of the server's architecture."""
+        return ServerState(server.initial_model())
+
+    def join(self, client: ClientContext) -> None:
+        """A client remembers nothing."""
+        return None
+
+    async def instruct_train(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send the global model."""
+        return state, broadcast(cohort, ModelBroadcast.of(state.model))
+
+    async def local_train(
+        self, client: ClientContext, state: None, message: ModelBroadcast
+    ) -> tuple[None, Message | None]:
+        """Train it on the client's own samples and send it back (ClientUpdate of the paper)."""
+        fitted = await client.fit(message.model)
+        return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+    async def merge_train(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Average: ``w <- sum_k n_k / n * w_k``."""
+        by_samples = self.config.weighting == "samples"
+        amounts = [reply.message.num_samples if by_samples else 1 for reply in replies]
+        return ServerState(mean_model([reply.message.model for reply in replies], shares(replies, amounts)))
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse another architecture or shape, and a model of no samples."""
+        return unlike(reply.message.model, state.model) or (
+            None if reply.message.num_samples > 0 else f"num_samples is {reply.message.num_samples}, not positive"
+        )
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: Any
+    ) -> Mapping[str, Predictor]:
+        """Return the global model."""
+        return {"global": Predictor(server_state.model)}
+
+
+def unlike(model: Model, wanted: Model) -> str | None:
+    """Say how a model differs from one of the same architecture in label, names, shapes or dtypes; or None."""
+    if model.architecture != wanted.architecture:
+        return f"architecture {model.architecture!r}, not {wanted.architecture!r}"
+    for ours, theirs in ((wanted.params, model.params), (wanted.buffers, model.buffers)):
+        if ours.keys() != theirs.keys():
+            return f"other names than architecture {wanted.architecture!r} has"
+        for name, array in ours.items():
+            if (array.shape, array.dtype) != (theirs[name].shape, theirs[name].dtype):
+                return f"{name}: {theirs[name].dtype}{theirs[name].shape}, not {array.dtype}{array.shape}"
+    return None
+
+
+PLUGIN = FedAvg

@@ -1,0 +1,198 @@
+"""FedMD: clients of any architecture teach each other through logits on public samples.
+
+Before the first round every client trains alone. In a round the server names public samples; the cohort sends its
+raw logits on them (*share*); the server averages them into a consensus and sends it to those who answered, who
+first *digest* it (approach the consensus on the public samples) and then *revisit* their own samples (*distil*).
+What travels does not depend on any model's size (specification 5.C.4).
+
+Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (arXiv 1910.03581), algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedsim.algorithms.base import (
+    Algorithm,
+    ClientContext,
+    Exchange,
+    Predictor,
+    Reply,
+    ServerContext,
+    broadcast,
+)
+from fedsim.config import Config
+from fedsim.engine.jobs import Stream, per_sample
+from fedsim.engine.losses import PUBLIC, TEACHER, absolute_error, divergence, squared_error
+from fedsim.engine.steps import Descent, Loss
+from fedsim.params import Array, Model
+from fedsim.wire import LogitsDown, LogitsUp, Message, PublicBatch, indices_digest
+
+LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl": divergence}
+
+
+class FedMDConfig(Config):
+    """FedMD's own parameters."""
+
+    public_per_round: Annotated[int, Field(ge=1)] | None = None
+    """Public samples named in a round, drawn anew each time; all of them by default (the paper: 5000)."""
+    pretrain_epochs: Annotated[int, Field(ge=0)] = 1
+    """Passes over the client's own samples before the first round (the paper trains to convergence)."""
+    digest: Literal["mae", "mse", "kl"] = "mae"
+    """Distance to the consensus: mean absolute (the paper's) or squared error of logits, or KL divergence."""
+    digest_epochs: Annotated[int, Field(ge=0)] = 1
+    """Passes over the round's public samples (the paper: 1)."""
+    digest_batch_size: Annotated[int, Field(ge=1)] = 256
+    """Public samples in a mini-batch (the authors' code: 256)."""
+    digest_lr: Annotated[float, Field(gt=0)] | None = None
+    """Learning rate of the digest; that of the training by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds between the two exchanges of a round.
+
+    Attributes:
+        positions: The round's public samples, int64 ``[p]``.
+        consensus: Mean of the logits that arrived, float32 ``[p, N]``.
+    """
+
+    positions: Array
+    consensus: Array
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What a client remembers.
+
+    Attributes:
+        model: Its own model; never travels.
+        positions: The public samples of its last share, int64 ``[p]``.
+    """
+
+    model: Model
+    positions: Array
+
+
+class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
+    """Model distillation over logits."""
+
+    Config = FedMDConfig
+    mixed_architectures = True
+    needs_public = True
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Pretrain once; then share and distil in every round."""
+        pretrain = (Exchange("pretrain", when="opening", who="all"),) if self.config.pretrain_epochs else ()
+        return (*pretrain, Exchange("share", reply=LogitsUp), Exchange("distil", who="answered"))
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Nothing is known yet."""
+        return ServerState(np.empty(0, np.int64), np.empty((0, server.task.num_outputs), np.float32))
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(client.initial_model(), np.empty(0, np.int64))
+
+    async def instruct_pretrain(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send nothing."""
+        return state, broadcast(cohort, None)
+
+    async def local_pretrain(
+        self, client: ClientContext, state: ClientState, message: None
+    ) -> tuple[ClientState, Message | None]:
+        """Train alone; the public labels, of another label space, are not used (specification, profile 000)."""
+        fitted = await client.fit(state.model, epochs=self.config.pretrain_epochs, name="pretrain")
+        return ClientState(fitted.model, state.positions), None
+
+    async def merge_pretrain(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Learn nothing."""
+        return state
+
+    async def instruct_share(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Draw the round's public samples, without replacement, and name them."""
+        wanted = min(self.config.public_per_round or server.num_public, server.num_public)
+        positions = server.key.child("public").numpy().permutation(server.num_public)[:wanted]
+        return ServerState(positions, state.consensus[:0]), broadcast(cohort, PublicBatch(positions))
+
+    async def local_share(
+        self, client: ClientContext, state: ClientState, message: PublicBatch
+    ) -> tuple[ClientState, Message | None]:
+        """Send raw logits on the samples named."""
+        samples = client.public(message.indices)
+        logits = await client.predict(state.model, samples, batch_size=self.config.digest_batch_size)
+        reply = LogitsUp(logits, form="logits", temperature=1.0, indices_digest=indices_digest(message.indices))
+        return ClientState(state.model, message.indices), reply
+
+    async def merge_share(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Average the logits over those who answered, all alike (the paper's consensus)."""
+        total = np.zeros(replies[0].message.values.shape, np.float64)
+        for reply in replies:
+            total += reply.message.values
+        return ServerState(state.positions, (total / len(replies)).astype(np.float32))
+
+    async def instruct_distil(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send the consensus."""
+        digest = indices_digest(state.positions)
+        message = LogitsDown(state.consensus, form="logits", temperature=1.0, indices_digest=digest)
+        return state, broadcast(cohort, message)
+
+    async def local_distil(
+        self, client: ClientContext, state: ClientState, message: LogitsDown
+    ) -> tuple[ClientState, Message | None]:
+        """Digest the consensus, then revisit the client's own samples."""
+        # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
+        # client that is alone meets exactly its own logits, so that it learns nothing from itself.
+        public = Stream(client.public(state.positions), self.config.digest_batch_size, shuffled=False)
+        digested = await client.fit(
+            state.model,
+            step=Descent(loss=LOSSES[self.config.digest]),
+            streams={PUBLIC: public},
+            extras={TEACHER: per_sample(message.values, PUBLIC)},
+            optimiser=client.training.make_optimiser(self.config.digest_lr),
+            epochs=self.config.digest_epochs,
+            name="digest",
+        )
+        revisited = await client.fit(digested.model)
+        return ClientState(revisited.model, state.positions), None
+
+    async def merge_distil(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Learn nothing."""
+        return state
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse logits on other samples, or of another shape."""
+        message: LogitsUp = reply.message
+        if message.indices_digest != indices_digest(state.positions):
+            return "logits on other public samples than were asked for"
+        wanted = (len(state.positions), server.task.num_outputs)
+        if message.values.shape != wanted:
+            return f"logits of shape {message.values.shape}, not {wanted}"
+        return None
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+    ) -> Mapping[str, Predictor]:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
+
+
+PLUGIN = FedMD

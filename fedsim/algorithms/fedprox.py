@@ -1,0 +1,78 @@
+"""FedProx: FedAvg whose clients are held near the global model.
+
+The local objective is ``F_k(w) + mu/2 ||w - w_global||^2``, so a client with unusual data, or one that does more
+work than others, drifts less; partial work is merged like any other (specification 5.B.1).
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020
+(arXiv 1812.06127), algorithm 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from fedsim.algorithms.base import ClientContext
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
+from fedsim.engine.jobs import shared
+from fedsim.engine.steps import Descent, Extras, LiveModel
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+
+
+class FedProxConfig(FedAvgConfig):
+    """FedProx's own parameters."""
+
+    mu: Annotated[float, Field(ge=0)] = 0.01
+    """Weight of the proximal term (the paper tries 0.001, 0.01, 0.1 and 1); 0 is FedAvg, bit for bit."""
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Least share of the local epochs that a client does; each asking draws its share from [gamma, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proximal:
+    """Adds ``mu (w - w_global)`` to the gradient, outside autograd, so that ``mu = 0`` adds exact zeros."""
+
+    mu: float
+
+    def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
+        """Return the corrected gradients, in the order of the model's parameters."""
+        anchor = extras["anchor"]
+        return [
+            gradient + self.mu * (param - anchor[name])
+            for gradient, (name, param) in zip(gradients, model.params.items(), strict=True)
+        ]
+
+
+class FedProx(FedAvg):
+    """FedAvg with a proximal term."""
+
+    Config = FedProxConfig
+    config: FedProxConfig
+
+    async def local_train(
+        self, client: ClientContext, state: None, message: ModelBroadcast
+    ) -> tuple[None, Message | None]:
+        """Train with the proximal term towards the model that came down."""
+        fitted = await client.fit(
+            message.model,
+            step=Descent(correct=Proximal(self.config.mu)),
+            extras={"anchor": shared(message.model.params)},
+            **self._work(client),
+        )
+        return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+    def _work(self, client: ClientContext) -> dict[str, int]:
+        training, gamma = client.training, self.config.gamma
+        if gamma == 1:
+            return {}
+        share = client.key.child("work").numpy().uniform(gamma, 1)
+        if training.steps is not None:
+            return {"steps": ceil(share * training.steps)}
+        return {"epochs": ceil(share * (1 if training.epochs is None else training.epochs))}
+
+
+PLUGIN = FedProx

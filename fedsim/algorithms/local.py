@@ -1,0 +1,83 @@
+"""Local: every client trains alone, and nothing travels.
+
+The reference point of every personalised method (specification 5.A.1): what a client reaches from its own samples.
+"Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Data Only" in table 4 of FedMe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedsim.algorithms.base import (
+    Algorithm,
+    ClientContext,
+    Exchange,
+    Predictor,
+    Reply,
+    ServerContext,
+    broadcast,
+)
+from fedsim.config import Config
+from fedsim.params import Model
+from fedsim.wire import Message
+
+
+class LocalConfig(Config):
+    """Local's own parameters."""
+
+    follow_selection: bool = False
+    """Train only in rounds in which the client is selected, instead of in every round."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """The client's own model."""
+
+    model: Model
+
+
+class Local(Algorithm[LocalConfig, None, ClientState]):
+    """Training without federation."""
+
+    Config = LocalConfig
+    mixed_architectures = True
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """One, in which no frame travels."""
+        return (Exchange("train", who="cohort" if self.config.follow_selection else "all"),)
+
+    def start(self, server: ServerContext) -> None:
+        """The server knows nothing."""
+        return None
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(client.initial_model())
+
+    async def instruct_train(
+        self, server: ServerContext, state: None, cohort: Sequence[int]
+    ) -> tuple[None, Mapping[int, Message | None]]:
+        """Send nothing."""
+        return None, broadcast(cohort, None)
+
+    async def local_train(
+        self, client: ClientContext, state: ClientState, message: None
+    ) -> tuple[ClientState, Message | None]:
+        """Train the client's own model on its own samples."""
+        fitted = await client.fit(state.model)
+        return ClientState(fitted.model), None
+
+    async def merge_train(self, server: ServerContext, state: None, replies: Sequence[Reply]) -> None:
+        """Learn nothing."""
+        return None
+
+    async def models_of(
+        self, observer: ClientContext, server_state: None, client_state: ClientState
+    ) -> Mapping[str, Predictor]:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
+
+
+PLUGIN = Local

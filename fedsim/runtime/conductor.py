@@ -1,0 +1,313 @@
+"""The server: asks clients, waits as the pacing says, merges what has come back.
+
+Every asking is a *dispatch* with a lease. A client that has not answered when its lease runs out counts as
+dropped, whatever the reason; an answer that comes later is counted as late and merged by nobody. A reply that
+cannot be merged (another kind, non-finite values, a shape that does not fit) is counted as rejected. None of this
+stops a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsim.algorithms.base import Background, Exchange, Initial, Reply, ServerContext, When
+from fedsim.bus import Delivery, Endpoint, Header
+from fedsim.clock import EventClass, Trace, call_after, now_s, wait
+from fedsim.engine.engine import Engine
+from fedsim.errors import InvariantError
+from fedsim.params import Array
+from fedsim.runtime.finite import non_finite
+from fedsim.runtime.log import Log
+from fedsim.runtime.observer import Observer
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.recorder import Recorder
+from fedsim.runtime.records import DISPATCH, DROP, LATE, MERGE, REJECT
+from fedsim.runtime.verify import unchanged
+from fedsim.wire import SERVER, Message, Packed, pack
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One asking of one client, seen from the server."""
+
+    header: Header
+    version: int
+    answer: asyncio.Future[Reply | None]
+    lease: asyncio.TimerHandle | None = field(default=None)
+
+    @property
+    def client(self) -> int:
+        """Who was asked."""
+        return self.header.receiver
+
+
+class Conductor:
+    """The server's actor; also the :class:`fedsim.runtime.pacing.base.Rounds` that a pacing drives."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        engine: Engine,
+        endpoint: Endpoint,
+        initial: Initial,
+        observer: Observer,
+        recorder: Recorder,
+        trace: Trace,
+        log: Log,
+    ) -> None:
+        self.num_rounds = parts.rounds
+        self._parts = parts
+        self._algorithm = parts.algorithm
+        self._engine = engine
+        self._endpoint = endpoint
+        self._initial = initial
+        self._observer = observer
+        self._recorder = recorder
+        self._trace = trace
+        self._log = log
+        self._key = parts.key.child("server")
+        self._round = 0
+        self._version = 0
+        self._hook = asyncio.Lock()
+        self._background = Background()
+        self._open: dict[tuple[int, int], Asked] = {}
+        self._busy: dict[int, int] = {}
+        self._asked_before: dict[int, int] = {}
+        self._turns: dict[tuple[int, str], int] = {}
+        self._merged: dict[int, int] = {}
+        self._eligible = parts.eligible()
+        self._sizes = parts.data.sizes("train")
+        self._state: Any = None
+        self.exchanges = tuple(one for one in self._algorithm.exchanges if one.when == "round")
+
+    async def run(self) -> None:
+        """Open, run all rounds, close."""
+        self._state = self._algorithm.start(self._context("start"))
+        await self._hold("opening")
+        await self._parts.pacing.run(self)
+        self._round += 1
+        await self._hold("closing")
+
+    async def listen(self) -> None:
+        """Take replies for ever."""
+        while True:
+            self._take(await self._endpoint.receive())
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's state at the server."""
+        return self._state
+
+    @property
+    def merged(self) -> Mapping[int, int]:
+        """The newest dispatch of each client whose reply was merged."""
+        return self._merged
+
+    # What a pacing can do
+
+    def begin_round(self) -> None:
+        """Count a round."""
+        self._round += 1
+        self._recorder.begin(self._round, now_s())
+
+    def select(self) -> Sequence[int]:
+        """Return a cohort among the eligible clients that owe no answer, ascending."""
+        candidates = self._candidates()
+        selector, count = self._parts.selector, self._parts.clients_per_round or len(self._eligible)
+        key = self._key.child("select", self._round)
+        chosen = selector.select(candidates, self._sizes[candidates], count, key)
+        return sorted(int(client) for client in chosen)
+
+    async def ask(
+        self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
+    ) -> Sequence[Asked]:
+        """Send an exchange's instructions to those it concerns; ascending by client."""
+        whom = {"cohort": cohort, "answered": answered, "all": [int(c) for c in self._eligible]}[exchange.who]
+        if not whom:
+            return []
+        name = f"instruct_{exchange.name}"
+        async with self._hook:
+            with unchanged(self._parts.verify, name, self._state):
+                hook = self._algorithm.hook("instruct", exchange.name)
+                self._state, messages = await hook(self._context(name), self._state, tuple(whom))
+        packed: dict[int, Packed] = {}
+        asked = []
+        for client in sorted(messages):
+            message: Message | None = messages[client]
+            if message is not None and id(message) not in packed:
+                packed[id(message)] = pack(message)
+            asked.append(self._dispatch(client, exchange, None if message is None else packed[id(message)]))
+        return asked
+
+    async def merge(self, exchange: Exchange, tickets: Sequence[Any]) -> Sequence[int]:
+        """Merge the answers that are there, each once, and close all tickets; return who was merged."""
+        replies = []
+        for asked in tickets:
+            self._close(asked)
+            reply = asked.answer.result() if asked.answer.done() else None
+            if reply is not None and self._fits(exchange, asked, reply):
+                replies.append(reply)
+        replies.sort(key=lambda reply: (reply.client, reply.dispatch))
+        if replies:
+            await self._merge(exchange, replies)
+        return [reply.client for reply in replies]
+
+    async def end_round(self) -> None:
+        """Measure and report."""
+        if self._background.uncollected:
+            raise InvariantError(
+                f"round {self._round} ended with background work that no hook collected: "
+                f"{', '.join(self._background.uncollected)}; await server.collect(name) in a later hook"
+            )
+        last = self._round == self.num_rounds
+        every = self._parts.evaluation.every
+        if every and (self._round % every == 0 or last):
+            await self._measure()
+        row = self._recorder.end(now_s())
+        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
+
+    # How it is done
+
+    async def _hold(self, when: When) -> None:
+        """Hold the exchanges before or after the rounds, with everyone."""
+        exchanges = [one for one in self._algorithm.exchanges if one.when == when]
+        if not exchanges:
+            return
+        everyone = [int(client) for client in self._eligible]
+        answered: Sequence[int] = everyone
+        self._recorder.begin(self._round, now_s())
+        for exchange in exchanges:
+            asked = await self.ask(exchange, everyone, answered)
+            if asked:
+                await wait([one.answer for one in asked])
+            answered = await self.merge(exchange, asked)
+        if when == "closing" and self._parts.evaluation.every:
+            await self._measure()
+        self._recorder.end(now_s())
+
+    def _dispatch(self, client: int, exchange: Exchange, message: Packed | None) -> Asked:
+        dispatch = self._asked_before.get(client, 0)
+        turn = self._turns.get((client, exchange.name), 0)
+        self._asked_before[client] = dispatch + 1
+        self._turns[client, exchange.name] = turn + 1
+        merged = self._merged.get(client, -1)
+        header = Header(SERVER, client, self._round, exchange.name, dispatch, turn, merged)
+        asked = Asked(header, self._version, asyncio.get_running_loop().create_future())
+        asked.lease = call_after(
+            self._parts.client_timeout_s, self._expire, asked, event_class=EventClass.DEADLINE
+        )
+        self._open[client, dispatch] = asked
+        self._busy[client] = self._busy.get(client, 0) + 1
+        self._trace.record(DISPATCH, client, dispatch, self._round, exchange.name, turn)
+        self._recorder.asked(client)
+        self._endpoint.send(header, message)
+        return asked
+
+    def _take(self, delivery: Delivery) -> None:
+        header = delivery.header
+        asked = self._open.get((header.client, header.dispatch))
+        if asked is None or asked.answer.done():
+            self._trace.record(LATE, header.client, header.dispatch)
+            self._recorder.late(header.client)
+            self._log.info("late", client=header.client, dispatch=header.dispatch)
+            return
+        reply = Reply(
+            header.client,
+            header.dispatch,
+            header.exchange,
+            asked.version,
+            self._version - asked.version,
+            1.0,
+            delivery.message,
+        )
+        if asked.lease is not None:
+            asked.lease.cancel()
+        asked.answer.set_result(reply)
+
+    def _expire(self, asked: Asked) -> None:
+        if asked.answer.done():
+            return
+        self._drop(asked, "timeout")
+        asked.answer.set_result(None)
+
+    def _drop(self, asked: Asked, cause: str) -> None:
+        self._trace.record(DROP, asked.client, asked.header.dispatch, cause)
+        self._recorder.dropped(asked.client, cause)
+        self._log.warning("dropped", client=asked.client, dispatch=asked.header.dispatch, cause=cause)
+
+    def _close(self, asked: Asked) -> None:
+        """Forget a ticket; who has not answered until now was not waited for."""
+        del self._open[asked.client, asked.header.dispatch]
+        self._busy[asked.client] -= 1
+        if not self._busy[asked.client]:
+            del self._busy[asked.client]
+        if asked.lease is not None:
+            asked.lease.cancel()
+        if not asked.answer.done():
+            self._drop(asked, "closed")
+
+    def _fits(self, exchange: Exchange, asked: Asked, reply: Reply) -> bool:
+        reason = self._misfit(exchange, reply)
+        if reason is None:
+            return True
+        self._trace.record(REJECT, asked.client, asked.header.dispatch, reason)
+        self._recorder.rejected(asked.client, reason)
+        self._log.warning("rejected", client=asked.client, dispatch=asked.header.dispatch, reason=reason)
+        return False
+
+    def _misfit(self, exchange: Exchange, reply: Reply) -> str | None:
+        if exchange.reply is None:
+            return None if reply.message is None else f"a frame of kind {reply.message.KIND!r} where none belongs"
+        if not isinstance(reply.message, exchange.reply):
+            came = "no frame" if reply.message is None else f"kind {reply.message.KIND!r}"
+            return f"{came} where kind {exchange.reply.KIND!r} belongs"
+        if (name := non_finite(reply.message)) is not None:
+            return f"{name} holds NaN or an infinity"
+        return self._algorithm.vet(self._context("vet"), self._state, reply)
+
+    async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
+        name = f"merge_{exchange.name}"
+        async with self._hook:
+            with unchanged(self._parts.verify, name, self._state, replies):
+                hook = self._algorithm.hook("merge", exchange.name)
+                self._state = await hook(self._context(name), self._state, replies)
+        self._version += 1
+        clients = [reply.client for reply in replies]
+        dispatches = [reply.dispatch for reply in replies]
+        if len(set(zip(clients, dispatches, strict=True))) != len(replies):
+            raise InvariantError(f"a merge of {exchange.name} used a reply twice: {clients}")
+        for reply in replies:
+            self._merged[reply.client] = max(reply.dispatch, self._merged.get(reply.client, -1))
+            self._recorder.merged(reply.client)
+        self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
+
+    async def _measure(self) -> None:
+        accuracy = await self._observer.measure(self._state, self._merged, self._round)
+        if accuracy is not None:
+            self._recorder.measured(accuracy)
+
+    def _candidates(self) -> Array:
+        if not self._busy:
+            return self._eligible
+        return self._eligible[~np.isin(self._eligible, np.fromiter(self._busy, np.int64, len(self._busy)))]
+
+    def _context(self, hook: str) -> ServerContext:
+        parts = self._parts
+        return ServerContext(
+            self._engine,
+            parts.fleet.server,
+            parts.training,
+            client=SERVER,
+            dispatch=-1,
+            key=self._key.child(hook, self._version, self._round),
+            architecture=parts.fleet.server_model,
+            round=self._round,
+            num_rounds=parts.rounds,
+            initial=self._initial,
+            background=self._background,
+        )

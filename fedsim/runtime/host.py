@@ -1,0 +1,117 @@
+"""The clients' side: one host for any number of clients.
+
+A client becomes a task when something reaches it, and gives it back when its reply has left; only its state, if
+it has any, stays. It does one thing at a time: what arrives while it is busy waits.
+
+What a client holds in mirrored fields counts only once the server has merged the reply that went with it
+(specification 3.4). Until the next header says so, both versions are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from fedsim.algorithms.base import ClientContext, Initial, unmirrored
+from fedsim.bus import Delivery, Endpoint, Header
+from fedsim.engine.engine import Engine
+from fedsim.engine.jobs import Job
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.tasks import Tasks
+from fedsim.runtime.verify import unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A client's state between two askings.
+
+    Attributes:
+        dispatch: The asking that it came from.
+        merged: The state if that reply was merged.
+        otherwise: The state if it was not.
+    """
+
+    dispatch: int
+    merged: Any
+    otherwise: Any
+
+    def settled(self, newest_merged: int) -> Any:
+        """Return the state, knowing the newest dispatch of this client whose reply was merged."""
+        return self.merged if newest_merged >= self.dispatch else self.otherwise
+
+
+class ObserverContext(ClientContext):
+    """A client's context for the observer: its work takes no virtual time and leaves no trace."""
+
+    async def _do(self, job: Job) -> Any:
+        return await self._engine.observe(job)
+
+
+class ClientHost:
+    """Runs clients' hooks as deliveries arrive."""
+
+    def __init__(self, parts: Parts, engine: Engine, endpoint: Endpoint, initial: Initial, tasks: Tasks) -> None:
+        self._parts = parts
+        self._engine = engine
+        self._endpoint = endpoint
+        self._initial = initial
+        self._tasks = tasks
+        self._key = parts.key
+        self._held: dict[int, Held] = {}
+        self._waiting: dict[int, deque[Delivery]] = {}
+
+    async def run(self) -> None:
+        """Take deliveries for ever."""
+        while True:
+            delivery = await self._endpoint.receive()
+            client = delivery.header.receiver
+            if client in self._waiting:
+                self._waiting[client].append(delivery)
+            else:
+                self._waiting[client] = deque([delivery])
+                self._tasks.start(self._serve(client), name=f"client {client}")
+
+    def observed(self, client: int, round: int) -> ClientContext:  # noqa: A002
+        """Return a client's context in which work costs nothing; its generators are the observer's own."""
+        return self._context(ObserverContext, "observer", client, -1, round, round)
+
+    def _context(
+        self, kind: type[ClientContext], purpose: str, client: int, dispatch: int, turn: int, round: int  # noqa: A002
+    ) -> ClientContext:
+        parts = self._parts
+        return kind(
+            self._engine,
+            parts.fleet.device(client),
+            parts.training,
+            client=client,
+            dispatch=dispatch,
+            key=self._key.child(purpose, client, turn),
+            architecture=parts.fleet.model(client),
+            round=round,
+            initial=self._initial,
+        )
+
+    def state_of(self, context: ClientContext, newest_merged: int) -> Any:
+        """Return a client's state as it stands, or the one it would join with."""
+        held = self._held.get(context.client)
+        return self._parts.algorithm.join(context) if held is None else held.settled(newest_merged)
+
+    async def _serve(self, client: int) -> None:
+        waiting = self._waiting[client]
+        while waiting:
+            await self._answer(waiting[0].header, waiting[0].message)
+            waiting.popleft()
+        del self._waiting[client]
+
+    async def _answer(self, header: Header, message: Any) -> None:
+        context = self._context(
+            ClientContext, "client", header.receiver, header.dispatch, header.turn, header.round
+        )
+        state = self.state_of(context, header.merged)
+        hook = self._parts.algorithm.hook("local", header.exchange)
+        with unchanged(self._parts.verify, f"local_{header.exchange}", state, message):
+            after, reply = await hook(context, state, message)
+        if after is not None:
+            self._held[context.client] = Held(header.dispatch, after, unmirrored(state, after))
+        await self._endpoint.send(header.reply(), reply)

@@ -1,0 +1,158 @@
+"""The observer: sees everything, costs nothing.
+
+Measuring is not part of what is simulated: it takes no virtual time, sends no frames and leaves one record in the
+trace. All chosen clients are evaluated, whether or not they ever took part (specification 3.6). Models are known
+by identity, so a global model is run once over all test samples and hashed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsim.algorithms.base import ClientContext, Predictor
+from fedsim.clock import Trace
+from fedsim.engine.engine import Engine
+from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Job, Samples, Score
+from fedsim.params import Array, Model
+from fedsim.runtime.host import ClientHost
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.records import EVALUATION
+
+PARTS_PER_JOB = 32
+"""Clients whose samples one evaluation job goes through; more jobs, more of them at once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accuracy:
+    """Accuracy at one instant; shares in ``[0, 1]``, None where there was nothing to measure.
+
+    Attributes:
+        clients: The clients measured, int64 ``[M]``.
+        personal: Accuracy of what stands for each of them on its own samples, ``[M]``; NaN without samples.
+        weights: How many samples that were, ``[M]``.
+        global_: Mean accuracy of the distinct global models on the global test set.
+    """
+
+    clients: Array
+    personal: Array
+    weights: Array
+    global_: float | None
+
+    @property
+    def mean(self) -> float | None:
+        """Unweighted mean over clients (specification 3.6)."""
+        return self._of(np.mean)
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation over clients, ddof = 1; 0 for a single client."""
+        present = self._present
+        if not len(present):
+            return None
+        return float(np.std(present, ddof=1)) if len(present) > 1 else 0.0
+
+    @property
+    def worst_decile(self) -> float | None:
+        """Mean over the tenth of clients that fare worst, at least one."""
+        present = np.sort(self._present)
+        return float(present[: max(1, round(len(present) / 10))].mean()) if len(present) else None
+
+    @property
+    def weighted_mean(self) -> float | None:
+        """Mean over clients, weighted by their samples."""
+        there = ~np.isnan(self.personal)
+        return float(np.average(self.personal[there], weights=self.weights[there])) if there.any() else None
+
+    @property
+    def _present(self) -> Array:
+        return self.personal[~np.isnan(self.personal)]
+
+    def _of(self, statistic: Any) -> float | None:
+        present = self._present
+        return float(statistic(present)) if len(present) else None
+
+
+class Observer:
+    """Measures models, and hashes them."""
+
+    def __init__(self, parts: Parts, engine: Engine, host: ClientHost, trace: Trace) -> None:
+        self._parts = parts
+        self._engine = engine
+        self._host = host
+        self._trace = trace
+        self.clients = self._choose()
+
+    async def measure(self, state: Any, merged: Mapping[int, int], round: int) -> Accuracy | None:  # noqa: A002
+        """Return the accuracy of the chosen clients, or None where nothing learns."""
+        if not self._parts.executor.learns:
+            return None
+        models = await self._models(state, merged, round)
+        personal = [models_of.get("personal", models_of.get("global")) for models_of in models]
+        split = self._parts.evaluation.split
+        own: list[Samples] = [ClientSamples(client, split) for client in self.clients]
+        scores = await self._scores(personal, own)
+        globals_ = {id(m["global"].model): m["global"] for m in models if "global" in m}
+        everything: list[Samples] = [GlobalTest()] * len(globals_)
+        on_all = [score for score in await self._scores(list(globals_.values()), everything) if score.total]
+        accuracy = Accuracy(
+            np.array(self.clients, np.int64),
+            np.array([score.accuracy for score in scores]),
+            np.array([score.total for score in scores], np.int64),
+            float(np.mean([score.accuracy for score in on_all])) if on_all else None,
+        )
+        self._trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
+        return accuracy
+
+    async def model_hash(self, state: Any, merged: Mapping[int, int], round: int) -> str:  # noqa: A002
+        """Return the digest of the chosen clients' evaluated models, in client order."""
+        digests: dict[int, bytes] = {}
+        total = hashlib.blake2b(digest_size=16)
+        for client, models in zip(self.clients, await self._models(state, merged, round), strict=True):
+            for name in sorted(models):
+                model = models[name].model
+                if id(model) not in digests:
+                    digests[id(model)] = model.digest()
+                total.update(f"{client} {name} ".encode() + digests[id(model)])
+        return total.hexdigest()
+
+    def _choose(self) -> Sequence[int]:
+        population, limit = self._parts.data.num_clients, self._parts.evaluation.clients
+        if limit is None or limit >= population:
+            return range(population)
+        chosen = self._parts.key.child("evaluation").numpy().choice(population, limit, replace=False, shuffle=False)
+        return sorted(int(client) for client in chosen)
+
+    async def _models(
+        self, state: Any, merged: Mapping[int, int], round: int  # noqa: A002
+    ) -> list[Mapping[str, Predictor]]:
+        models = []
+        for client in self.clients:
+            context = self._host.observed(client, round)
+            held = self._host.state_of(context, merged.get(client, -1))
+            models.append(await self._parts.algorithm.models_of(context, state, held))
+        return models
+
+    async def _scores(self, predictors: Sequence[Predictor | None], parts: Sequence[Samples]) -> list[Score]:
+        """Evaluate each predictor on its part; parts of one model share jobs."""
+        scores = [Score(0, 0, 0.0)] * len(parts)
+        by_model: dict[int, tuple[Model, list[int]]] = {}
+        for index, predictor in enumerate(predictors):
+            if predictor is not None:
+                by_model.setdefault(id(predictor.model), (predictor.model, []))[1].append(index)
+        jobs: list[tuple[list[int], Job]] = []
+        for model, indices in by_model.values():
+            for start in range(0, len(indices), PARTS_PER_JOB):
+                chunk = indices[start : start + PARTS_PER_JOB]
+                batch_size = self._parts.evaluation.batch_size
+                jobs.append((chunk, Evaluate(model, tuple(parts[index] for index in chunk), batch_size)))
+        results = await asyncio.gather(*(self._engine.observe(job) for _, job in jobs))
+        for (chunk, _), result in zip(jobs, results, strict=True):
+            for index, score in zip(chunk, result, strict=True):
+                scores[index] = score
+        return scores

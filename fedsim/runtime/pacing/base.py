@@ -1,0 +1,63 @@
+"""When a round or a merge closes: the contract of a pacing.
+
+A pacing is straight-line asyncio over a :class:`Rounds`, which knows how to select, ask and merge but not when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+from fedsim.algorithms.base import Exchange, Reply
+from fedsim.plugins import C, Plugin
+
+
+class Ticket(Protocol):
+    """One asking of one client, seen from the server."""
+
+    @property
+    def client(self) -> int:
+        """Who was asked."""
+
+    @property
+    def answer(self) -> asyncio.Future[Reply | None]:
+        """The reply; None when the lease has run out."""
+
+
+class Rounds(Protocol):
+    """What a pacing can do."""
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The exchanges of a round, in order."""
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds the run has."""
+
+    def begin_round(self) -> None:
+        """Count a round."""
+
+    def select(self) -> Sequence[int]:
+        """Return a cohort of ``participation.clients_per_round``, ascending."""
+
+    async def ask(
+        self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
+    ) -> Sequence[Ticket]:
+        """Send an exchange's instructions to those it concerns; ascending by client."""
+
+    async def merge(self, exchange: Exchange, tickets: Sequence[Ticket]) -> Sequence[int]:
+        """Merge the answers that are there, each once, and close all tickets; return who was merged."""
+
+    async def end_round(self) -> None:
+        """Measure and report."""
+
+
+class Pacing(Plugin[C], ABC):
+    """Drives the rounds of a run."""
+
+    @abstractmethod
+    async def run(self, rounds: Rounds) -> None:
+        """Run all rounds."""

@@ -1,0 +1,129 @@
+"""What a run leaves: one row per round, tallies per client, totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedsim.bus import Ledger, Totals
+from fedsim.params import Array
+from fedsim.runtime.observer import Accuracy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundRow:
+    """One round.
+
+    Attributes:
+        round: Its number; 0 is what came before the first, one more than the last what came after it.
+        began_at_s: Virtual time at its start, s.
+        ended_at_s: Virtual time at its end, s.
+        asked: Dispatches.
+        merged: Replies merged.
+        dropped: Dispatches without an answer in time.
+        rejected: Replies that could not be merged.
+        late: Replies that came after their dispatch was closed.
+        traffic: Frames, bytes and parameters sent during it.
+        accuracy: What was measured at its end, if anything.
+    """
+
+    round: int
+    began_at_s: float
+    ended_at_s: float
+    asked: int
+    merged: int
+    dropped: int
+    rejected: int
+    late: int
+    traffic: Totals
+    accuracy: Accuracy | None
+
+
+@dataclass(slots=True)
+class _Tally:
+    asked: int = 0
+    merged: int = 0
+    dropped: int = 0
+    rejected: int = 0
+    late: int = 0
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects; ``watch`` is told of each finished round."""
+
+    num_clients: int
+    ledger: Ledger
+    watch: Callable[[RoundRow], None] = lambda row: None
+    rows: list[RoundRow] = field(default_factory=list)
+    drops: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    by_client: dict[str, Array] = field(init=False)
+    _tally: _Tally = field(default_factory=_Tally)
+    _round: int = 0
+    _began_at_s: float = 0.0
+    _before: Totals = field(default_factory=Totals)
+    _accuracy: Accuracy | None = None
+
+    def __post_init__(self) -> None:
+        self.by_client = {
+            name: np.zeros(self.num_clients, np.int32) for name in ("asked", "merged", "dropped", "rejected", "late")
+        }
+
+    def begin(self, round: int, at_s: float) -> None:  # noqa: A002
+        """A round begins."""
+        self._round, self._began_at_s = round, at_s
+        self._tally, self._accuracy, self._before = _Tally(), None, self.ledger.totals()
+
+    def end(self, at_s: float) -> RoundRow:
+        """It ends."""
+        tally = self._tally
+        row = RoundRow(
+            self._round,
+            self._began_at_s,
+            at_s,
+            tally.asked,
+            tally.merged,
+            tally.dropped,
+            tally.rejected,
+            tally.late,
+            self.ledger.totals() - self._before,
+            self._accuracy,
+        )
+        self.rows.append(row)
+        self.watch(row)
+        return row
+
+    def asked(self, client: int) -> None:
+        """A client is asked."""
+        self._tally.asked += 1
+        self.by_client["asked"][client] += 1
+
+    def merged(self, client: int) -> None:
+        """Its reply is merged."""
+        self._tally.merged += 1
+        self.by_client["merged"][client] += 1
+
+    def dropped(self, client: int, cause: str) -> None:
+        """It has not answered in time."""
+        self._tally.dropped += 1
+        self.by_client["dropped"][client] += 1
+        self.drops[cause] += 1
+
+    def rejected(self, client: int, reason: str) -> None:
+        """Its reply cannot be merged."""
+        self._tally.rejected += 1
+        self.by_client["rejected"][client] += 1
+        self.reasons[reason] += 1
+
+    def late(self, client: int) -> None:
+        """Its reply comes after its dispatch was closed."""
+        self._tally.late += 1
+        self.by_client["late"][client] += 1
+
+    def measured(self, accuracy: Accuracy) -> None:
+        """Accuracy was measured in the round at hand."""
+        self._accuracy = accuracy

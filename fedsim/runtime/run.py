@@ -1,0 +1,135 @@
+"""One run, from ready-made parts to a result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedsim import clock
+from fedsim.bus import Ledger, MemoryBus, Totals
+from fedsim.clock import Trace
+from fedsim.engine.engine import Engine
+from fedsim.engine.worker import Resources
+from fedsim.network import Links
+from fedsim.params import Array
+from fedsim.runtime.conductor import Conductor
+from fedsim.runtime.host import ClientHost
+from fedsim.runtime.invariants import check_counts, check_trace
+from fedsim.runtime.log import Log, silent
+from fedsim.runtime.observer import Accuracy, Observer
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.recorder import Recorder, RoundRow
+from fedsim.runtime.tasks import Tasks
+from fedsim.wire import COMMON, Kinds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunResult:
+    """What a run has shown; nothing in it depends on the host.
+
+    Attributes:
+        simulated_s: Virtual time at the end, s.
+        rounds: One row per round, and one each for what came before the first and after the last, if anything.
+        by_client: Tallies of dispatches, ``[K]`` each: asked, merged, dropped, rejected, late.
+        ledger: Every frame.
+        drops: Dispatches without an answer in time, by cause.
+        rejections: Replies that could not be merged, by reason.
+        trace_hash: Fingerprint of the event trace.
+        model_hash: Digest of the evaluated models of all measured clients, in client order.
+    """
+
+    simulated_s: float
+    rounds: Sequence[RoundRow]
+    by_client: Mapping[str, Array]
+    ledger: Ledger
+    drops: Counter[str]
+    rejections: Counter[str]
+    trace_hash: str
+    model_hash: str
+
+    @property
+    def totals(self) -> Totals:
+        """Frames, bytes and parameters over the whole run."""
+        return self.ledger.totals()
+
+    @property
+    def final(self) -> Accuracy | None:
+        """The last accuracy measured."""
+        return next((row.accuracy for row in reversed(self.rounds) if row.accuracy is not None), None)
+
+    @property
+    def best(self) -> float | None:
+        """The highest mean over clients of any evaluation."""
+        means = [row.accuracy.mean for row in self.rounds if row.accuracy and row.accuracy.mean is not None]
+        return max(means, default=None)
+
+
+def run(
+    parts: Parts,
+    *,
+    trace: Trace | None = None,
+    log: Log | None = None,
+    watch: Callable[[RoundRow], None] = lambda row: None,
+) -> RunResult:
+    """Run in virtual time, in this process.
+
+    Args:
+        parts: What the run is made of.
+        trace: Where events are recorded; under ``parts.verify`` it must keep its records.
+        log: Where drops, rejections and rounds are noted.
+        watch: Told of each round as it ends.
+
+    Raises:
+        RunError: The run failed.
+    """
+    trace = Trace(keep=parts.verify) if trace is None else trace
+    resources = Resources.of(parts.data, parts.architectures, parts.device)
+    engine = Engine(parts.executor, resources, trace)
+    try:
+        return clock.run(_simulate(parts, engine, trace, log or silent(), watch))
+    finally:
+        engine.close()
+
+
+async def _simulate(
+    parts: Parts, engine: Engine, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
+) -> RunResult:
+    ledger = Ledger()
+    carrier = parts.network.carrier(_links(parts))
+    kinds = Kinds((*COMMON, *parts.algorithm.messages))
+    bus = MemoryBus(carrier, kinds, ledger, trace, verify=parts.verify)
+    initial, tasks = parts.initial(), Tasks()
+    recorder = Recorder(parts.data.num_clients, ledger, watch)
+    host = ClientHost(parts, engine, bus.clients, initial, tasks)
+    observer = Observer(parts, engine, host, trace)
+    conductor = Conductor(parts, engine, bus.server, initial, observer, recorder, trace, log)
+    tasks.start(host.run(), "client host")
+    tasks.start(conductor.listen(), "server inbox")
+    await tasks.until(conductor.run())
+    simulated_s = clock.now_s()
+    check_counts(ledger, recorder)
+    if parts.verify:
+        check_trace(trace, ledger)
+    return RunResult(
+        simulated_s,
+        tuple(recorder.rows),
+        recorder.by_client,
+        ledger,
+        recorder.drops,
+        recorder.reasons,
+        trace.hash(),
+        await observer.model_hash(conductor.state, conductor.merged, parts.rounds),
+    )
+
+
+def _links(parts: Parts) -> Links:
+    fleet, server = parts.fleet, parts.fleet.server
+    return Links(
+        fleet.values("up"),
+        fleet.values("down"),
+        fleet.values("latency"),
+        server.up_bps,
+        server.down_bps,
+        server.latency_s,
+    )

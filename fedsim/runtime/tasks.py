@@ -1,0 +1,52 @@
+"""The tasks of a run: named, ended in the order in which they began, and none fails unheard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from fedsim.clock import wait
+
+
+class Tasks:
+    """Tasks that live beside the main one; the first to fail ends the run."""
+
+    def __init__(self) -> None:
+        # A dictionary keeps the order of starting; a set would end tasks in the order of their addresses.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Start a task."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    async def until(self, main: Coroutine[Any, Any, Any]) -> None:
+        """Run the main work to its end, or until a task fails; then end all tasks.
+
+        Raises:
+            BaseException: What the main work or the first failing task raised.
+        """
+        task = asyncio.get_running_loop().create_task(main, name="server")
+        try:
+            await wait([task, self._failure], return_when=asyncio.FIRST_COMPLETED)
+            if self._failure.done():
+                self._failure.result()
+            await task
+        finally:
+            rest = [task, *self._tasks]
+            for one in rest:
+                one.cancel()
+            await wait(rest)
+            if self._failure.done():
+                self._failure.exception()
+            else:
+                self._failure.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) and not self._failure.done():
+            self._failure.set_exception(error)
