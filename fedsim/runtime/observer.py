@@ -118,7 +118,7 @@ class Observer:
                 model = models[name].model
                 if id(model) not in digests:
                     digests[id(model)] = model.digest()
-                total.update(f"{client} {name} ".encode() + digests[id(model)])
+                total.update(b"%d:" % client + digests[id(model)])
         return total.hexdigest()
 
     def _choose(self) -> Sequence[int]:

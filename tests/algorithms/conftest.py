@@ -1,0 +1,143 @@
+"""A small world for algorithms: digits over a few unequal clients, and a carrier that loses what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fedsim.algorithms.base import Algorithm
+from fedsim.config import Config
+from fedsim.data import FederatedData, LoadContext, federate
+from fedsim.data.digits import PLUGIN as DIGITS
+from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.training import TrainingConfig
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.models import Architecture
+from fedsim.models.linear import PLUGIN as LINEAR
+from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel
+from fedsim.network.base import Passage
+from fedsim.network.naive import PLUGIN as NAIVE
+from fedsim.plugins import load
+from fedsim.rng import Key
+from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.selectors.uniform import PLUGIN as UNIFORM
+
+
+@cache
+def _data(num_clients: int, public_size: int) -> FederatedData:
+    key = Key.root(7)
+    dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, num_clients, key))
+    return federate(
+        dataset,
+        DIRICHLET(DIRICHLET.Config(alpha=0.5)),
+        num_clients=num_clients,
+        shares=(0.7, 0.1, 0.2),
+        key=key,
+        public_size=public_size,
+        global_test_share=0.1,
+        limit=400,
+    )
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Loses frames for which ``doomed(parcel, ordinal)`` holds; ordinals count all frames of the run."""
+
+    inner: Carrier
+    doomed: Callable[[Parcel, int], bool]
+    seen: list[Parcel]
+
+    def carry(self, parcel: Parcel, listener: Listener) -> Passage:
+        self.seen.append(parcel)
+        if self.doomed(parcel, len(self.seen) - 1):
+            listener = _Lost(listener)
+        return self.inner.carry(parcel, listener)
+
+
+class _Lost:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def left(self) -> None:
+        self._listener.left()
+
+    def arrived(self, parcel: Parcel) -> None:
+        self._listener.lost("test")
+
+    def lost(self, cause: str) -> None:
+        self._listener.lost(cause)
+
+
+class LossyNetwork(NetworkPlugin[Config]):
+    """The naive network, with frames lost on the way."""
+
+    def __init__(self, doomed: Callable[[Parcel, int], bool]) -> None:
+        super().__init__(Config())
+        self.doomed = doomed
+
+    def carrier(self, links: Links) -> Carrier:
+        return Loss(NAIVE(Config()).carrier(links), self.doomed, [])
+
+
+@dataclass(frozen=True)
+class World:
+    """Makes parts and runs them."""
+
+    def algorithm(self, name: str, **params: Any) -> Algorithm[Any, Any, Any]:
+        plugin = load("fedsim.algorithms", name)
+        made = plugin(plugin.Config(**params))
+        assert isinstance(made, Algorithm)
+        return made
+
+    def parts(
+        self,
+        algorithm: Algorithm[Any, Any, Any],
+        *,
+        num_clients: int = 4,
+        workers: int = 1,
+        training: Mapping[str, Any] | None = None,
+        lost: Callable[[Parcel, int], bool] | None = None,
+        models: tuple[str, str] = ("mlp", "mlp"),
+        public_size: int = 40,
+        **changes: Any,
+    ) -> Parts:
+        data = _data(num_clients, public_size)
+        few = num_clients // 2
+        groups = [GroupConfig(count=num_clients - few, device="low", model=models[0])]
+        if few:
+            groups.append(GroupConfig(count=few, device="high", model=models[1]))
+        key = Key.root(3)
+        parts = Parts(
+            algorithm=algorithm,
+            data=data,
+            fleet=build_fleet(groups, ServerConfig(model=models[0]), key),
+            architectures={
+                "mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16,))), data.task),
+                "linear": Architecture("linear", LINEAR(LINEAR.Config()), data.task),
+            },
+            network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
+            executor=THREADS(ExecutorConfig(workers=workers)),
+            selector=UNIFORM(Config()),
+            pacing=SYNCHRONOUS(Config()),
+            training=TrainingConfig(**{"lr": 0.1, "batch_size": 8, **(training or {})}),
+            rounds=3,
+            verify=True,
+        )
+        return replace(parts, **changes)
+
+    def run(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
+        return run(self.parts(algorithm, **changes))
+
+
+@pytest.fixture()
+def world() -> World:
+    return World()

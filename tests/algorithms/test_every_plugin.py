@@ -1,0 +1,104 @@
+"""One suite over every algorithm: what the contract promises of all of them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from fedsim.algorithms.base import Algorithm, Exchange
+from fedsim.plugins import available
+
+FOUND = available("fedsim.algorithms")
+every = pytest.mark.parametrize("name", [found.name for found in FOUND])
+
+
+def _plugin(name: str) -> type[Algorithm[Any, Any, Any]]:
+    (plugin,) = (found.plugin for found in FOUND if found.name == name)
+    assert issubclass(plugin, Algorithm)
+    return plugin
+
+
+def test_the_four_of_the_main_job_are_there() -> None:
+    assert {"local", "fedavg", "fedprox", "fedmd"} <= {found.name for found in FOUND}
+
+
+@every
+def test_says_what_it_does_and_cites_its_source(name: str) -> None:
+    text = inspect.getdoc(sys.modules[_plugin(name).__module__]) or ""
+    assert len(text.splitlines()) >= 4
+    assert re.search(r"arXiv \d{4}\.\d{5}|specification 5\.", text), "cite the paper or the specification's section"
+
+
+@every
+def test_documents_every_parameter(name: str) -> None:
+    plugin = _plugin(name)
+    undocumented = [f for f, info in plugin.Config.model_fields.items() if not info.description]
+    assert not undocumented
+    plugin.Config()  # every parameter has a default
+
+
+@every
+def test_has_three_hooks_for_each_exchange(name: str, world: Any) -> None:
+    algorithm = world.algorithm(name)
+    assert algorithm.exchanges
+    for exchange in algorithm.exchanges:
+        assert isinstance(exchange, Exchange)
+        for step in ("instruct", "local", "merge"):
+            assert inspect.iscoroutinefunction(algorithm.hook(step, exchange.name))
+
+
+@every
+def test_leaves_arguments_untouched_and_repeats_itself(name: str, world: Any) -> None:
+    # The world runs under verify: arguments are hashed around every hook, and every frame is decoded twice.
+    first = world.run(world.algorithm(name))
+    again = world.run(world.algorithm(name), workers=2)
+    assert (first.trace_hash, first.model_hash) == (again.trace_hash, again.model_hash)
+
+
+@every
+def test_another_seed_is_another_run(name: str, world: Any) -> None:
+    assert world.run(world.algorithm(name)).model_hash != world.run(world.algorithm(name), seed=1).model_hash
+
+
+@every
+def test_learns(name: str, world: Any) -> None:
+    result = world.run(world.algorithm(name), rounds=6, training={"epochs": 3})
+    assert result.final is not None
+    assert result.final.mean > 0.35  # ten classes
+
+
+@every
+def test_survives_lost_uploads(name: str, world: Any) -> None:
+    # Every second frame towards the server is lost; the lease tells the server.
+    uploads = []
+
+    def every_second_upload(parcel: Any, ordinal: int) -> bool:
+        if parcel.receiver < 0:
+            uploads.append(ordinal)
+            return len(uploads) % 2 == 0
+        return False
+
+    result = world.run(world.algorithm(name), lost=every_second_upload, client_timeout_s=50.0)
+    dropped = sum(row.dropped for row in result.rounds)
+    assert dropped == len(uploads) // 2
+    assert [row.round for row in result.rounds][-1] == 3
+    assert result.drops["timeout"] == dropped
+
+
+@every
+def test_survives_silence(name: str, world: Any) -> None:
+    # Nothing arrives at all: the server's state never changes, the rounds still go by (specification 3.5, E2).
+    result = world.run(world.algorithm(name), lost=lambda parcel, ordinal: True, client_timeout_s=5.0)
+    assert sum(row.round > 0 for row in result.rounds) == 3
+    assert result.final is not None
+
+
+@every
+def test_runs_with_one_client(name: str, world: Any) -> None:
+    result = world.run(world.algorithm(name), num_clients=1)
+    assert result.final is not None
+    assert result.final.std == 0.0

@@ -1,0 +1,106 @@
+"""FedAvg: the specification's sanity checks (5.A.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.base import Reply
+from fedsim.algorithms.fedavg import ServerState, unlike
+from fedsim.params import Model
+from fedsim.wire import ModelUpdate, pack
+
+
+def _model(value: float, architecture: str = "mlp") -> Model:
+    return Model(architecture, {"w": np.full((2,), value, np.float32)})
+
+
+def _reply(client: int, value: float, num_samples: int, weight: float = 1.0) -> Reply:
+    message = ModelUpdate.of(_model(value), num_samples=num_samples)
+    return Reply(client, 0, "train", 0, 0, weight, message)
+
+
+def _merge(algorithm: Any, replies: list[Reply]) -> Any:
+    state = ServerState(_model(9.0))
+    return asyncio.run(algorithm.merge_train(None, state, replies)).model.params["w"]
+
+
+def test_mean_is_weighted_by_samples(world: Any) -> None:
+    merged = _merge(world.algorithm("fedavg"), [_reply(0, 1.0, 10), _reply(1, 4.0, 20)])
+    assert merged.tolist() == [3.0, 3.0]
+
+
+def test_mean_may_be_uniform(world: Any) -> None:
+    merged = _merge(world.algorithm("fedavg", weighting="uniform"), [_reply(0, 1.0, 10), _reply(1, 4.0, 20)])
+    assert merged.tolist() == [2.5, 2.5]
+
+
+def test_stale_replies_weigh_less(world: Any) -> None:
+    merged = _merge(world.algorithm("fedavg"), [_reply(0, 1.0, 10), _reply(1, 4.0, 20, weight=0.5)])
+    assert merged.tolist() == [2.5, 2.5]
+
+
+def test_equal_models_average_to_themselves_exactly(world: Any) -> None:
+    third = float(np.float32(1) / np.float32(3))
+    merged = _merge(world.algorithm("fedavg"), [_reply(k, third, k + 1) for k in range(7)])
+    assert merged.tobytes() == np.full((2,), third, np.float32).tobytes()
+
+
+def test_one_client_equals_local_bit_for_bit(world: Any) -> None:
+    fedavg = world.run(world.algorithm("fedavg"), num_clients=1, training={"epochs": 2})
+    local = world.run(world.algorithm("local"), num_clients=1, training={"epochs": 2})
+    assert fedavg.model_hash == local.model_hash
+    assert fedavg.final.mean == local.final.mean
+
+
+def test_payload_is_the_model(world: Any) -> None:
+    result = world.run(world.algorithm("fedavg"))
+    scalars = 64 * 16 + 16 + 16 * 10 + 10
+    totals = result.totals
+    assert totals.parameters_up == totals.parameters_down == 4 * 3 * scalars
+    overhead = (totals.bytes_down - 4 * totals.parameters_down) / totals.frames_down
+    assert 0 < overhead < 600
+
+
+def test_frame_costs_eight_bytes_more_for_the_sample_count() -> None:
+    model = _model(1.0)
+    small, large = (
+        pack(ModelUpdate.of(model, num_samples=n)).frame(sender=0, receiver=-1, round=1, exchange="train")
+        for n in (1, 2**40)
+    )
+    assert len(large) - len(small) <= 8 + 15  # the number, and what alignment makes of it
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (_model(1.0, "cnn"), "architecture 'cnn', not 'mlp'"),
+        (Model("mlp", {"v": np.zeros(2, np.float32)}), "other names"),
+        (Model("mlp", {"w": np.zeros(3, np.float32)}), r"w: float32\(3,\), not float32\(2,\)"),
+        (Model("mlp", {"w": np.zeros(2, np.float64)}), "w: float64"),
+    ],
+)
+def test_says_what_is_unlike(model: Model, reason: str) -> None:
+    import re
+
+    found = unlike(model, _model(0.0))
+    assert found is not None
+    assert re.search(reason, found)
+
+
+def test_like_is_like() -> None:
+    assert unlike(_model(1.0), _model(2.0)) is None
+
+
+def test_a_model_of_no_samples_is_rejected(world: Any) -> None:
+    fault = world.algorithm("fedavg").vet(None, ServerState(_model(0.0)), _reply(0, 1.0, 0))
+    assert fault == "num_samples is 0, not positive"
+
+
+@pytest.mark.parametrize("weighting", ["size", "", None])
+def test_weighting_is_one_of_two(weighting: Any, world: Any) -> None:
+    with pytest.raises(ValueError, match="'samples' or 'uniform'"):
+        world.algorithm("fedavg", weighting=weighting)

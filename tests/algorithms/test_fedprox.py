@@ -1,0 +1,86 @@
+"""FedProx: the specification's sanity checks (5.B.1)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from fedsim.algorithms.fedprox import Proximal
+from fedsim.params import norm, subtract
+
+
+class _Live:
+    def __init__(self, **params: torch.Tensor) -> None:
+        self.params = params
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+def test_adds_mu_times_the_distance() -> None:
+    model = _Live(w=torch.tensor([3.0, -1.0]))
+    extras = {"anchor": {"w": torch.tensor([1.0, 1.0])}}
+    (corrected,) = Proximal(0.5)(model, [torch.tensor([0.25, 0.25])], extras)
+    assert corrected.tolist() == [1.25, -0.75]
+
+
+@pytest.mark.parametrize("clients_per_round", [None, 2])
+def test_mu_zero_equals_fedavg_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
+    prox = world.run(world.algorithm("fedprox", mu=0.0), clients_per_round=clients_per_round)
+    fedavg = world.run(world.algorithm("fedavg"), clients_per_round=clients_per_round)
+    assert prox.model_hash == fedavg.model_hash
+    assert prox.totals == fedavg.totals
+
+
+def test_larger_mu_stays_nearer(world: Any) -> None:
+    def distance(mu: float) -> float:
+        parts = world.parts(world.algorithm("fedprox", mu=mu), num_clients=1, rounds=1)
+        start = parts.initial()("mlp").params
+        seen = _Spy(parts.algorithm)
+        world.run(seen.algorithm, num_clients=1, rounds=1, training={"epochs": 5})
+        return norm(subtract(seen.merged.params, start))
+
+    distances = [distance(mu) for mu in (0.0, 0.1, 1.0, 5.0)]
+    assert all(near < far for far, near in pairwise(distances))
+
+
+class _Spy:
+    """Remembers the model that an algorithm merges last."""
+
+    def __init__(self, algorithm: Any) -> None:
+        self.algorithm = algorithm
+        self.merged: Any = None
+        merge = algorithm.merge_train
+
+        async def watched(server: Any, state: Any, replies: Any) -> Any:
+            after = await merge(server, state, replies)
+            self.merged = after.model
+            return after
+
+        algorithm.merge_train = watched
+
+
+def test_gamma_lets_clients_do_less(world: Any) -> None:
+    whole = world.run(world.algorithm("fedprox"), training={"epochs": 10})
+    partial = world.run(world.algorithm("fedprox", gamma=0.1), training={"epochs": 10})
+    assert partial.simulated_s < whole.simulated_s
+    assert sum(row.merged for row in partial.rounds) == 12  # partial work is merged like any other
+
+
+def test_gamma_counts_steps_too(world: Any) -> None:
+    whole = world.run(world.algorithm("fedprox"), training={"steps": 40})
+    partial = world.run(world.algorithm("fedprox", gamma=0.1), training={"steps": 40})
+    assert partial.simulated_s < whole.simulated_s
+
+
+@pytest.mark.parametrize("params", [{"mu": -0.1}, {"gamma": 0.0}, {"gamma": 1.5}])
+def test_parameters_have_ranges(params: dict[str, float], world: Any) -> None:
+    with pytest.raises(ValueError, match="fedprox|FedProx|greater|less"):
+        world.algorithm("fedprox", **params)
+
