@@ -1,0 +1,37 @@
+# `make demo` and `make test` need Python 3.11+ and make, and set up everything else in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types check bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)  ## run the main job and print its table
+	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedprox,fedmd --force
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## check types
+	$(BIN)/mypy
+
+check: lint types test  ## all of it, as CI does
+
+bench: $(READY)  ## measure the loop, the frames, training and dispatching against their limits
+	$(BIN)/python tools/bench_loop.py --check
+	$(BIN)/python tools/bench_wire.py --check
+	$(BIN)/python tools/bench_train.py --check
+	$(BIN)/python tools/bench_dispatch.py --check
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
