@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,13 @@ class LoadContext:
 
 
 class DatasetPlugin(Plugin[C], ABC):
-    """Base of the data sets."""
+    """Base of the data sets.
+
+    Attributes:
+        has_samples: Whether it gives samples; False for one that gives counts only.
+    """
+
+    has_samples: ClassVar[bool] = True
 
     @abstractmethod
     def load(self, context: LoadContext) -> Dataset:

@@ -73,6 +73,7 @@ class Sizes(DatasetPlugin[SizesConfig]):
     """Sample counts without samples."""
 
     Config = SizesConfig
+    has_samples = False
 
     def load(self, context: LoadContext) -> Dataset:
         """Return one count for each client of the run."""

@@ -1,0 +1,128 @@
+"""The JSON schema of scenario files, for editors that complete and check TOML.
+
+To what pydantic says of the schema's own tables it adds the plugins: their names, and for each name the
+parameters that go with it. A dotted name is a private plugin, whose parameters the schema leaves open.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsim.plugins import Plugin, available
+from fedsim.scenario.choices import DEVICE, EXECUTOR, Choice, Kind
+from fedsim.scenario.schema import (
+    AlgorithmChoice,
+    DataConfig,
+    ModelChoice,
+    NetworkChoice,
+    PacingChoice,
+    PartitionChoice,
+    Scenario,
+    SelectorChoice,
+)
+
+Json = dict[str, Any]
+
+CHOICES: tuple[type[Choice], ...] = (
+    AlgorithmChoice,
+    DataConfig,
+    ModelChoice,
+    NetworkChoice,
+    PacingChoice,
+    PartitionChoice,
+    SelectorChoice,
+)
+
+
+def json_schema() -> Json:
+    """Return the schema, with each key's description and default, and the parameters of every plugin."""
+    schema = Scenario.model_json_schema(mode="validation")
+    definitions: Json = schema["$defs"]
+    for choice in CHOICES:
+        _offer(definitions[choice.__name__], choice, definitions)
+    for table, key, kind in (
+        ("GroupConfig", "device", DEVICE),
+        ("ServerConfig", "device", DEVICE),
+        ("EngineConfig", "executor", EXECUTOR),
+    ):
+        _name(definitions[table]["properties"][key], kind)
+    _label_is_name(schema["properties"]["models"], definitions)
+    _parameters_by_name(schema["properties"]["algorithms"], definitions)
+    # What the loader fills in need not be written.
+    schema["required"] = ["run", "fleet"]
+    definitions["ModelChoice"].pop("required", None)
+    schema["title"] = "fedsim scenario"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_null(schema)}
+
+
+def _offer(table: Json, choice: type[Choice], definitions: Json) -> None:
+    """Add to a choice's table its names, and the parameters that go with each."""
+    _name(table["properties"][choice.KEY], choice.KIND)
+    default = choice.model_fields[choice.KEY].default
+    params = {key: text for key, text in table["properties"]["params"].items() if key == "description"}
+    table["properties"]["params"] = {**params, "type": "object"}
+    table["allOf"] = []
+    for found in available(choice.KIND.folder):
+        condition: Json = {"properties": {choice.KEY: {"const": found.name}}}
+        if found.name != default:
+            condition["required"] = [choice.KEY]
+        then = {"properties": {"params": _parameters(choice.KIND, found.name, found.plugin, definitions)}}
+        table["allOf"].append({"if": condition, "then": then})
+
+
+def _name(property_: Json, kind: Kind) -> None:
+    property_.pop("type", None)
+    described = [{"const": found.name, "description": found.summary} for found in available(kind.folder)]
+    private = {"type": "string", "pattern": r"\.", "description": "A private plugin, by its dotted path."}
+    property_["anyOf"] = [*described, private]
+
+
+def _parameters(kind: Kind, name: str, plugin: type[Plugin[Any]], definitions: Json) -> Json:
+    """Put the schema of a plugin's parameters among the definitions; return the reference to it."""
+    prefix = f"{kind.folder.removeprefix('fedsim.')}.{name}"
+    if prefix not in definitions:
+        own = plugin.Config.model_json_schema(mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}")
+        definitions.update({f"{prefix}.{inner}": body for inner, body in own.pop("$defs", {}).items()})
+        definitions[prefix] = {**own, "title": f"{kind.word} {name}"}
+    return {"$ref": f"#/$defs/{prefix}"}
+
+
+def _label_is_name(models: Json, definitions: Json) -> None:
+    """A model's label is its name unless it says otherwise."""
+    kind, table = ModelChoice.KIND, {"$ref": "#/$defs/ModelChoice"}
+    models["properties"] = {
+        found.name: {
+            **table,
+            "if": {"not": {"required": ["name"]}},
+            "then": {"properties": {"params": _parameters(kind, found.name, found.plugin, definitions)}},
+        }
+        for found in available(kind.folder)
+    }
+    models["additionalProperties"] = table
+
+
+def _parameters_by_name(algorithms: Json, definitions: Json) -> None:
+    kind = AlgorithmChoice.KIND
+    algorithms["properties"] = {
+        found.name: _parameters(kind, found.name, found.plugin, definitions)
+        for found in available(kind.folder)
+    }
+    algorithms["patternProperties"] = {r"\.": {"type": "object"}}
+    algorithms["additionalProperties"] = False
+
+
+def _without_null(node: Any) -> Any:
+    """Return the schema as TOML means it: there is no null, a key without value is left out."""
+    if isinstance(node, list):
+        return [_without_null(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    clean = {key: _without_null(item) for key, item in node.items() if (key, item) != ("default", None)}
+    options = clean.get("anyOf", [])
+    if {"type": "null"} in options:
+        rest = [option for option in options if option != {"type": "null"}]
+        del clean["anyOf"]
+        clean = {**(rest[0] if len(rest) == 1 else {"anyOf": rest}), **clean}
+    if clean.get("type") == "array" and "minLength" in clean:
+        clean["minItems"] = clean.pop("minLength")
+    return clean

@@ -1,0 +1,214 @@
+"""From pydantic's errors to faults in plain words: the value, the rule it breaks, what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, time
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from fedsim.errors import Fault
+from fedsim.scenario import toml
+from fedsim.scenario.outline import field_at, table_at
+
+_WANTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a text",
+    "bool": "true or false",
+    "tuple": "a list in square brackets",
+    "list": "a list in square brackets",
+    "dict": "a table",
+    "model": "a table",
+    "mapping": "a table",
+}
+
+_LIMITS = {
+    "greater_than": ("not above {gt}", "above {gt}"),
+    "greater_than_equal": ("below {ge}", "of at least {ge}"),
+    "less_than": ("not below {lt}", "below {lt}"),
+    "less_than_equal": ("above {le}", "of at most {le}"),
+    "multiple_of": ("no multiple of {multiple_of}", "that is a multiple of {multiple_of}"),
+}
+
+
+def faults_of(error: ValidationError, schema: type[BaseModel], document: Mapping[str, Any]) -> list[Fault]:
+    """Return a fault for each place that is wrong.
+
+    Args:
+        error: What validation raised.
+        schema: The class of the whole document.
+        document: What was validated.
+    """
+    by_path: dict[str, list[tuple[str, str]]] = {}
+    for line in error.errors():
+        path = toml.path(*_written(line["loc"], document, line["type"] == "missing"))
+        by_path.setdefault(path, []).append(_reworded(line, schema, document))
+    return [_merged(path, said) for path, said in by_path.items()]
+
+
+def in_order(faults: Sequence[Fault], document: Mapping[str, Any]) -> list[Fault]:
+    """Sort faults as their places follow each other in the file; what is not there comes after its table."""
+    places = {path: number for number, path in enumerate(_paths(document, ()))}
+
+    def place(fault: Fault) -> int:
+        path = fault.path
+        while path and path not in places:
+            path = path.rpartition(".")[0]
+        return places.get(path, len(places))
+
+    return sorted(faults, key=place)
+
+
+def shown(item: Any) -> str:
+    """Return a value as the file spells it, shortened."""
+    if isinstance(item, date | time):
+        return item.isoformat()
+    try:
+        text = toml.value(item)
+    except TypeError:
+        text = repr(item)
+    return text if len(text) <= 60 else f"{text[:50]} ..."
+
+
+def nearest(name: object, names: Sequence[str]) -> str:
+    """Return ``did you mean 'x'? there are: ...``."""
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"there are: {', '.join(names)}"
+
+
+def _paths(item: Any, above: tuple[str | int, ...]) -> list[str]:
+    children: Any = ()
+    if isinstance(item, Mapping):
+        children = item.items()
+    elif isinstance(item, list):
+        children = enumerate(item)
+    inside = [path for name, child in children for path in _paths(child, (*above, name))]
+    return [toml.path(*above), *inside] if above else inside
+
+
+def _written(loc: Sequence[str | int], document: Any, missing: bool) -> list[str | int]:
+    """Return the path without what pydantic adds to it, such as the branch of a union that it tried."""
+    path: list[str | int] = []
+    item = document
+    for number, name in enumerate(loc):
+        in_table = isinstance(item, Mapping) and name in item
+        in_list = isinstance(item, list) and isinstance(name, int) and name < len(item)
+        if in_table or in_list:
+            item = item[name]
+            path.append(name)
+        elif missing and number == len(loc) - 1 and isinstance(name, str):
+            path.append(name)
+    return path
+
+
+def _merged(path: str, said: Sequence[tuple[str, str]]) -> Fault:
+    """Make one fault of a place: several are the branches of a union, none of which fits."""
+    problems = list(dict.fromkeys(problem for problem, _ in said))
+    mends = list(dict.fromkeys(mend for _, mend in said if mend))
+    return Fault(path, ", and ".join(problems), ", or ".join(mends))
+
+
+def _reworded(line: Any, schema: type[BaseModel], document: Mapping[str, Any]) -> tuple[str, str]:
+    kind: str = line["type"]
+    item, loc, context = line["input"], line["loc"], line.get("ctx", {})
+    if kind == "missing":
+        return _missing(loc, schema, document)
+    if kind == "extra_forbidden":
+        return _unknown_key(loc, schema, document)
+    if kind in _LIMITS:
+        broken, wanted = _LIMITS[kind]
+        limit = {name: f"{number:g}" for name, number in context.items()}
+        return f"{shown(item)} is {broken.format(**limit)}", f"write a number {wanted.format(**limit)}"
+    if kind == "literal_error":
+        names = context["expected"].replace(" or ", ", ")
+        options = [name.strip("'") for name in names.split(", ")]
+        near = difflib.get_close_matches(str(item), options, n=1)
+        guess = f"did you mean {near[0]!r}? " if near else ""
+        return f"{shown(item)} is not {context['expected']}", f"{guess}write {context['expected']}"
+    if kind == "value_error":
+        return str(context.get("error", line["msg"])), ""
+    if "problem" in context:
+        # Raised by fedsim itself, in plain words.
+        return context["problem"], context.get("mend", "")
+    if kind in {"too_short", "too_long"}:
+        return _length(kind, context)
+    if kind == "string_too_short":
+        return "the text is empty", "write something between the quotation marks, or leave the key out"
+    if kind == "finite_number":
+        return f"{shown(item)} is not finite", "write a finite number"
+    wanted = _WANTED.get(kind.partition("_")[0], "")
+    if wanted and kind.endswith(("_type", "_parsing", "_from_float", "_attributes_type")):
+        return _wrong_type(item, wanted, loc)
+    return f"{shown(item)}: {line['msg'].replace('Input should', 'it should')}", ""
+
+
+def _missing(
+    loc: Sequence[str | int], schema: type[BaseModel], document: Mapping[str, Any]
+) -> tuple[str, str]:
+    if isinstance(loc[-1], int):
+        return f"the list ends before its entry {loc[-1]}", f"give at least {loc[-1] + 1} entries"
+    name = str(loc[-1])
+    field = field_at(schema, document, loc)
+    if loc == ("fleet",):
+        return "it is missing, and a run needs clients", "add a table [[fleet]] with count = 10, say"
+    meaning = f" ({field.description.rstrip('.').replace('``', '')})" if field and field.description else ""
+    example = f"{name} = {field.examples[0]}, say" if field and field.examples else f"{name} = ..."
+    return f"it is missing, and has no default{meaning}", f"add {example}"
+
+
+def _unknown_key(
+    loc: Sequence[str | int], schema: type[BaseModel], document: Mapping[str, Any]
+) -> tuple[str, str]:
+    table = table_at(schema, document, loc[:-1])
+    problem = f"no key is called {str(loc[-1])!r} here"
+    names = list(table.model_fields) if table else []
+    return problem, nearest(loc[-1], names) if names else "leave it out: nothing can be set here"
+
+
+def _length(kind: str, context: Mapping[str, Any]) -> tuple[str, str]:
+    has, short = context["actual_length"], kind == "too_short"
+    limit = context["min_length" if short else "max_length"]
+    few = f"the list holds {has}, which is too {'few' if short else 'many'}"
+    return few, f"give at {'least' if short else 'most'} {limit}"
+
+
+def _wrong_type(item: Any, wanted: str, loc: Sequence[str | int]) -> tuple[str, str]:
+    problem = f"{shown(item)} is {_word(item, wanted)}, {wanted} is wanted"
+    if wanted == "a text" and isinstance(item, bool | int | float | date | time):
+        return problem, f'write "{shown(item)}"'
+    if wanted == "a table" and not isinstance(item, Mapping):
+        return problem, f"write [{toml.path(*loc)}] on a line of its own, and the keys below it"
+    if wanted.startswith("a list") and not isinstance(item, list | Mapping):
+        return problem, f"write [{shown(item)}]"
+    number = _number(item)
+    if number is not None and wanted == "a number":
+        return problem, f"write {shown(number)}"
+    if number is not None and wanted == "a whole number" and math.isfinite(number):
+        return problem, f"write {round(number)}"
+    return problem, f"write {'true or false' if wanted == 'true or false' else wanted}"
+
+
+def _word(item: Any, wanted: str) -> str:
+    if isinstance(item, float) and wanted == "a whole number":
+        # 3.5 where 3 is wanted: both are numbers, so say how they differ.
+        return "not whole" if math.isfinite(item) else "not finite"
+    words = ((bool, "a truth value"), (int, "a whole number"), (float, "a number"), (str, "a text"))
+    for kind, word in words:
+        if isinstance(item, kind):
+            return word
+    if isinstance(item, Mapping):
+        return "a table"
+    return "a list" if isinstance(item, list | tuple) else "a date or time"
+
+
+def _number(item: Any) -> float | None:
+    if isinstance(item, bool):
+        return None
+    try:
+        return item if isinstance(item, int | float) else float(item) if isinstance(item, str) else None
+    except ValueError:
+        return None

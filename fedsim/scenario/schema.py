@@ -1,0 +1,343 @@
+"""The schema of a scenario file: one class for each table, every key documented.
+
+Only what a table can say about itself is checked here; what tables say about each other is in ``checks.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
+from pydantic.functional_validators import AfterValidator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from fedsim.config import AsTuple, Config
+from fedsim.data import DatasetPlugin, Shares, shares_fault
+from fedsim.engine.training import TrainingConfig
+from fedsim.fleet import GroupConfig, ServerConfig
+from fedsim.fleet.device import QUANTITIES
+from fedsim.scenario.choices import (
+    ALGORITHM,
+    DATASET,
+    DEVICE,
+    EXECUTOR,
+    MODEL,
+    NETWORK,
+    PACING,
+    PARTITION,
+    SELECTOR,
+    Choice,
+    fault,
+)
+from fedsim.units import PositiveSeconds
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+"""Names that are safe as folders and in messages."""
+
+Params = SerializeAsAny[Config]
+
+DEFAULT_SPLIT: Shares = (0.7, 0.1, 0.2)
+
+
+def left_out() -> Any:
+    """Return the default of a table: one without keys, which validation fills with defaults."""
+    return Field(default_factory=dict, validate_default=True)
+
+
+def _plain_name(name: str) -> str:
+    if not NAME.fullmatch(name) or len(name) > 100:
+        problem = f"{name!r} cannot name a folder: a name is 1 to 100 letters, digits, '-', '_' and '.', and"
+        shown = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "my-run"
+        raise fault("name", f"{problem} begins with a letter, a digit or '_'", f"write {shown!r}")
+    return name
+
+
+class RunConfig(Config):
+    """The run as a whole."""
+
+    name: Annotated[str, AfterValidator(_plain_name)] = "run"
+    """Name of the results' folder; the scenario's file name if left out."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """The one seed from which all randomness flows."""
+    rounds: Annotated[int, Field(ge=1)] = Field(examples=[100])
+    """How many rounds to run."""
+
+
+class PublicConfig(Config):
+    """The public set: unlabelled samples that all clients and the server hold."""
+
+    size: Annotated[int, Field(ge=0)] = 0
+    """Samples held out as the public set."""
+
+
+class PartitionChoice(Choice):
+    """Who holds which sample."""
+
+    KIND = PARTITION
+    name: str = "iid"
+    """Partition: a file of ``fedsim/data/partitions``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the partition."""
+
+
+def _shares(shares: Shares) -> Shares:
+    if problem := shares_fault(shares):
+        raise fault("shares", problem, "write for example [0.7, 0.1, 0.2]")
+    return shares
+
+
+class DataConfig(Choice):
+    """The data set, and how it is spread over the clients."""
+
+    KIND = DATASET
+    name: str = "digits"
+    """Data set: a file of ``fedsim/data``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the data set."""
+    root: Annotated[str, Field(min_length=1)] | None = None
+    """Folder of data sets, relative to the working directory; FEDSIM_DATA if left out."""
+    limit: PositiveInt | None = None
+    """Use only so many samples, drawn at random; all if left out."""
+    split: Annotated[Shares, AsTuple, AfterValidator(_shares)] | None = Field(None, validate_default=True)
+    """Shares of each client's samples for train, validation and test; [0.7, 0.1, 0.2] if left out."""
+    global_test: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of all samples held out as the global test set, where the data set has no test part itself."""
+    public: PublicConfig = PublicConfig()
+    """The public set."""
+    partition: PartitionChoice | None = Field(None, validate_default=True)
+    """Who holds which sample; iid if left out."""
+
+    @field_validator("limit", "split", "partition", mode="before")
+    @classmethod
+    def _suits(cls, value: Any, info: ValidationInfo) -> Any:
+        # A data set of counts has nothing to draw from, to split and to spread; any other must be spread.
+        if "name" not in info.data:
+            return value
+        plugin = DATASET.find(info.data["name"])
+        assert issubclass(plugin, DatasetPlugin)  # noqa: S101
+        if plugin.has_samples:
+            defaults: dict[str, Any] = {"split": DEFAULT_SPLIT, "partition": {}}
+            return defaults.get(info.field_name or "") if value is None else value
+        if value is not None:
+            problem = f"data set {info.data['name']!r} has sample counts only, so there is nothing to"
+            act = {"limit": "draw from", "split": "split", "partition": "spread"}[info.field_name or ""]
+            raise fault("counts", f"{problem} {act}", f"leave data.{info.field_name} out")
+        return value
+
+
+class ModelChoice(Choice):
+    """An architecture."""
+
+    KIND = MODEL
+    name: str
+    """Model: a file of ``fedsim/models``, or a dotted path; the label if left out."""
+    params: Params = left_out()
+    """Parameters of the model."""
+
+
+class AlgorithmChoice(Choice):
+    """The algorithm."""
+
+    KIND = ALGORITHM
+    name: str = "fedavg"
+    """Algorithm: a file of ``fedsim/algorithms``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the algorithm."""
+
+
+class NetworkChoice(Choice):
+    """How transfers move over the links."""
+
+    KIND = NETWORK
+    KEY = "model"
+    model: str = "naive"
+    """Network model: a file of ``fedsim/network``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the network model."""
+
+
+class SelectorChoice(Choice):
+    """Who is asked."""
+
+    KIND = SELECTOR
+    name: str = "uniform"
+    """Selector: a file of ``fedsim/runtime/selectors``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the selector."""
+
+
+class PacingChoice(Choice):
+    """When a round closes."""
+
+    KIND = PACING
+    name: str = "synchronous"
+    """Pacing: a file of ``fedsim/runtime/pacing``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the pacing."""
+
+
+def _spelt_out(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping | Choice):
+        raise fault("choice", f"{value!r} is neither a name nor a table of name and params", "write a name")
+    return value
+
+
+class ParticipationConfig(Config):
+    """Who takes part, and how long the server waits."""
+
+    clients_per_round: PositiveInt | None = None
+    """Clients asked in a round; all if left out."""
+    client_timeout: PositiveSeconds = Field("1 h", validate_default=True)
+    """How long the server waits for a client before it counts as dropped."""
+    selector: Annotated[SelectorChoice, BeforeValidator(_spelt_out, str | SelectorChoice)] = Field(
+        "uniform", validate_default=True
+    )
+    """Who is asked: a name, or a table of name and params."""
+    pacing: Annotated[PacingChoice, BeforeValidator(_spelt_out, str | PacingChoice)] = Field(
+        "synchronous", validate_default=True
+    )
+    """When a round closes: a name, or a table of name and params."""
+
+
+class EngineConfig(Config):
+    """Who trains, on this computer; no result depends on it, except on the kind of device."""
+
+    executor: str = "threads"
+    """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Jobs that run at once; auto: one for each core, at most 8."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where jobs run."""
+
+    @field_validator("executor", mode="after")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        EXECUTOR.find(name)
+        return name
+
+
+class EvaluationConfig(Config):
+    """When accuracy is measured, and on whom; it costs no virtual time."""
+
+    every: Annotated[int, Field(ge=0)] = 1
+    """Rounds between two evaluations, the last round is always evaluated; 0: never."""
+    clients: PositiveInt = 1000
+    """At most so many clients, drawn once by seed."""
+    split: Literal["test", "val"] = "test"
+    """On which of the clients' splits."""
+    batch_size: PositiveInt = 256
+    """Samples in a forward pass."""
+
+
+def _explicit(entry: Any) -> Any:
+    """Return a fleet's or server's entry with the quantities of its device class written out."""
+    try:
+        DEVICE.find(entry.device)
+    except PydanticCustomError as error:
+        line: InitErrorDetails = {"type": error, "loc": ("device",), "input": entry.device}
+        raise ValidationError.from_exception_data("device", [line]) from None
+    quantities = {name: getattr(entry.profile().config, name) for name in QUANTITIES}
+    if isinstance(entry, GroupConfig):
+        quantities["name"] = entry.label
+    return entry.model_copy(update=quantities)
+
+
+def _labelled(models: Any) -> Any:
+    """Give every model without a name its label as its name."""
+    if not isinstance(models, Mapping):
+        return models
+    for label in models:
+        if not NAME.fullmatch(label):
+            rule = "a label is letters, digits, '-', '_' and '.'"
+            line: InitErrorDetails = {
+                "type": fault("label", f"{label!r} cannot label a model: {rule}"),
+                "loc": (label,),
+                "input": label,
+            }
+            raise ValidationError.from_exception_data("models", [line])
+    named = {
+        label: {"name": label, **table} if isinstance(table, Mapping) else table
+        for label, table in models.items()
+    }
+    return named or {"mlp": {"name": "mlp"}}
+
+
+def _by_name(tables: Any) -> Any:
+    """Read ``{fedprox = {mu = 1}}`` as choices of algorithms; validated ones are left as they are."""
+    if not isinstance(tables, Mapping):
+        return tables
+    return {
+        name: params if isinstance(params, AlgorithmChoice) else {"name": name, "params": params}
+        for name, params in tables.items()
+    }
+
+
+def _params_alone(choices: Mapping[str, AlgorithmChoice]) -> dict[str, Any]:
+    params = {name: choice.params for name, choice in choices.items()}
+    return {name: own.model_dump(mode="json", exclude_none=True) for name, own in params.items()}
+
+
+class Scenario(Config):
+    """A whole scenario: what ``load_scenario`` returns and ``build`` takes."""
+
+    model_config = ConfigDict(validate_default=True)
+
+    run: RunConfig
+    """The run as a whole."""
+    data: DataConfig = left_out()
+    """The data set, and how it is spread over the clients."""
+    models: Annotated[dict[str, ModelChoice], BeforeValidator(_labelled)] = left_out()
+    """Architectures by label; one called mlp if left out."""
+    algorithm: AlgorithmChoice = left_out()
+    """The algorithm."""
+    algorithms: Annotated[
+        dict[str, AlgorithmChoice],
+        BeforeValidator(_by_name, dict[str, dict[str, Any]]),
+        PlainSerializer(_params_alone, when_used="json"),
+    ] = left_out()
+    """Parameters of other algorithms, by name, for comparisons that name them."""
+    training: TrainingConfig = TrainingConfig()
+    """How clients train."""
+    fleet: Annotated[
+        tuple[Annotated[GroupConfig, AfterValidator(_explicit)], ...], AsTuple, Field(min_length=1)
+    ]
+    """Groups of clients, one [[fleet]] table each."""
+    server: Annotated[ServerConfig, AfterValidator(_explicit)] = left_out()
+    """The server's device, links and model."""
+    network: NetworkChoice = left_out()
+    """How transfers move over the links."""
+    participation: ParticipationConfig = left_out()
+    """Who takes part, and how long the server waits."""
+    engine: EngineConfig = EngineConfig()
+    """Who trains, on this computer."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """When accuracy is measured, and on whom."""
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _note(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Note each valid table in the context, so that what is valid can be checked further."""
+        valid = handler(value)
+        if info.context is not None:
+            info.context[info.field_name] = valid
+        return valid
+
+    @property
+    def num_clients(self) -> int:
+        """Clients of all groups."""
+        return sum(group.count for group in self.fleet)

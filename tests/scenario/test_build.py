@@ -1,0 +1,143 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.errors import ScenarioError
+from fedsim.runtime.run import run
+from fedsim.scenario import Scenario, build
+from fedsim.scenario.build import num_workers
+from fedsim.scenario.schema import EngineConfig
+
+Load = Callable[..., Any]
+
+
+def test_every_part_is_as_the_file_says(load: Load) -> None:
+    scenario = load(
+        """
+        [[fleet]]
+        count = 2
+        device = "high"
+        name = "fast"
+        [models.small]
+        name = "mlp"
+        params.hidden = [8]
+        [algorithm]
+        name = "fedprox"
+        params.mu = 0.5
+        [training]
+        lr = 0.25
+        [participation]
+        clients_per_round = 3
+        client_timeout = "2 min"
+        [engine]
+        workers = 2
+        [evaluation]
+        every = 5
+        clients = 4
+        split = "val"
+        """,
+        seed=11,
+    )
+    parts = build(scenario)
+    assert (parts.rounds, parts.seed, parts.clients_per_round, parts.client_timeout_s) == (2, 11, 3, 120.0)
+    assert parts.algorithm.config.mu == 0.5
+    assert parts.training.lr == 0.25
+    assert parts.executor.config.workers == 2
+    assert (parts.evaluation.every, parts.evaluation.clients, parts.evaluation.split) == (5, 4, "val")
+    assert len(parts.fleet) == parts.data.num_clients == 6
+    assert [parts.fleet.device(client).label for client in (3, 4)] == ["mid", "fast"]
+    assert {parts.fleet.model(client) for client in range(6)} == {parts.fleet.server_model} == {"small"}
+    assert parts.architectures["small"].num_params == (64 + 1) * 8 + (8 + 1) * 10
+    assert parts.data.sizes("train").sum() == pytest.approx(0.7 * 1797, abs=6)
+
+
+def test_it_runs(load: Load) -> None:
+    result = run(build(load(overrides=["data.limit=200", "models.mlp.params.hidden=[4]"])))
+    assert len(result.rounds) == 2
+    assert result.simulated_s > 0
+
+
+def test_a_study_of_counts_runs(load: Load) -> None:
+    scenario = load("[data]\nname = 'sizes'\nparams.samples = 50\n[engine]\nexecutor = 'null'\n")
+    parts = build(scenario)
+    assert parts.data.sizes("train").tolist() == [50] * 4
+    assert len(run(parts).rounds) == 2
+
+
+def test_data_is_the_same_for_every_algorithm_and_depends_on_the_seed(load: Load) -> None:
+    more = "[data.public]\nsize = 50\n[data.partition]\nname = 'dirichlet_class'\n"
+    first, second = (build(load(more, algorithm=name)).data for name in ("fedavg", "fedmd"))
+    other = build(load(more, seed=1)).data
+    for client in range(4):
+        np.testing.assert_array_equal(first.indices(client, "train"), second.indices(client, "train"))
+    np.testing.assert_array_equal(first.public, second.public)
+    assert not np.array_equal(first.public, other.public)
+
+
+def test_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert num_workers(EngineConfig(workers=3)) == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)), raising=False)
+    assert num_workers(EngineConfig()) == 5
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert num_workers(EngineConfig()) == 8
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert num_workers(EngineConfig()) == 1
+
+
+def refused(scenario: Scenario) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        build(scenario)
+    return str(caught.value)
+
+
+def test_too_few_samples(load: Load) -> None:
+    message = refused(load("[data.public]\nsize = 1795\n"))
+    assert "study: 1 fault" in message
+    assert "  data: of 1797 samples, 1795 are for the public set" in message
+
+
+def test_a_partition_that_cannot_be(load: Load) -> None:
+    message = refused(load("[data.partition]\nname = 'dirichlet_class'\nparams.min_size = 1000\n"))
+    assert "  data: 1797 samples cannot give at least 1000 to each of 4 clients" in message
+
+
+def test_no_root(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSIM_DATA", raising=False)
+    message = refused(load("[data]\nname = 'mnist'\n"))
+    assert "  data.name: MNIST is read from MNIST/raw" in message
+    assert "give data.root in the scenario, or set FEDSIM_DATA" in message
+
+
+def test_files_that_are_not_there(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = "[data]\nname = 'files'\nparams = { images = 'a.npy', labels = 'b.npy' }\n"
+    monkeypatch.setenv("FEDSIM_DATA", str(tmp_path / "environment"))
+    assert f"data.params: {tmp_path / 'environment' / 'a.npy'} is not a file" in refused(load(files))
+    # The scenario's own root comes first, from the working directory.
+    monkeypatch.chdir(tmp_path)
+    assert "data.params: here/a.npy is not a file" in refused(load(files + "root = 'here'\n"))
+
+
+def test_a_model_that_cannot_take_the_task(load: Load) -> None:
+    message = refused(load("[models.eye]\nname = 'lenet'\n"))
+    assert "  models.eye: model 'lenet' cannot take samples of shape (64,)" in message
+
+
+def test_a_group_in_which_nobody_has_a_sample(load: Load) -> None:
+    scenario = load(
+        "[[fleet]]\ncount = 3\n[data]\nname = 'sizes'\nparams.samples = 0\n[engine]\nexecutor = 'null'\n"
+    )
+    message = refused(scenario)
+    assert "  fleet.0: no client of this group (0 to 3) has a training sample — use fewer clients" in message
+    assert "  fleet.1: no client of this group (4 to 6) has a training sample" in message
+
+
+def test_a_scenario_that_was_put_together_by_hand_is_checked_too() -> None:
+    tables = {"run": {"rounds": 1}, "fleet": [{"count": 2}], "participation": {"clients_per_round": 3}}
+    assert "3 clients a round, but the fleet has 2" in refused(Scenario.model_validate(tables))
+    del tables["participation"]
+    assert build(Scenario.model_validate(tables)).fleet.server_model == "mlp"

@@ -1,0 +1,121 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fedsim.errors import Fault
+
+Load = Callable[..., Any]
+Faults = Callable[..., dict[str, Fault]]
+
+TWO_MODELS = "[models.mlp]\n[models.linear]\n"
+
+
+def test_more_clients_a_round_than_there_are(faults: Faults, load: Load) -> None:
+    found = faults("[participation]\nclients_per_round = 5\n")
+    assert str(found["participation.clients_per_round"]) == (
+        "participation.clients_per_round: 5 clients a round, but the fleet has 4 — "
+        "write 4 or fewer, or leave it out to ask all"
+    )
+    assert load("[participation]\nclients_per_round = 4\n").participation.clients_per_round == 4
+
+
+def test_a_label_that_no_model_has(faults: Faults) -> None:
+    found = faults("model = 'linaer'\n" + TWO_MODELS + "[server]\nmodel = 'x'\n")
+    assert str(found["fleet.0.model"]) == (
+        "fleet.0.model: no model is labelled 'linaer' — did you mean 'linear'? there are: mlp, linear"
+    )
+    assert str(found["server.model"]) == "server.model: no model is labelled 'x' — there are: mlp, linear"
+
+
+def test_several_models_and_a_group_that_names_none(faults: Faults) -> None:
+    found = faults(TWO_MODELS)
+    assert str(found["fleet.0"]) == (
+        "fleet.0: it names no model, and there are 2: mlp, linear — add model = 'mlp' or another of them"
+    )
+
+
+def test_an_algorithm_for_one_architecture_over_two(faults: Faults) -> None:
+    found = faults("model = 'mlp'\n[[fleet]]\ncount = 1\nmodel = 'linear'\n" + TWO_MODELS)
+    assert set(found) == {"fleet.1.model"}
+    assert "model 'linear' is not the first group's: fedavg needs the same model everywhere" in str(
+        found["fleet.1.model"]
+    )
+    assert found["fleet.1.model"].mend.startswith(
+        "write 'mlp', or choose an algorithm for mixed architectures: fedmd"
+    )
+
+
+def test_a_server_of_another_architecture(faults: Faults) -> None:
+    found = faults("model = 'mlp'\n" + TWO_MODELS + "[server]\nmodel = 'linear'\n")
+    assert "model 'linear' is not the clients': fedavg needs the same model" in found["server.model"].problem
+
+
+def test_mixed_architectures_where_they_belong(load: Load) -> None:
+    scenario = load(
+        "model = 'mlp'\n[[fleet]]\ncount = 1\nmodel = 'linear'\n[algorithm]\nname = 'local'\n" + TWO_MODELS
+    )
+    assert [group.model for group in scenario.fleet] == ["mlp", "linear"]
+    assert scenario.server.model == "mlp"
+
+
+def test_an_algorithm_that_needs_a_public_set(faults: Faults) -> None:
+    found = faults("[algorithm]\nname = 'fedmd'\n")
+    assert str(found["data.public.size"]) == (
+        "data.public.size: 0 samples, but fedmd exchanges knowledge on a public set — "
+        "write size = 200, say, below [data.public]"
+    )
+
+
+def test_counts_cannot_be_learned_from(faults: Faults, load: Load) -> None:
+    found = faults("[data]\nname = 'sizes'\n")
+    assert str(found["engine.executor"]) == (
+        "engine.executor: 'threads' trains, and data set 'sizes' has sample counts only — "
+        'write executor = "null" below [engine], or choose a data set with samples'
+    )
+    scenario = load("[data]\nname = 'sizes'\n[engine]\nexecutor = 'null'\n")
+    assert (scenario.data.partition, scenario.data.split) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "act"),
+    [
+        ("split = [0.5, 0.1, 0.4]", "data.split", "split"),
+        ("limit = 3", "data.limit", "draw from"),
+        ("partition.name = 'iid'", "data.partition", "spread"),
+    ],
+)
+def test_counts_cannot_be_spread(faults: Faults, more: str, path: str, act: str) -> None:
+    found = faults(f"[data]\nname = 'sizes'\n{more}\n[engine]\nexecutor = 'null'\n")
+    assert str(found[path]) == (
+        f"{path}: data set 'sizes' has sample counts only, so there is nothing to {act} — leave {path} out"
+    )
+
+
+def test_counts_have_no_global_test_set(faults: Faults) -> None:
+    found = faults("[data]\nname = 'sizes'\nglobal_test = 0.1\n[engine]\nexecutor = 'null'\n")
+    assert "data set 'sizes' has sample counts only — leave it out" in str(found["data.global_test"])
+
+
+def test_nothing_to_measure_on(faults: Faults, load: Load) -> None:
+    no_test = "[data]\nsplit = [0.8, 0.2, 0]\n"
+    found = faults(no_test)
+    assert str(found["evaluation.split"]) == (
+        "evaluation.split: 'test' has the share 0 in data.split = [0.8, 0.2, 0.0]: nothing to measure on — "
+        "give it a share, choose the other split, or write every = 0 to measure nothing"
+    )
+    load(no_test + "[evaluation]\nsplit = 'val'\n")
+    load(no_test + "[evaluation]\nevery = 0\n")
+    load(no_test + "[engine]\nexecutor = 'null'\n")
+
+
+def test_cuda_where_there_is_none(faults: Faults, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = faults("[engine]\ndevice = 'cuda'\n")
+    assert str(found["engine.device"]) == (
+        "engine.device: 'cuda' is asked for, but torch finds no CUDA device on this computer — "
+        "write 'cpu', or install a torch with CUDA and its driver"
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert load("[engine]\ndevice = 'cuda'\n").engine.device == "cuda"

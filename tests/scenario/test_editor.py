@@ -1,0 +1,97 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fedsim.plugins import available
+from fedsim.scenario import json_schema
+from fedsim.scenario.choices import ALGORITHM, DATASET, MODEL, PARTITION, Kind
+
+SCHEMA = json_schema()
+
+
+def nodes(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from nodes(child)
+
+
+def test_it_is_json_and_the_same_each_time() -> None:
+    assert json.loads(json.dumps(SCHEMA)) == json_schema() == SCHEMA
+
+
+def test_every_reference_leads_somewhere() -> None:
+    references = [node["$ref"] for node in nodes(SCHEMA) if isinstance(node.get("$ref"), str)]
+    assert references
+    for reference in references:
+        assert reference.removeprefix("#/$defs/") in SCHEMA["$defs"]
+
+
+def test_there_is_no_null_in_toml() -> None:
+    assert not [node for node in nodes(SCHEMA) if node.get("type") == "null"]
+
+
+def test_only_rounds_and_a_fleet_are_required() -> None:
+    assert SCHEMA["required"] == ["run", "fleet"]
+    assert SCHEMA["$defs"]["RunConfig"]["required"] == ["rounds"]
+    assert SCHEMA["$defs"]["GroupConfig"]["required"] == ["count"]
+    assert SCHEMA["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("table", "kind", "folder"),
+    [
+        ("AlgorithmChoice", ALGORITHM, "algorithms"),
+        ("DataConfig", DATASET, "data"),
+        ("ModelChoice", MODEL, "models"),
+        ("PartitionChoice", PARTITION, "data.partitions"),
+    ],
+)
+def test_every_plugin_has_its_parameters(table: str, kind: Kind, folder: str) -> None:
+    rules = SCHEMA["$defs"][table]["allOf"]
+    offered = {
+        rule["if"]["properties"]["name"]["const"]: rule["then"]["properties"]["params"]["$ref"]
+        for rule in rules
+    }
+    names = [found.name for found in available(kind.folder)]
+    assert offered == {name: f"#/$defs/{folder}.{name}" for name in names}
+
+
+def test_the_default_plugin_needs_no_name() -> None:
+    rules = SCHEMA["$defs"]["AlgorithmChoice"]["allOf"]
+    assert [rule["if"]["properties"]["name"]["const"] for rule in rules if "required" not in rule["if"]] == [
+        "fedavg"
+    ]
+
+
+def test_parameters_are_described() -> None:
+    mu = SCHEMA["$defs"]["algorithms.fedprox"]["properties"]["mu"]
+    assert mu["minimum"] == 0
+    assert mu["default"] == 0.01
+    assert "proximal term" in mu["description"]
+    assert SCHEMA["properties"]["algorithms"]["properties"]["fedprox"] == {
+        "$ref": "#/$defs/algorithms.fedprox"
+    }
+
+
+def test_every_key_is_described() -> None:
+    tables = [
+        SCHEMA,
+        *(body for name, body in SCHEMA["$defs"].items() if "distribution" not in body["properties"]),
+    ]
+    for table in tables:
+        for key, body in table["properties"].items():
+            assert "description" in body or "$ref" in body, (table["title"], key)
+
+
+def test_a_list_is_limited_in_items() -> None:
+    hidden = SCHEMA["$defs"]["models.mlp"]["properties"]["hidden"]
+    assert hidden["minItems"] == 1
+    assert "minLength" not in hidden
+
+
+def test_a_selector_may_be_its_name() -> None:
+    selector = SCHEMA["$defs"]["ParticipationConfig"]["properties"]["selector"]
+    assert {"type": "string"} in selector["anyOf"]

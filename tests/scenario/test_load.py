@@ -1,0 +1,509 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsim.algorithms.fedmd import FedMDConfig
+from fedsim.algorithms.fedprox import FedProxConfig
+from fedsim.errors import Fault, ScenarioError
+from fedsim.fleet import Fixed
+from fedsim.scenario import load_scenario
+
+Load = Callable[..., Any]
+Faults = Callable[..., dict[str, Fault]]
+
+
+def test_two_keys_make_a_scenario(load: Load) -> None:
+    scenario = load()
+    assert scenario.run.name == "study"
+    assert (scenario.run.rounds, scenario.run.seed, scenario.num_clients) == (2, 0, 4)
+    assert scenario.data.name == "digits"
+    assert scenario.data.split == (0.7, 0.1, 0.2)
+    assert scenario.data.partition.name == "iid"
+    assert list(scenario.models) == ["mlp"]
+    assert scenario.models["mlp"].params.hidden == (128, 128)
+    assert scenario.algorithm.name == "fedavg"
+    assert scenario.participation.client_timeout == 3600
+    assert scenario.participation.selector.name == "uniform"
+    assert scenario.fleet[0].model == scenario.server.model == "mlp"
+
+
+def test_a_group_carries_the_quantities_of_its_device_class(load: Load) -> None:
+    scenario = load('up = "5 Mbit/s"\n')
+    assert scenario.fleet[0].up == Fixed(5e6)
+    assert scenario.fleet[0].memory == Fixed(4e9)
+    assert scenario.fleet[0].name == "mid"
+
+
+def test_a_file_name_becomes_a_name_that_can_be_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "my study (2).toml"
+    path.write_text("[run]\nrounds = 1\n[[fleet]]\ncount = 1\n")
+    assert load_scenario(path).run.name == "my-study-2-"
+
+
+def test_seed_is_replaced(load: Load) -> None:
+    assert load(text="[run]\nrounds = 1\nseed = 3\n[[fleet]]\ncount = 1\n", seed=7).run.seed == 7
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario("no/such.toml")
+    assert str(caught.value) == (
+        "no/such.toml: 1 fault\n  the file cannot be read: no such file or directory — "
+        "give the path of a .toml file"
+    )
+
+
+def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"the file cannot be read: is a directory — give the path"):
+        load_scenario(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.touch(0o000)
+    with pytest.raises(ScenarioError, match="the file cannot be read: permission denied"):
+        load_scenario(path)
+
+
+def test_a_file_that_is_not_toml_names_line_and_column_and_shows_the_line(
+    faults: Faults,
+) -> None:
+    found = faults(text="[run]\nrounds = ten\n")
+    assert "not TOML: Invalid value (at line 2, column 10)" in found[""].problem
+    assert found[""].mend == "mend this line: rounds = ten"
+
+
+def test_a_file_that_ends_too_early(faults: Faults) -> None:
+    assert "not TOML" in faults(text='[run]\nname = "x').popitem()[1].problem
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"ab\xff")
+    with pytest.raises(ScenarioError, match=r"not text in UTF-8 \(byte 2\) — save it as UTF-8"):
+        load_scenario(path)
+
+
+def test_what_is_required(faults: Faults) -> None:
+    found = faults(text="")
+    assert set(found) == {"run.rounds", "fleet"}
+    assert str(found["run.rounds"]) == (
+        "run.rounds: it is missing, and has no default (How many rounds to run) — add rounds = 100, say"
+    )
+    assert str(found["fleet"]) == (
+        "fleet: it is missing, and a run needs clients — add a table [[fleet]] with count = 10, say"
+    )
+
+
+def test_an_empty_fleet(faults: Faults) -> None:
+    found = faults(text="fleet = []\n[run]\nrounds = 1\n")
+    assert str(found["fleet"]) == "fleet: the list holds 0, which is too few — give at least 1"
+
+
+def test_a_group_without_count(faults: Faults) -> None:
+    found = faults('[[fleet]]\ndevice = "high"\n')
+    assert str(found["fleet.1.count"]) == (
+        "fleet.1.count: it is missing, and has no default (Number of clients) — add count = ..."
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "nearest"),
+    [
+        ("[trainings]\n", "trainings", "training"),
+        ("[training]\noptimizer = 'sgd'\n", "training.optimizer", "optimiser"),
+        ("[algorithm]\nname = 'fedprox'\nparams = { muu = 1 }\n", "algorithm.params.muu", "mu"),
+        ("[models.net]\nname = 'mlp'\nparams.hiden = [3]\n", "models.net.params.hiden", "hidden"),
+        ("[models.mlp]\nparams.hiden = [3]\n", "models.mlp.params.hiden", "hidden"),
+        ("[data.partition]\nname = 'two_class'\nparams.spred = 0\n", "data.partition.params.spred", "spread"),
+        (
+            "speed = { distribution = 'lognormal', median = '1 GFLOP/s', sigma = 0, sigmo = 1 }",
+            "fleet.0.speed.sigmo",
+            "sigma",
+        ),
+        ("[algorithms.fedprox]\nmuu = 1\n", "algorithms.fedprox.muu", "mu"),
+        (
+            "[data]\nname = 'sizes'\n"
+            "params.samples = { distribution = 'uniform', low = 1, high = 2, hig = 3 }\n"
+            "[engine]\nexecutor = 'null'\n",
+            "data.params.samples.hig",
+            "high",
+        ),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(faults: Faults, more: str, path: str, nearest: str) -> None:
+    found = faults(more)
+    assert list(found) == [path]
+    assert found[path].problem == f"no key is called {path.rpartition('.')[2]!r} here"
+    assert found[path].mend.startswith(f"did you mean {nearest!r}? there are: ")
+
+
+def test_a_plugin_that_takes_nothing(faults: Faults) -> None:
+    found = faults("[models.linear]\nparams.bias = true\n")
+    assert str(found["models.linear.params.bias"]) == (
+        "models.linear.params.bias: no key is called 'bias' here — leave it out: nothing can be set here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[training]\nepochs = '3'", 'training.epochs: "3" is a text, a whole number is wanted — write 3'),
+        ("[training]\nlr = '0.1'", 'training.lr: "0.1" is a text, a number is wanted — write 0.1'),
+        ("[training]\nepochs = 1.5", "training.epochs: 1.5 is not whole, a whole number is wanted — write 2"),
+        (
+            "[training]\nepochs = true",
+            "training.epochs: true is a truth value, a whole number is wanted — write a whole number",
+        ),
+        ("[data]\nname = 5", 'data.name: 5 is a whole number, a text is wanted — write "5"'),
+        (
+            "[data.partition]\nname = 'dirichlet_class'\nparams.cap = 1",
+            "data.partition.params.cap: 1 is a whole number, true or false is wanted — write true or false",
+        ),
+        (
+            "[models.mlp]\nparams.hidden = 64",
+            "params.hidden: 64 is a whole number, a list in square brackets is wanted — write [64]",
+        ),
+        (
+            "[models.mlp]\nparams.hidden = [64, 'a']",
+            'models.mlp.params.hidden.1: "a" is a text, a whole number is wanted — write a whole number',
+        ),
+        (
+            "[algorithm]\nparams = 3",
+            "algorithm.params: 3 is a whole number, a table is wanted — "
+            "write [algorithm.params] on a line of its own, and the keys below it",
+        ),
+        (
+            "[participation]\npacing = 3",
+            "participation.pacing: 3 is neither a name nor a table of name and params — write a name",
+        ),
+        ("[training]\nlr = inf", "training.lr: inf is not finite — write a finite number"),
+        ("[evaluation]\nevery = 2024-01-01", "every: 2024-01-01 is a date or time, a whole number is wanted"),
+        (
+            "[data]\nsplit = [0.5, 0.5]",
+            "data.split: the list ends before its entry 2 — give at least 3 entries",
+        ),
+        ("[data]\nroot = ''", "data.root: the text is empty — write something between the quotation marks"),
+    ],
+)
+def test_a_wrong_type(faults: Faults, more: str, message: str) -> None:
+    (found,) = faults(more).values()
+    assert message in str(found)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[training]\nlr = 0", "training.lr: 0 is not above 0 — write a number above 0"),
+        ("[training]\nmomentum = 1.0", "training.momentum: 1.0 is not below 1 — write a number below 1"),
+        ("[evaluation]\nevery = -1", "evaluation.every: -1 is below 0 — write a number of at least 0"),
+        (
+            "[algorithm]\nname = 'fedprox'\nparams.gamma = 2",
+            "algorithm.params.gamma: 2 is above 1 — write a number of at most 1",
+        ),
+        (
+            "[training]\noptimiser = 'adamm'",
+            "optimiser: \"adamm\" is not 'sgd' or 'adam' — did you mean 'adam'? write 'sgd' or 'adam'",
+        ),
+        (
+            "[engine]\nworkers = 0",
+            "workers: 0 is below 1, and 0 is not 'auto' — write a number of at least 1, or write 'auto'",
+        ),
+        (
+            "[data]\nsplit = [0.7, 0.1, 0.3]",
+            "data.split: shares of train, val and test sum to 1, 0.7, 0.1, 0.3 sum to 1.1 — "
+            "write for example [0.7, 0.1, 0.2]",
+        ),
+        (
+            "[training]\noptimiser = 'adam'\nmomentum = 0.9",
+            "training: momentum belongs to optimiser = 'sgd'; adam has its own averages: leave it out",
+        ),
+        (
+            "up = { distribution = 'uniform', low = '2 Mbit/s', high = '1 Mbit/s' }",
+            "low is above high: exchange them",
+        ),
+    ],
+)
+def test_out_of_range(faults: Faults, more: str, message: str) -> None:
+    (found,) = faults(more).values()
+    assert message in str(found)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("up = 5", "fleet.0.up: 5 has no unit; a bit rate is wanted, for example '20 Mbit/s'"),
+        (
+            "down = '3 GB'",
+            "fleet.0.down: '3 GB' is a data size; a bit rate is wanted, for example '20 Mbit/s'",
+        ),
+        (
+            "latency = '1 parsec'",
+            "fleet.0.latency: '1 parsec' has the unknown unit 'parsec'; a time is wanted",
+        ),
+        (
+            "[participation]\nclient_timeout = 60",
+            "participation.client_timeout: 60 has no unit; a time is wanted",
+        ),
+        ("[server]\nspeed = '0 FLOP/s'", "server.speed: '0 FLOP/s' is zero; a computing speed above zero"),
+        (
+            "speed = { distribution = 'lognormal', median = 2, sigma = 1 }",
+            "fleet.0.speed.median: 2 has no unit; a computing speed is wanted",
+        ),
+        (
+            "speed = { distribution = 'gauss', mean = '2 FLOP/s' }",
+            "fleet.0.speed.distribution: no distribution is called 'gauss'; there are: lognormal, uniform",
+        ),
+    ],
+)
+def test_wrong_units(faults: Faults, more: str, message: str) -> None:
+    (found,) = faults(more).values()
+    assert message in str(found)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "[algorithm]\nname = 'fedavgg'",
+            "algorithm.name: no algorithm is called 'fedavgg' — did you mean 'fedavg'? there are: fedavg,",
+        ),
+        ("[data]\nname = 'digit'", "data.name: no data set is called 'digit' — did you mean 'digits'?"),
+        (
+            "[data.partition]\nname = 'idd'",
+            "data.partition.name: no partition is called 'idd' — did you mean 'iid'",
+        ),
+        ("[models.m]\nname = 'mpl'", "models.m.name: no model is called 'mpl' — did you mean 'mlp'?"),
+        ("[models.mpl]", "models.mpl: no model is called 'mpl' — did you mean 'mlp'?"),
+        ("device = 'hihg'", "fleet.0.device: no device class is called 'hihg' — did you mean 'high'?"),
+        (
+            "[server]\ndevice = 'sever'",
+            "server.device: no device class is called 'sever' — did you mean 'server'?",
+        ),
+        (
+            "[network]\nmodel = 'naiv'",
+            "network.model: no network model is called 'naiv' — did you mean 'naive'?",
+        ),
+        (
+            "[engine]\nexecutor = 'thread'",
+            "engine.executor: no executor is called 'thread' — did you mean 'threads'",
+        ),
+        (
+            "[participation]\nselector = 'unifrom'",
+            "participation.selector: no selector is called 'unifrom' — did you mean 'uniform'?",
+        ),
+        (
+            "[participation.pacing]\nname = 'sync'",
+            "participation.pacing.name: no pacing is called 'sync' — there are: synchronous",
+        ),
+        (
+            "[algorithms.fedpox]\nmu = 1",
+            "algorithms.fedpox: no algorithm is called 'fedpox' — did you mean 'fedprox'",
+        ),
+        ("[algorithm]\nname = 'my_lab.fast'", "no algorithm is called 'my_lab.fast' — there are: fedavg"),
+        (
+            "[algorithm]\nname = 'my_lab.fast'",
+            "a dotted path names a module that Python can import (PYTHONPATH)",
+        ),
+        (
+            "[algorithm]\nname = 'fedsim.network.naive'",
+            "'fedsim.network.naive' is a plugin, but no algorithm",
+        ),
+        ("[algorithm]\nname = '../fedavg'", "no algorithm is called '../fedavg'"),
+        ("[algorithm]\nname = ''", "no algorithm is called ''"),
+        ("[algorithm]\nname = 'base'", "no algorithm is called 'base'"),
+    ],
+)
+def test_an_unknown_plugin_names_the_nearest(faults: Faults, more: str, message: str) -> None:
+    (found,) = faults(more).values()
+    assert message in str(found)
+
+
+def test_private_plugins_are_found_by_dotted_path(
+    load: Load,
+    faults: Faults,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "my_lab.py").write_text(
+        "from fedsim.algorithms.fedprox import FedProx\n\nclass Mine(FedProx):\n    pass\n\nPLUGIN = Mine\n"
+    )
+    (tmp_path / "my_broken.py").write_text("1 / 0\n")
+    (tmp_path / "my_needy.py").write_text("import a_module_that_nobody_has\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # A private plugin is told apart by a dot, so a module of its own lies in a package.
+    package = tmp_path / "lab"
+    package.mkdir()
+    for name in ("my_lab", "my_broken", "my_needy"):
+        (tmp_path / f"{name}.py").rename(package / f"{name}.py")
+    scenario = load("[algorithm]\nname = 'lab.my_lab'\nparams.mu = 0.5\n")
+    assert scenario.algorithm.params == FedProxConfig(mu=0.5)
+    found = faults("[algorithm]\nname = 'lab.my_lab'\nparams.nu = 0.5\n")
+    assert "there are: weighting, mu, gamma" in found["algorithm.params.nu"].mend
+    broken = faults("[algorithm]\nname = 'lab.my_broken'\n")["algorithm.name"]
+    assert broken.problem == "'lab.my_broken' cannot be imported: ZeroDivisionError: division by zero"
+    needy = faults("[algorithm]\nname = 'lab.my_needy'\n")["algorithm.name"]
+    assert "cannot be imported: No module named 'a_module_that_nobody_has'" in needy.problem
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "..", "", "-x", "é", "x" * 101])
+def test_a_name_that_cannot_be_a_folder(faults: Faults, name: str) -> None:
+    (found,) = faults(text=f"[run]\nrounds = 1\nname = '{name}'\n[[fleet]]\ncount = 1\n").values()
+    assert found.path == "run.name"
+    assert f"{name!r} cannot name a folder: a name is 1 to 100 letters, digits, '-', '_' and '.'" in str(
+        found
+    )
+
+
+def test_names_that_can(load: Load) -> None:
+    for name in ("a", "2024-01_b.c", "_x"):
+        assert load(text=f"[run]\nrounds = 1\nname = '{name}'\n[[fleet]]\ncount = 1\n").run.name == name
+
+
+def test_all_faults_at_once_in_the_order_of_the_file(faults: Faults) -> None:
+    found = faults(
+        text="""
+        extra = 1
+        [run]
+        seed = -1
+        rounds = "5"
+        [data]
+        name = "digit"
+        [training]
+        lr = 0
+        [algorithm]
+        name = "fedmd"
+        params = { digest = "mea", nothing = 1 }
+        [[fleet]]
+        count = 3
+        up = 5
+        [[fleet]]
+        device = "hihg"
+        count = 2
+        [participation]
+        clients_per_round = 0
+        [engine]
+        device = "gpu"
+        """,
+        overrides=["training.steps=two words", "run.nmae=x", "no equals sign"],
+    )
+    assert list(found) == [
+        "extra",
+        "run.seed",
+        "run.rounds",
+        "run.nmae",
+        "data.name",
+        "training.lr",
+        "training.steps",
+        "algorithm.params.digest",
+        "algorithm.params.nothing",
+        "fleet.0.up",
+        "fleet.1.device",
+        "participation.clients_per_round",
+        "engine.device",
+        "",
+    ]
+
+
+def test_faults_between_tables_come_with_the_others(faults: Faults) -> None:
+    found = faults(
+        "[participation]\nclients_per_round = 9\n[algorithm]\nname = 'fedmd'\n[training]\nlr = -1\n"
+    )
+    assert list(found) == ["participation.clients_per_round", "training.lr", "data.public.size"]
+
+
+def test_what_a_broken_table_hides_is_not_guessed(faults: Faults) -> None:
+    found = faults("[participation]\nclients_per_round = 9\n[[fleet]]\n")
+    assert list(found) == ["fleet.1.count"]
+
+
+def test_the_error_text_counts_and_indents(faults: Faults, tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text("a = 1\nb = 1\n[run]\nrounds = 1\n[[fleet]]\ncount = 1\n")
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{path}: 2 faults"
+    assert [line[:5] for line in lines[1:]] == ["  a: ", "  b: "]
+
+
+COMPARISON = """
+[algorithm]
+name = "fedprox"
+params = { mu = 0.5 }
+[algorithms.fedmd]
+digest = "kl"
+[data.public]
+size = 50
+"""
+
+
+def test_the_files_own_algorithm_keeps_its_parameters(load: Load) -> None:
+    assert load(COMPARISON).algorithm.params == FedProxConfig(mu=0.5)
+    assert load(COMPARISON, algorithm="fedprox").algorithm.params == FedProxConfig(mu=0.5)
+
+
+def test_another_algorithm_takes_its_parameters_from_its_table(load: Load) -> None:
+    scenario = load(COMPARISON, algorithm="fedmd")
+    assert scenario.algorithm.name == "fedmd"
+    assert scenario.algorithm.params == FedMDConfig(digest="kl")
+    assert scenario.algorithms["fedprox"].params == FedProxConfig(mu=0.5)
+    assert list(scenario.algorithms) == ["fedprox"]
+
+
+def test_an_algorithm_without_table_has_its_defaults(load: Load) -> None:
+    scenario = load(COMPARISON, algorithm="local")
+    assert scenario.algorithm.name == "local"
+    assert scenario.algorithm.params.follow_selection is False
+
+
+def test_without_parameters_of_its_own_the_files_algorithm_has_its_table_too(
+    load: Load,
+) -> None:
+    scenario = load("[algorithm]\nname = 'fedprox'\n[algorithms.fedprox]\nmu = 0.25\n")
+    assert scenario.algorithm.params == FedProxConfig(mu=0.25)
+    assert scenario.algorithms == {}
+
+
+def test_parameters_given_twice(faults: Faults) -> None:
+    found = faults("[algorithm]\nname = 'fedprox'\nparams.mu = 1\n[algorithms.fedprox]\nmu = 0.25\n")
+    assert str(found["algorithms.fedprox"]) == (
+        "algorithms.fedprox: the parameters of 'fedprox' are given here and in [algorithm.params] — "
+        "keep one of the two"
+    )
+
+
+def test_what_is_set_applies_to_the_algorithm_that_is_chosen(load: Load) -> None:
+    scenario = load(COMPARISON, overrides=["algorithm.params.digest=mse"], algorithm="fedmd")
+    assert scenario.algorithm.params == FedMDConfig(digest="mse")
+    scenario = load(COMPARISON, overrides=["algorithms.fedmd.digest=mae"], algorithm="fedmd")
+    assert scenario.algorithm.params == FedMDConfig(digest="mae")
+
+
+def test_faults_of_a_chosen_algorithm_are_named_where_the_file_has_them(
+    faults: Faults,
+) -> None:
+    text = COMPARISON.replace("kl", "kll").replace("mu = 0.5", "mu = -1")
+    assert set(faults(text, algorithm="fedmd")) == {"algorithms.fedmd.digest", "algorithm.params.mu"}
+    assert set(faults(text)) == {"algorithms.fedmd.digest", "algorithm.params.mu"}
+
+
+def test_two_words_on_which_algorithm(faults: Faults) -> None:
+    found = faults(overrides=["algorithm.name=fedprox"], algorithm="local")
+    assert str(found["algorithm.name"]) == (
+        "algorithm.name: --set asks for 'fedprox', and the command for 'local' — leave one of them out"
+    )
+
+
+def test_an_unknown_algorithm_that_was_asked_for(faults: Faults) -> None:
+    assert "did you mean 'fedprox'" in faults(algorithm="fedpro")["algorithm.name"].mend
+
+
+def test_the_file_is_read_from_any_kind_of_path(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text("[run]\nrounds = 1\n[[fleet]]\ncount = 1\n")
+    assert load_scenario(str(path)) == load_scenario(Path(path))
