@@ -1,0 +1,91 @@
+"""Printing: tables, headings and lines, dressed up on a terminal and plain elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedsim.report.grid import Grid
+
+
+def say(line: str = "") -> None:
+    """Print a line of the result."""
+    click.echo(line)
+
+
+def note(line: str) -> None:
+    """Print a line about what goes on, on standard error."""
+    click.echo(line, err=True)
+
+
+def strong(text: str) -> str:
+    """Return a text in bold, where that can be shown."""
+    return click.style(text, bold=True) if _is_dressed() else text
+
+
+def heading(text: str) -> None:
+    """Print a heading, after an empty line."""
+    click.echo()
+    click.echo(strong(text))
+
+
+def pairs(lines: Sequence[tuple[str, str]]) -> None:
+    """Print names with what they stand for, aligned."""
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
+        click.echo(f"  {name.ljust(width)}  {value}")
+
+
+def table(grid: Grid) -> None:
+    """Print a table."""
+    if grid.title:
+        heading(grid.title)
+    plain = grid.lines()
+    # Words wrap in a narrow terminal; numbers that were cut off would be worse than long lines.
+    wraps = len(grid.text_columns) == len(grid.headings)
+    if _is_dressed() and (wraps or max(map(len, plain)) < terminal().width):
+        _rich_table(grid)
+    else:
+        for line in plain:
+            click.echo(line)
+    for remark in grid.notes:
+        click.echo(click.style(f"  {remark}", dim=True) if _is_dressed() else f"  {remark}")
+
+
+def terminal(*, error: bool = False) -> Console:
+    """Return rich's console on standard output, or on standard error; it respects NO_COLOR."""
+    from rich.console import Console
+
+    return Console(stderr=error, highlight=False)
+
+
+def _is_dressed() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _rich_table(grid: Grid) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
+    for index, name in enumerate(grid.headings):
+        words = index in grid.text_columns
+        shown.add_column(
+            Text(name),
+            justify="left" if words else "right",
+            no_wrap=not words,
+            vertical="top" if words else "bottom",
+        )
+    for row in grid.rows:
+        shown.add_row(*(Text(cell, style="bold green" if cell.endswith("*") else "") for cell in row))
+    terminal().print(shown)

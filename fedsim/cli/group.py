@@ -1,0 +1,91 @@
+"""From exceptions and signals to messages and exit statuses, in one place for all commands."""
+
+from __future__ import annotations
+
+import errno
+import io
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from fedsim.errors import FedsimError, UserError
+
+FAILED, MISTAKEN, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM: takes the way that Ctrl-C takes, past everything that handles ordinary exceptions."""
+
+
+class Group(click.Group):
+    """A group of commands whose failures become an exit status and a message on standard error."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and leave with the status that suits."""
+        _print_what_cannot_be_printed()
+        try:
+            with _terminable():
+                return super().invoke(ctx)
+        except UserError as error:
+            _leave(str(error), MISTAKEN)
+        except FedsimError as error:
+            notes = "".join(f"\n  {line}" for line in getattr(error, "__notes__", ()))
+            _leave(f"the run failed: {error}{_causes(error)}{notes}", FAILED)
+        except TerminatedError:
+            _leave("terminated: nothing was left half-written", TERMINATED)
+        except KeyboardInterrupt:
+            _leave("interrupted: nothing was left half-written", INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # nobody reads on: click closes the output and leaves quietly
+            traceback.print_exc(file=sys.stderr)
+            _leave("this is a bug in fedsim or in a plugin: please report it with the lines above", FAILED)
+
+
+def _print_what_cannot_be_printed() -> None:
+    """Let an output in a small character set show '?' instead of failing when a run is over."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _leave(message: str, status: int) -> NoReturn:
+    click.echo(f"fedsim: {message}", err=True)
+    raise SystemExit(status)
+
+
+def _causes(error: BaseException) -> str:
+    """Name what lies behind an error, if it is something else than the message repeats."""
+    cause, lines = error.__cause__, ""
+    while cause is not None:
+        line = f"{type(cause).__name__}: {cause}"
+        if line not in str(error):
+            lines += f"\n  caused by {line}"
+        cause = cause.__cause__
+    return lines
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM raise :class:`TerminatedError` in the main thread; elsewhere signals cannot be handled."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise TerminatedError

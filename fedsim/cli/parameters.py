@@ -1,0 +1,49 @@
+"""A plugin's parameters in words, from the JSON schema of its settings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fedsim.config import Config
+
+REQUIRED = "(required)"
+NONE = "(none)"
+
+
+def parameters(config: type[Config]) -> list[tuple[str, str, str]]:
+    """Return name, default as a scenario would write it, and documentation of each setting."""
+    schema = config.model_json_schema()
+    required = schema.get("required", [])
+    return [
+        (
+            name,
+            REQUIRED if name in required else _value(field.get("default")),
+            _documentation(config, name, field),
+        )
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _documentation(config: type[Config], name: str, field: dict[str, Any]) -> str:
+    # Where a class only changes the default of an inherited field, the field's words are the base's.
+    fields = (base.model_fields.get(name) for base in config.__mro__ if issubclass(base, Config))
+    described = (one.description for one in fields if one is not None and one.description)
+    text = " ".join(next(described, "").split())
+    choices = _choices(field)
+    return f"{text} One of: {', '.join(choices)}." if choices else text
+
+
+def _choices(field: dict[str, Any]) -> list[str]:
+    return [_value(choice) for choice in field.get("enum", [])]
+
+
+def _value(value: Any) -> str:
+    """Write a value as TOML does, in one line."""
+    if value is None:
+        return NONE
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(inner)}" for name, inner in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(inner) for inner in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

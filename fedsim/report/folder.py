@@ -1,0 +1,242 @@
+"""Places for results: what is written there appears whole or not at all.
+
+Everything is written into a hidden folder beside its place, on the same file system, brought to the disk,
+and renamed into place at the very end. A crash at any instant leaves either nothing at the place or what was
+there before. What a killed process left behind hidden is told from a run in progress by its lock, and swept
+away by the next run that writes to the same parent.
+
+Replacing a folder is one exchange of two names where the file system can do that (Linux's usual ones can).
+Elsewhere it takes two renames, and a crash exactly between them leaves the old folder complete under a hidden
+name that starts with ``.replaced-by-fedsim-``, which no sweep touches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedsim.errors import OutputError
+
+MARK = "summary.json"
+"""The file by which a folder is known as the folder of a run."""
+
+_STAGED = ".fedsim-staged-"
+_REPLACED = ".replaced-by-fedsim-"
+
+
+def check_folders(folders: Sequence[Path], *, force: bool) -> None:
+    """Check, before any work, that each place for a run folder can be written and loses nothing.
+
+    Args:
+        folders: Where runs will be published.
+        force: Whether a folder that holds a run may be replaced.
+
+    Raises:
+        OutputError: A place is occupied or cannot be written; the message says what to do.
+    """
+    for folder in folders:
+        with _telling(folder):
+            _check_folder(folder.resolve(), force)
+            _probe(folder.resolve().parent)
+
+
+def check_files(files: Sequence[Path], *, force: bool) -> None:
+    """Check, before any work, that each place for a single file can be written and loses nothing.
+
+    Raises:
+        OutputError: A place is occupied or cannot be written; the message says what to do.
+    """
+    for file in files:
+        with _telling(file):
+            if file.is_dir() or (file.exists() and not force):
+                raise OutputError(f"{file} exists already: give --force to replace it, or another --out")
+            _probe(file.resolve().parent)
+
+
+@contextmanager
+def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a hidden folder to write into; publish it as ``folder`` when the block ends without an exception.
+
+    Whatever exception ends the block, ``KeyboardInterrupt`` included, the hidden folder is removed, and
+    parents that were made for it too.
+
+    Args:
+        folder: Where the results belong; missing parents are made.
+        force: Whether a folder that holds a run may be replaced.
+
+    Raises:
+        OutputError: The place is occupied or cannot be written.
+    """
+    folder = folder.resolve()
+    with _beside(folder) as hidden:
+        yield hidden
+        with _telling(folder):
+            _check_folder(folder, force)
+            _sync_all(hidden)
+            _publish(hidden, folder)
+            _sync(folder.parent)
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Write a file so that a crash at any instant leaves the old content, if any, or the new.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    file = file.resolve()
+    with _beside(file) as hidden, _telling(file):
+        (hidden / "file").write_bytes(content)
+        _sync(hidden / "file")
+        _rename(hidden / "file", file)
+        _sync(file.parent)
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    if folder.is_dir():
+        if not any(folder.iterdir()):
+            return
+        if not (folder / MARK).is_file():
+            raise OutputError(
+                f"{folder} is not empty, and is not the folder of a run (it holds no {MARK}), so not even "
+                "--force replaces it: choose another --out"
+            )
+        if not force:
+            raise OutputError(f"{folder} holds a run already: give --force to replace it, or another --out")
+    elif folder.exists() or folder.is_symlink():
+        raise OutputError(f"{folder} is not a folder: choose another --out")
+
+
+def _probe(parent: Path) -> None:
+    """Try whether something can be made where the nearest existing parent is."""
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise OutputError(f"{parent} is not a folder, so it can hold no results: choose another --out")
+    trial = parent / f"{_STAGED}{secrets.token_hex(8)}"
+    trial.mkdir()
+    trial.rmdir()
+
+
+@contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    """Yield a new hidden, locked folder beside a place; remove it in the end, whatever it holds by then."""
+    made: list[Path] = []
+    hidden, lock = None, None
+    try:
+        with _telling(place):
+            _make_parents(place.parent, made)
+            _sweep(place.parent)
+            hidden, lock = _hidden(place.parent)
+        yield hidden
+    finally:
+        if hidden is not None:
+            shutil.rmtree(hidden, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+        for parent in made:
+            # Only what is empty goes: after a success nothing is.
+            with suppress(OSError):
+                parent.rmdir()
+
+
+def _make_parents(parent: Path, made: list[Path]) -> None:
+    """Make missing parents, and note them, the deepest first."""
+    if parent.exists():
+        return
+    _make_parents(parent.parent, made)
+    with suppress(FileExistsError):
+        parent.mkdir()
+        made.insert(0, parent)
+
+
+def _hidden(parent: Path) -> tuple[Path, int]:
+    while True:
+        hidden = parent / f"{_STAGED}{secrets.token_hex(8)}"
+        hidden.mkdir()
+        lock = os.open(hidden, os.O_RDONLY)
+        with suppress(OSError):  # a file system without locks: then nobody can sweep there either
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if hidden.exists():
+            return hidden, lock
+        os.close(lock)  # swept away by another process in the instant before it was locked
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed processes have left: hidden folders that nobody has locked."""
+    for left in sorted(parent.glob(f"{_STAGED}*")):
+        with suppress(OSError):
+            lock = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(lock)
+
+
+def _publish(hidden: Path, folder: Path) -> None:
+    if not folder.exists() or not any(folder.iterdir()):
+        _rename(hidden, folder)
+        return
+    if _exchange(hidden, folder):
+        return
+    aside = folder.parent / f"{_REPLACED}{secrets.token_hex(8)}"
+    _rename(folder, aside)
+    try:
+        _rename(hidden, folder)
+    except BaseException:
+        _rename(aside, folder)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _rename(old: Path, new: Path) -> None:
+    old.rename(new)
+
+
+def _exchange(left: Path, right: Path) -> bool:
+    """Exchange two names in one step; False where the system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(here, os.fsencode(left), here, os.fsencode(right), ctypes.c_uint(exchange)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(right))
+
+
+def _sync_all(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        _sync(path)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def _telling(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unwritten(place, error) from error
+
+
+def unwritten(place: Path, error: OSError) -> OutputError:
+    """Return the error to raise where the system has refused to write."""
+    reason = error.strerror or str(error)
+    return OutputError(f"cannot write {place}: {reason}. Choose another --out, or make room there")

@@ -1,0 +1,39 @@
+"""A table as text cells, for whoever prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells under headings.
+
+    Attributes:
+        headings: One for each column; a line break is allowed.
+        rows: The cells.
+        notes: What a reader has to know, one sentence each.
+        text_columns: Columns that hold words and are aligned left; others are aligned right.
+        title: What the table shows; empty where that is plain.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    text_columns: frozenset[int] = field(default=frozenset({0}))
+    title: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the table as plain lines, headings first, columns two blanks apart."""
+        heads = [heading.split("\n") for heading in self.headings]
+        height = max(len(head) for head in heads)
+        top = [[*[""] * (height - len(head)), *head] for head in heads]
+        every = [*([head[line] for head in top] for line in range(height)), *self.rows]
+        widths = [max(len(row[column]) for row in every) for column in range(len(heads))]
+        lines = ["  ".join(self._aligned(cell, i, widths[i]) for i, cell in enumerate(row)) for row in every]
+        lines.insert(height, "  ".join("-" * width for width in widths))
+        return [line.rstrip() for line in lines]
+
+    def _aligned(self, cell: str, column: int, width: int) -> str:
+        return cell.ljust(width) if column in self.text_columns else cell.rjust(width)

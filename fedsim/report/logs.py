@@ -1,0 +1,60 @@
+"""The log of a run: one JSON object per line, stamped with virtual time.
+
+No real time is in it, so that equal runs leave equal logs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import MutableMapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import structlog
+
+from fedsim.clock import now_s
+from fedsim.runtime.log import Log
+
+
+class Writes(Protocol):
+    """Where lines go."""
+
+    def write(self, content: bytes, /) -> object:
+        """Take some bytes."""
+
+
+class _Lines:
+    """What structlog hands finished lines to."""
+
+    def __init__(self, sink: Writes) -> None:
+        self._sink = sink
+
+    def info(self, line: str) -> None:
+        self._sink.write(line.encode() + b"\n")
+
+    warning = error = debug = info
+
+
+def line_log(sink: Writes) -> Log:
+    """Return a logger whose events become lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
+    log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line])
+    return log
+
+
+def _line(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+    stamp = {}
+    with suppress(RuntimeError):  # before and after the simulation there is no virtual time
+        stamp["at_s"] = now_s()
+    values = {name: _plain(value) for name, value in event.items() if name != "event"}
+    record = {**stamp, "level": level, "event": event["event"], **values}
+    return json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has: NumPy's scalars as numbers, NaN and infinities as None, or text."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, int | float | str | bool | list | tuple | dict | None) else str(value)

@@ -1,0 +1,68 @@
+"""What a scenario comes to before it is run: its fleet, data and models, as tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsim.plugins import name_of
+from fedsim.report import text
+from fedsim.report.forecast import QUANTILE_HEADINGS, quantiles
+from fedsim.report.grid import Grid
+from fedsim.runtime.parts import Parts
+
+
+def fleet(parts: Parts) -> Grid:
+    """Return the quantities of the clients' devices."""
+    rows = [row.cells for row in parts.fleet.quantiles()]
+    return Grid(
+        ("quantity", *QUANTILE_HEADINGS), rows, title=f"Fleet: {text.several(len(parts.fleet), 'client')}"
+    )
+
+
+def groups(parts: Parts) -> Grid:
+    """Return the groups of the fleet, and the server."""
+    rows = [
+        (group.label, str(group.stop - group.start), group.model, _samples(parts, group.start, group.stop))
+        for group in parts.fleet.groups
+    ]
+    rows.append((f"server ({parts.fleet.server.label})", "", parts.fleet.server_model, ""))
+    headings = ("group", "clients", "model", "training samples\nin all")
+    return Grid(headings, rows, text_columns=frozenset({0, 2}), title="Groups")
+
+
+def data(parts: Parts) -> Grid:
+    """Return how many samples clients hold, and what is held out."""
+    held = parts.data
+    rows = [
+        (split, *quantiles(held.sizes(split), text.count), text.count(int(held.sizes(split).sum())))
+        for split in ("train", "val", "test")
+    ]
+    notes = [
+        f"public set: {len(held.public)} samples; global test set: {len(held.global_test)} samples",
+        f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {held.task.num_outputs} classes",
+    ]
+    idle = int(np.count_nonzero(held.sizes("train") == 0))
+    if idle:
+        notes.append(f"never asked, for want of training samples: {text.several(idle, 'client')}")
+    title = "Data: samples of a client"
+    return Grid(("split", *QUANTILE_HEADINGS, "in all"), rows, notes, title=title)
+
+
+def models(parts: Parts) -> Grid:
+    """Return the architectures, and who has them."""
+    rows = [
+        (
+            label,
+            name_of(architecture.plugin),
+            f"{architecture.num_params:,}",
+            text.size(4 * architecture.num_params),
+            str(sum(group.stop - group.start for group in parts.fleet.groups if group.model == label)),
+        )
+        for label, architecture in parts.architectures.items()
+    ]
+    headings = ("label", "model", "parameters", "as float32", "clients")
+    return Grid(headings, rows, text_columns=frozenset({0, 1}), title="Models")
+
+
+def _samples(parts: Parts, start: int, stop: int) -> str:
+    return text.count(int(parts.data.sizes("train")[start:stop].sum()))

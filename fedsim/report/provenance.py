@@ -1,0 +1,60 @@
+"""``run.json``: where, when and with what a run was done. Everything that depends on the host is here."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fedsim.plugins import name_of
+from fedsim.report.plan import Plan, fedsim_version
+
+LIBRARIES = ("msgpack", "numpy", "pyarrow", "pydantic", "scikit-learn", "structlog", "torch", "torchvision")
+
+
+def now() -> datetime:
+    """Return the real time; for provenance alone, never for a result."""
+    return datetime.now(UTC)
+
+
+def provenance(plan: Plan, started_at: datetime, wall_s: float) -> dict[str, Any]:
+    """Return what ``run.json`` holds for a run that has ended well.
+
+    Args:
+        plan: What was run.
+        started_at: Real time at its start.
+        wall_s: Real time that it took, s.
+    """
+    executor = plan.parts.executor
+    return {
+        "status": "complete",
+        "started_at": started_at.isoformat(timespec="seconds"),
+        "wall_s": round(wall_s, 3),
+        "fedsim": fedsim_version(),
+        "python": platform.python_version(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "device": _device(plan.parts.device),
+        "executor": name_of(executor),
+        "workers": executor.config.workers,
+        "verify": plan.parts.verify,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _device(device: str) -> str:
+    if not device.startswith("cuda"):
+        return device
+    import torch
+
+    return f"{device} ({torch.cuda.get_device_name(torch.device(device))})"

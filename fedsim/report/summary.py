@@ -1,0 +1,70 @@
+"""``summary.json``: a run in thirty numbers.
+
+Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from fedsim.report.plan import Plan, fedsim_version
+from fedsim.runtime.run import RunResult
+
+Summary = dict[str, Any]
+
+
+def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
+    """Return the summary of a finished run.
+
+    Args:
+        plan: What was run.
+        result: What it has shown.
+        wall_s: Real time that it took, s.
+    """
+    totals, final = result.totals, result.final
+    accuracy = {
+        "personal_mean": final.mean if final else None,
+        "personal_std": final.std if final else None,
+        "personal_worst_decile": final.worst_decile if final else None,
+        "global": final.global_ if final else None,
+        "best": result.best,
+    }
+    return {
+        "fedsim": fedsim_version(),
+        "scenario": plan.name,
+        "algorithm": plan.algorithm,
+        "seed": plan.parts.seed,
+        "rounds": plan.parts.rounds,
+        "clients": plan.parts.data.num_clients,
+        "simulated_s": result.simulated_s,
+        "wall_s": round(wall_s, 3),
+        "bytes_up": totals.bytes_up,
+        "bytes_down": totals.bytes_down,
+        "data_up": totals.data_up,
+        "data_down": totals.data_down,
+        "frames_up": totals.frames_up,
+        "frames_down": totals.frames_down,
+        "parameters_up": totals.parameters_up,
+        "parameters_down": totals.parameters_down,
+        "accuracy": {name: finite(value) for name, value in accuracy.items()},
+        "drops": result.drops.total(),
+        "rejected": result.rejections.total(),
+        "trace_hash": result.trace_hash,
+        "model_hash": result.model_hash,
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, or None where it is NaN or infinite: JSON has no such numbers."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def to_json(value: Any) -> bytes:
+    """Return a JSON document, indented.
+
+    Raises:
+        ValueError: For NaN or an infinity, which JSON does not have.
+    """
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

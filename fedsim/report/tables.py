@@ -1,0 +1,203 @@
+"""The tables of a run as Parquet files, which pandas, polars and DuckDB open.
+
+==================== ==========================================================================
+``rounds``           one row per round, and one each for what came before and after, if anything
+``clients``          one row per client of the population, asked or not
+``evaluations``      one row per evaluation and client measured
+``messages``         one row per frame: the ledger
+==================== ==========================================================================
+
+Names of columns carry SI units: ``_s``, ``_bytes``, ``_bps``, ``_flops``; shares are in ``[0, 1]``; null
+stands for what was not measured. ``bytes_*`` are frames of messages, ``data_*`` bytes of frames that carry
+raw samples, and neither is part of the other; *up* is towards the server. Each file's metadata holds
+``fedsim_table`` and ``fedsim_schema``, the version of these columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.bus import Ledger
+from fedsim.fleet import Fleet
+from fedsim.params import Array
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.run import RunResult
+
+SCHEMA = 1
+"""Version of the columns; it grows when one changes its meaning, its name or its type."""
+
+Columns = Mapping[str, tuple[str, Any]]
+"""Name of a column → its Arrow type (``words`` for text that repeats itself) and its values."""
+
+TRAFFIC = (
+    "frames_up",
+    "frames_down",
+    "bytes_up",
+    "bytes_down",
+    "parameters_up",
+    "parameters_down",
+    "data_up",
+    "data_down",
+)
+_QUANTITIES = {
+    "speed": "speed_flops",
+    "memory": "memory_bytes",
+    "up": "up_bps",
+    "down": "down_bps",
+    "latency": "latency_s",
+    "overhead": "overhead_s",
+    "variation": "variation",
+}
+
+
+def write_tables(folder: Path, parts: Parts, result: RunResult) -> None:
+    """Write all tables of a run into a folder.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    tables = {
+        "rounds": rounds(result.rounds),
+        "clients": clients(parts, result),
+        "evaluations": evaluations(result.rounds),
+        "messages": messages(result.ledger),
+    }
+    for name, columns in tables.items():
+        write_table(folder / f"{name}.parquet", name, columns)
+
+
+def rounds(rows: Sequence[RoundRow]) -> Columns:
+    """Return the rounds as columns."""
+    accuracy = [row.accuracy for row in rows]
+    return {
+        "round": ("int32", [row.round for row in rows]),
+        "began_at_s": ("double", [row.began_at_s for row in rows]),
+        "ended_at_s": ("double", [row.ended_at_s for row in rows]),
+        **{
+            name: ("int32", [getattr(row, name) for row in rows])
+            for name in ("asked", "merged", "dropped", "rejected", "late")
+        },
+        **{name: ("int64", [getattr(row.traffic, name) for row in rows]) for name in TRAFFIC},
+        "accuracy_mean": ("double", [a and a.mean for a in accuracy]),
+        "accuracy_std": ("double", [a and a.std for a in accuracy]),
+        "accuracy_worst_decile": ("double", [a and a.worst_decile for a in accuracy]),
+        "accuracy_weighted_mean": ("double", [a and a.weighted_mean for a in accuracy]),
+        "accuracy_global": ("double", [a and a.global_ for a in accuracy]),
+    }
+
+
+def clients(parts: Parts, result: RunResult) -> Columns:
+    """Return the population as columns: devices, data, tallies, traffic, last accuracy."""
+    fleet, data, population = parts.fleet, parts.data, parts.data.num_clients
+    accuracy = np.full(population, np.nan)
+    if (final := result.final) is not None:
+        accuracy[final.clients] = final.personal
+    return {
+        "client": ("int64", np.arange(population)),
+        "group": ("words", _by_group(fleet, "label")),
+        "model": ("words", _by_group(fleet, "model")),
+        **{column: ("double", fleet.values(name)) for name, column in _QUANTITIES.items()},
+        "num_train": ("int64", data.sizes("train")),
+        "num_val": ("int64", data.sizes("val")),
+        "num_test": ("int64", data.sizes("test")),
+        **{name: ("int32", values) for name, values in result.by_client.items()},
+        **{name: ("int64", values) for name, values in traffic_by_client(result.ledger, population).items()},
+        "accuracy": ("double", accuracy),
+    }
+
+
+def evaluations(rows: Sequence[RoundRow]) -> Columns:
+    """Return the accuracy of each client at each evaluation as columns."""
+    measured = [(row.round, row.accuracy) for row in rows if row.accuracy is not None]
+    lengths = [len(accuracy.clients) for _, accuracy in measured]
+
+    def joined(arrays: Sequence[Array]) -> Array:
+        return np.concatenate(arrays) if arrays else np.empty(0)
+
+    return {
+        "round": ("int32", np.repeat(np.array([number for number, _ in measured], np.int32), lengths)),
+        "client": ("int64", joined([accuracy.clients for _, accuracy in measured])),
+        "accuracy": ("double", joined([accuracy.personal for _, accuracy in measured])),
+        "num_samples": ("int64", joined([accuracy.weights for _, accuracy in measured])),
+    }
+
+
+def messages(ledger: Ledger) -> Columns:
+    """Return every frame, in the order of sending, as columns."""
+    columns = ledger.columns()
+    types = {
+        "round": "int32",
+        "client": "int64",
+        "dispatch": "int32",
+        "exchange": "words",
+        "kind": "words",
+        "up": "bool",
+        "data": "bool",
+        "bytes": "int64",
+        "parameters": "int64",
+        "arrivals": "int32",
+        "outcome": "words",
+    }
+    return {name: (kind, columns[name]) for name, kind in types.items()}
+
+
+def traffic_by_client(ledger: Ledger, population: int) -> dict[str, Array]:
+    """Return the traffic of each client, int64 ``[K]`` for each name of :data:`TRAFFIC`."""
+    columns = ledger.columns()
+    client, data, ones = columns["client"], columns["data"], np.ones(len(ledger), np.int64)
+    sums = {}
+    for name in TRAFFIC:
+        what, _, way = name.partition("_")
+        chosen = columns["up"] if way == "up" else ~columns["up"]
+        if what != "frames":
+            chosen = chosen & (data if what == "data" else ~data)
+        values = ones if what == "frames" else columns["bytes" if what == "data" else what]
+        total = np.zeros(population, np.int64)
+        np.add.at(total, client[chosen], values[chosen])
+        sums[name] = total
+    return sums
+
+
+def write_table(path: Path, name: str, columns: Columns) -> None:
+    """Write one table.
+
+    Args:
+        path: The file.
+        name: What the table is, for its metadata.
+        columns: Its columns, of equal length; NaN becomes null.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    words = pa.dictionary(pa.int32(), pa.string())
+    fields, arrays = [], []
+    for column, (kind, values) in columns.items():
+        if kind == "words":
+            fields.append((column, words))
+            arrays.append(_array(pa, values, pa.string()).dictionary_encode())
+        else:
+            fields.append((column, pa.type_for_alias(kind)))
+            arrays.append(_array(pa, values, pa.type_for_alias(kind)))
+    metadata = {"fedsim_table": name, "fedsim_schema": str(SCHEMA)}
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
+    parquet.write_table(table, path, compression="zstd")
+
+
+def _array(pa: Any, values: Any, kind: Any) -> Any:
+    # A cast first: Arrow takes an array only as the type that it has.
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        values = values.astype(kind.to_pandas_dtype(), copy=False)
+    return pa.array(values, kind, from_pandas=True)
+
+
+def _by_group(fleet: Fleet, attribute: str) -> Array:
+    names = np.array([getattr(group, attribute) for group in fleet.groups], dtype=object)
+    return np.repeat(names, [group.stop - group.start for group in fleet.groups])

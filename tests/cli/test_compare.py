@@ -1,0 +1,101 @@
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fedsim.algorithms.local import Local
+from fedsim.errors import RunError
+
+Call = Callable[..., Result]
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_algorithms_side_by_side(call: Call, here: Path) -> None:
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local")
+    assert result.exit_code == 0, result.output
+    parent = here / "runs" / "tiny"
+    assert left(parent) == ["comparison.csv", "comparison.json", "fedavg-seed0", "local-seed0"]
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line.split()[0] for line in lines[3:5]] == ["fedavg", "local"]
+    assert "results are in runs/tiny" in result.stderr
+    document = json.loads((parent / "comparison.json").read_text())
+    assert [row["algorithm"] for row in document["algorithms"]] == ["fedavg", "local"]
+    for run in document["runs"]:
+        summary = json.loads((parent / run.pop("folder") / "summary.json").read_text())
+        assert run == summary
+    rows = list(csv.DictReader((parent / "comparison.csv").read_text().splitlines()))
+    assert [row["algorithm"] for row in rows] == ["fedavg", "local"]
+
+
+def test_several_seeds_become_means(call: Call, here: Path) -> None:
+    arguments = ("--algorithms", "local", "--seeds", "0, 1", "--out", "o", "--quiet", "--set", "run.rounds=1")
+    result = call("compare", "tiny.toml", *arguments)
+    assert result.exit_code == 0, result.output
+    assert left(here / "o") == ["comparison.csv", "comparison.json", "local-seed0", "local-seed1"]
+    assert "deviation over seeds" in result.stdout
+    assert "round 1" not in result.stderr
+    (row,) = json.loads((here / "o" / "comparison.json").read_text())["algorithms"]
+    assert row["seeds"] == [0, 1]
+    assert row["accuracy"]["std"] is not None
+
+
+def test_all_places_are_checked_before_anything_runs(call: Call, here: Path) -> None:
+    assert call("run", "tiny.toml", "--algorithm", "local", "--out", "o/local-seed0").exit_code == 0
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
+    assert result.exit_code == 2
+    assert "local-seed0 holds a run already" in result.stderr
+    assert left(here / "o") == ["local-seed0"]
+    assert (
+        call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o", "--force").exit_code == 0
+    )
+    assert left(here / "o") == ["comparison.csv", "comparison.json", "fedavg-seed0", "local-seed0"]
+
+
+def test_another_comparison_is_not_written_over(call: Call, here: Path) -> None:
+    (here / "o").mkdir()
+    (here / "o" / "comparison.csv").write_text("dear")
+    result = call("compare", "tiny.toml", "--algorithms", "local", "--out", "o")
+    assert result.exit_code == 2
+    assert "comparison.csv exists already" in result.stderr
+    assert left(here / "o") == ["comparison.csv"]
+
+
+def test_a_failed_run_is_named_and_those_before_it_are_kept(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: Local, *_: Any) -> Any:
+        raise RunError("no such luck")
+
+    monkeypatch.setattr(Local, "merge_train", fail)
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
+    assert result.exit_code == 1
+    assert "no such luck" in result.stderr
+    assert "it was local-seed0" in result.stderr
+    assert left(here / "o") == ["fedavg-seed0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--algorithms"),
+        (["--algorithms", ","], "at least one algorithm"),
+        (["--algorithms", "local,local"], "named twice"),
+        (["--algorithms", "local,lokal"], "lokal"),
+        (["--algorithms", "local", "--seeds", "0,x"], "whole numbers"),
+        (["--algorithms", "local", "--seeds", "1,1"], "named twice"),
+        (["--algorithms", "local", "--seeds", "-1"], "none below 0"),
+    ],
+)
+def test_mistakes_exit_with_2(call: Call, here: Path, arguments: list[str], said: str) -> None:
+    result = call("compare", "tiny.toml", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert left(here) == ["tiny.toml"]

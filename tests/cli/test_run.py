@@ -1,0 +1,168 @@
+import json
+import os
+import signal
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fedsim.algorithms.fedavg import FedAvg
+from fedsim.cli import progress
+from fedsim.errors import JobError
+
+Call = Callable[..., Result]
+
+
+def left(here: Path) -> list[str]:
+    return sorted(path.name for path in here.iterdir())
+
+
+def test_a_run_leaves_its_folder_and_says_where(call: Call, here: Path) -> None:
+    result = call("run", "tiny.toml")
+    assert result.exit_code == 0, result.output
+    folder = here / "runs" / "tiny" / "fedavg-seed0"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["scenario"], summary["rounds"], summary["clients"]) == ("tiny", 2, 4)
+    assert "tiny: fedavg, seed 0" in result.stdout
+    assert "worst tenth" in result.stdout
+    assert "2 rounds" in result.stdout
+    assert "tiny fedavg-seed0: round 1/2" in result.stderr
+    assert "results are in runs/tiny/fedavg-seed0" in result.stderr
+
+
+def test_options_replace_what_the_file_says(call: Call, here: Path) -> None:
+    options = ("--algorithm", "local", "--seed", "7", "--set", "run.rounds=1", "--set", "run.name=mine")
+    result = call("run", "tiny.toml", *options, "--quiet", "--verify")
+    assert result.exit_code == 0, result.output
+    folder = here / "runs" / "mine" / "local-seed7"
+    scenario = tomllib.loads((folder / "scenario.toml").read_text())
+    assert (scenario["run"]["rounds"], scenario["run"]["seed"], scenario["algorithm"]["name"]) == (
+        1,
+        7,
+        "local",
+    )
+    assert json.loads((folder / "run.json").read_text())["verify"] is True
+    assert "round" not in result.stderr
+
+
+def test_the_resolved_scenario_runs_again_to_the_same_result(call: Call, here: Path) -> None:
+    assert call("run", "tiny.toml", "--out", "first").exit_code == 0
+    assert call("run", "first/scenario.toml", "--out", "second").exit_code == 0
+    for name in ("trace.msgpack", "messages.parquet", "evaluations.parquet", "log.jsonl", "scenario.toml"):
+        assert (here / "first" / name).read_bytes() == (here / "second" / name).read_bytes()
+
+
+def test_a_second_run_is_refused_until_forced(call: Call, here: Path) -> None:
+    assert call("run", "tiny.toml", "--out", "o").exit_code == 0
+    refused = call("run", "tiny.toml", "--out", "o", "--set", "run.rounds=1")
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    assert refused.stderr.startswith("fedsim: ")
+    assert json.loads((here / "o" / "summary.json").read_text())["rounds"] == 2
+    assert call("run", "tiny.toml", "--out", "o", "--set", "run.rounds=1", "--force").exit_code == 0
+    assert json.loads((here / "o" / "summary.json").read_text())["rounds"] == 1
+    assert left(here) == ["o", "tiny.toml"]
+
+
+def test_without_learning_nothing_is_measured(call: Call, here: Path) -> None:
+    result = call("run", "tiny.toml", "--set", "engine.executor=null")
+    assert result.exit_code == 0, result.output
+    assert "not measured" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "no.toml"], "no.toml"),
+        (["run", "tiny.toml", "--set", "run.rounds=none"], "run.rounds"),
+        (["run", "tiny.toml", "--set", "training.lrr=1"], "training.lrr"),
+        (["run", "tiny.toml", "--algorithm", "fedavgg"], "fedavg"),
+        (["run", "tiny.toml", "--seed", "-1"], "--seed"),
+        (["run", "tiny.toml", "--out", "tiny.toml"], "not a folder"),
+        (["run", "tiny.toml", "--out", "tiny.toml/below"], "not a folder"),
+        (["run", "tiny.toml", "--nonsense"], "--nonsense"),
+        (["run"], "SCENARIO"),
+        (["walk"], "walk"),
+    ],
+)
+def test_mistakes_exit_with_2_say_what_and_leave_nothing(
+    call: Call, here: Path, arguments: list[str], said: str
+) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert left(here) == ["tiny.toml"]
+
+
+def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(self: FedAvg, *_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(FedAvg, "merge_train", fail)
+
+
+def test_a_failed_run_exits_with_1_and_leaves_nothing(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = JobError("a fit job failed: no such luck")
+    error.__cause__ = ValueError("bad dice")
+    _fail_with(error, monkeypatch)
+    result = call("run", "tiny.toml")
+    assert result.exit_code == 1
+    assert "the run failed: a fit job failed: no such luck" in result.stderr
+    assert "caused by ValueError: bad dice" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert left(here) == ["tiny.toml"]
+
+
+def test_a_bug_exits_with_1_a_traceback_and_a_word(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fail_with(ZeroDivisionError("division by zero"), monkeypatch)
+    result = call("run", "tiny.toml")
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in result.stderr
+    assert "Traceback" in result.stderr
+    assert "a bug in fedsim" in result.stderr
+    assert left(here) == ["tiny.toml"]
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_signals_leave_nothing(
+    call: Call,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    status: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(progress.Lines, "__call__", lambda self, row: os.kill(os.getpid(), number))
+    before = signal.getsignal(signal.SIGTERM)
+    result = call("run", "tiny.toml")
+    assert result.exit_code == status
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert left(here) == ["tiny.toml"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interruption_under_force_leaves_the_old_run(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("run", "tiny.toml", "--out", "o").exit_code == 0
+    before = {path.name: path.read_bytes() for path in (here / "o").iterdir()}
+
+    def interrupt(self: progress.Lines, row: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress.Lines, "__call__", interrupt)
+    assert call("run", "tiny.toml", "--out", "o", "--force", "--set", "run.rounds=1").exit_code == 130
+    assert {path.name: path.read_bytes() for path in (here / "o").iterdir()} == before
+    assert left(here) == ["o", "tiny.toml"]

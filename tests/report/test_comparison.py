@@ -1,0 +1,98 @@
+import csv
+import io
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsim.report import comparison
+
+
+def summary(algorithm: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
+    accuracy = {
+        "personal_mean": 0.9,
+        "personal_std": 0.1,
+        "personal_worst_decile": 0.5,
+        "global": None,
+        "best": 0.95,
+    }
+    return {
+        "fedsim": "1",
+        "scenario": "s",
+        "algorithm": algorithm,
+        "seed": seed,
+        "rounds": 3,
+        "clients": 4,
+        "simulated_s": 100.0,
+        "wall_s": 1.0,
+        "bytes_up": 1000,
+        "bytes_down": 3000,
+        "data_up": 0,
+        "data_down": 0,
+        "frames_up": 1,
+        "frames_down": 1,
+        "parameters_up": 10,
+        "parameters_down": 20,
+        "accuracy": accuracy | changes.pop("accuracy", {}),
+        "drops": 0,
+        "rejected": 0,
+        "trace_hash": "t",
+        "model_hash": "m",
+    } | changes
+
+
+RUNS = [
+    summary("fedavg", bytes_up=120_000_000, bytes_down=120_000_000, simulated_s=723.0, drops=2),
+    summary("fedmd", bytes_up=1_000_000, data_down=1_000_000, bytes_down=0, accuracy={"personal_mean": 0.8}),
+    summary("local", bytes_up=0, bytes_down=0, accuracy={"personal_mean": None, "personal_std": None}),
+]
+
+
+def test_the_table_of_one_seed() -> None:
+    grid = comparison.grid(RUNS)
+    assert [row[0] for row in grid.rows] == ["fedavg", "fedmd", "local"]
+    fedavg, fedmd, local = grid.rows
+    assert fedavg == ("fedavg", "90.0 ± 10.0*", "50.0", "-", "12 min 3 s", "120 MB", "120 MB", "1", "30", "2")
+    # Samples that have to be sent are bytes too.
+    assert fedmd[5:8] == ("1 MB", "1 MB", "1/120")
+    assert local[1] == "-"
+    assert local[5:8] == ("0 B*", "0 B*", "0")
+    # What is equal for all is best for nobody.
+    assert not any(row[2].endswith("*") for row in grid.rows)
+    assert max(map(len, grid.lines())) <= 100
+
+
+def test_several_seeds_are_means_with_their_spread_over_seeds() -> None:
+    runs = [
+        summary("fedavg", seed, accuracy={"personal_mean": mean}) for seed, mean in enumerate((0.7, 0.8, 0.9))
+    ]
+    (row,) = comparison.rows(runs)
+    assert row.seeds == (0, 1, 2)
+    assert row.figures["accuracy"].mean == pytest.approx(0.8)
+    assert row.figures["accuracy"].std == pytest.approx(statistics.stdev((0.7, 0.8, 0.9)))
+    grid = comparison.grid(runs)
+    assert grid.rows[0][1] == "80.0 ± 10.0"
+    assert "seeds" in grid.notes[0]
+
+
+def test_what_some_seeds_lack_is_left_out_of_the_mean() -> None:
+    assert comparison.Spread.of([None, 2.0]) == comparison.Spread(2.0, None)
+    assert comparison.Spread.of([None]) == comparison.Spread(None, None)
+
+
+def test_the_csv_has_a_line_for_each_run() -> None:
+    lines = list(csv.DictReader(io.StringIO(comparison.to_csv(RUNS).decode())))
+    assert [line["algorithm"] for line in lines] == ["fedavg", "fedmd", "local"]
+    assert lines[0]["accuracy_personal_mean"] == "0.9"
+    assert lines[0]["accuracy_global"] == ""
+    assert lines[1]["data_down"] == "1000000"
+
+
+def test_the_document_has_figures_and_runs() -> None:
+    folders = [Path("o") / one["algorithm"] for one in RUNS]
+    document = json.loads(comparison.to_document("s", RUNS, folders, Path("o")))
+    assert document["scenario"] == "s"
+    assert document["algorithms"][1]["bytes_down"] == {"mean": 1_000_000, "std": None}
+    assert document["runs"][2] == {"folder": "local"} | RUNS[2]

@@ -1,0 +1,208 @@
+import errno
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fedsim.algorithms.fedavg import FedAvg
+from fedsim.clock import read_trace
+from fedsim.errors import JobError, OutputError
+from fedsim.report import Plan, tables
+from fedsim.report import record as module
+from fedsim.report.record import record
+from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.recorder import RoundRow
+
+FILES = {
+    "scenario.toml",
+    "summary.json",
+    "run.json",
+    "rounds.parquet",
+    "clients.parquet",
+    "evaluations.parquet",
+    "messages.parquet",
+    "trace.msgpack",
+    "log.jsonl",
+}
+SUMMARY = (
+    "fedsim scenario algorithm seed rounds clients simulated_s wall_s bytes_up bytes_down data_up data_down "
+    "frames_up frames_down parameters_up parameters_down accuracy drops rejected trace_hash model_hash"
+)
+
+
+def table(folder: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(folder / f"{name}.parquet").to_pylist()
+    return rows
+
+
+def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
+    seen: list[int] = []
+    done = record(plan, tmp_path / "run", watch=lambda row: seen.append(row.round))
+    assert seen == [1, 2]
+    assert {path.name for path in done.folder.iterdir()} == FILES
+    summary = json.loads((done.folder / "summary.json").read_text())
+    assert summary == done.summary
+    assert list(summary) == SUMMARY.split()
+    assert list(summary["accuracy"]) == [
+        "personal_mean",
+        "personal_std",
+        "personal_worst_decile",
+        "global",
+        "best",
+    ]
+    assert (summary["scenario"], summary["algorithm"], summary["seed"]) == ("tiny", "fedavg", 0)
+    assert (summary["rounds"], summary["clients"]) == (2, 4)
+    assert (summary["frames_up"], summary["frames_down"]) == (8, 8)
+    # 8 models of 64 x 10 + 10 parameters each way.
+    assert (summary["parameters_up"], summary["parameters_down"]) == (5200, 5200)
+    assert 0 <= summary["accuracy"]["personal_mean"] <= 1
+    assert tomllib.loads((done.folder / "scenario.toml").read_text()) == {"run": {"name": "tiny"}}
+    run = json.loads((done.folder / "run.json").read_text())
+    assert (run["status"], run["workers"], run["device"]) == ("complete", 1, "cpu")
+    assert run["libraries"]["torch"]
+
+
+def test_the_tables_agree_with_the_summary(plan: Plan, tmp_path: Path) -> None:
+    done = record(plan, tmp_path / "run")
+    summary = done.summary
+    rounds, clients = table(done.folder, "rounds"), table(done.folder, "clients")
+    evaluations, messages = table(done.folder, "evaluations"), table(done.folder, "messages")
+    assert [row["round"] for row in rounds] == [1, 2]
+    assert rounds[-1]["ended_at_s"] == summary["simulated_s"]
+    assert [row["client"] for row in clients] == [0, 1, 2, 3]
+    assert {(row["group"], row["model"]) for row in clients} == {("high", "linear")}
+    assert sum(row["num_train"] for row in clients) == plan.parts.data.sizes("train").sum()
+    assert [row["asked"] for row in clients] == [2, 2, 2, 2]
+    for name in tables.TRAFFIC:
+        assert sum(row[name] for row in rounds) == summary[name]
+        assert sum(row[name] for row in clients) == summary[name]
+    assert sum(row["bytes"] for row in messages if row["up"]) == summary["bytes_up"]
+    assert {(row["exchange"], row["kind"]) for row in messages} == {("train", "model"), ("train", "update")}
+    assert {row["outcome"] for row in messages} == {"delivered"}
+    assert [(row["round"], row["client"]) for row in evaluations] == [
+        (r, c) for r in (1, 2) for c in range(4)
+    ]
+    last = [row["accuracy"] for row in evaluations if row["round"] == 2]
+    assert last == [row["accuracy"] for row in clients]
+    assert np.mean(last) == pytest.approx(summary["accuracy"]["personal_mean"])
+    assert rounds[-1]["accuracy_mean"] == summary["accuracy"]["personal_mean"]
+
+
+def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path) -> None:
+    done = record(plan, tmp_path / "run")
+    for name in ("rounds", "clients", "evaluations", "messages"):
+        metadata = pq.read_schema(done.folder / f"{name}.parquet").metadata
+        assert metadata[b"fedsim_table"] == name.encode()
+        assert metadata[b"fedsim_schema"] == b"1"
+
+
+def test_what_is_not_measured_is_null(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
+    done = record(Plan("tiny", "fedavg", "", make_parts(executor="null")), tmp_path / "run")
+    assert set(done.summary["accuracy"].values()) == {None}
+    assert "NaN" not in (done.folder / "summary.json").read_text()
+    assert table(done.folder, "evaluations") == []
+    assert [row["accuracy"] for row in table(done.folder, "clients")] == [None] * 4
+    assert [row["accuracy_mean"] for row in table(done.folder, "rounds")] == [None, None]
+
+
+def test_a_run_without_frames_has_an_empty_ledger(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
+    done = record(Plan("tiny", "local", "", make_parts("local")), tmp_path / "run")
+    assert table(done.folder, "messages") == []
+    assert done.summary["bytes_up"] == done.summary["frames_down"] == 0
+
+
+def test_equal_runs_leave_equal_files(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
+    folders = []
+    for name, verify in (("a", False), ("b", False), ("c", True)):
+        plan = Plan("tiny", "fedavg", "", make_parts(verify=verify))
+        folders.append(record(plan, tmp_path / name).folder)
+    for name in sorted(FILES - {"run.json", "summary.json"}):
+        assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
+    summaries = [json.loads((folder / "summary.json").read_text()) | {"wall_s": 0} for folder in folders]
+    assert summaries[0] == summaries[1] == summaries[2]
+
+
+def test_trace_and_log_tell_the_run(plan: Plan, tmp_path: Path) -> None:
+    done = record(plan, tmp_path / "run")
+    with (done.folder / "trace.msgpack").open("rb") as file:
+        records = list(read_trace(file))
+    assert sum(one["kind"] == "dispatch" for one in records) == 8
+    log = [json.loads(line) for line in (done.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in log] == ["begin", "round", "round", "end"]
+    assert log[2]["at_s"] == done.summary["simulated_s"]
+
+
+def test_an_interruption_leaves_nothing(plan: Plan, tmp_path: Path) -> None:
+    def interrupt(row: RoundRow) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(plan, tmp_path / "runs" / "run", watch=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_run_leaves_nothing(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(self: FedAvg, *_: Any) -> Any:
+        raise JobError("no such luck")
+
+    monkeypatch.setattr(FedAvg, "merge_train", fail)
+    with pytest.raises(JobError, match="no such luck"):
+        record(plan, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_occupied_place_is_found_before_any_work(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "summary.json").write_text("{}")
+    monkeypatch.setattr(module, "run", lambda *_, **__: pytest.fail("it ran"))
+    with pytest.raises(OutputError):
+        record(plan, tmp_path / "run")
+
+
+def test_force_replaces_the_run(plan: Plan, make_parts: Callable[..., Parts], tmp_path: Path) -> None:
+    record(plan, tmp_path / "run")
+    again = Plan("tiny", "fedavg", "", make_parts(rounds=1))
+    record(again, tmp_path / "run", force=True)
+    assert len(table(tmp_path / "run", "rounds")) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def _full(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_fills_up_while_running_is_said_and_leaves_nothing(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BUFFER", 64)
+    monkeypatch.setattr(module._Growing, "_put", _full)
+    with pytest.raises(OutputError, match=r"/run: No space left on device"):
+        record(plan, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_at_the_end_is_said_and_leaves_nothing(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "write_tables", _full)
+    with pytest.raises(OutputError, match="No space left on device"):
+        record(plan, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluation_of_some_clients_only(plan: Plan, tmp_path: Path) -> None:
+    parts = replace(plan.parts, evaluation=EvaluationSettings(every=2, clients=2))
+    done = record(replace(plan, parts=parts), tmp_path / "run")
+    measured = {row["client"] for row in table(done.folder, "evaluations")}
+    assert len(measured) == 2
+    clients = table(done.folder, "clients")
+    assert {row["client"] for row in clients if row["accuracy"] is not None} == measured
+    assert [row["accuracy_mean"] is None for row in table(done.folder, "rounds")] == [True, False]
