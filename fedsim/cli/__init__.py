@@ -14,15 +14,14 @@ terminal, and plain lines where it is not. Commands import what they need when t
 
 import click
 
+from fedsim import __version__
 from fedsim.cli import check, compare, listing, run, schema
 from fedsim.cli.group import Group
 
 
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from fedsim.report.plan import fedsim_version
-
-        click.echo(f"fedsim {fedsim_version()}")
+        click.echo(f"fedsim {__version__}")
         context.exit()
 
 

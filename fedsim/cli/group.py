@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -30,6 +31,7 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and leave with the status that suits."""
         _print_what_cannot_be_printed()
+        _see_private_plugins()
         try:
             with _terminable():
                 return super().invoke(ctx)
@@ -56,6 +58,12 @@ def _print_what_cannot_be_printed() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _see_private_plugins() -> None:
+    """Let a scenario name a plugin of the working folder, as `python -m fedsim` does; it hides nothing."""
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.append(str(Path.cwd()))
 
 
 def _leave(message: str, status: int) -> NoReturn:

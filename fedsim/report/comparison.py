@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedsim import __version__
 from fedsim.report import text
 from fedsim.report.grid import Grid
-from fedsim.report.plan import fedsim_version
 from fedsim.report.summary import Summary, to_json
 
 BEST = "*"
@@ -182,7 +182,7 @@ def to_document(scenario: str, summaries: Sequence[Summary], folders: Sequence[P
         {"folder": str(folder.relative_to(parent)), **summary}
         for folder, summary in zip(folders, summaries, strict=True)
     ]
-    return to_json({"fedsim": fedsim_version(), "scenario": scenario, "algorithms": algorithms, "runs": runs})
+    return to_json({"fedsim": __version__, "scenario": scenario, "algorithms": algorithms, "runs": runs})
 
 
 def _best(compared: Sequence[Row], name: str) -> float | None:

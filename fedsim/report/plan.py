@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +33,3 @@ class Plan:
 def folder_name(algorithm: str, seed: int) -> str:
     """Return the name of a run's folder among the runs of one scenario."""
     return f"{algorithm}-seed{seed}"
-
-
-def fedsim_version() -> str:
-    """Return the version of the installed package; ``unknown`` when it runs without being installed."""
-    try:
-        return version("fedsim")
-    except PackageNotFoundError:
-        return "unknown"

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from fedsim import __version__
 from fedsim.plugins import name_of
-from fedsim.report.plan import Plan, fedsim_version
+from fedsim.report.plan import Plan
 
 LIBRARIES = ("msgpack", "numpy", "pyarrow", "pydantic", "scikit-learn", "structlog", "torch", "torchvision")
 
@@ -32,7 +33,7 @@ def provenance(plan: Plan, started_at: datetime, wall_s: float) -> dict[str, Any
         "status": "complete",
         "started_at": started_at.isoformat(timespec="seconds"),
         "wall_s": round(wall_s, 3),
-        "fedsim": fedsim_version(),
+        "fedsim": __version__,
         "python": platform.python_version(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "platform": platform.platform(),

@@ -9,7 +9,8 @@ import json
 import math
 from typing import Any
 
-from fedsim.report.plan import Plan, fedsim_version
+from fedsim import __version__
+from fedsim.report.plan import Plan
 from fedsim.runtime.run import RunResult
 
 Summary = dict[str, Any]
@@ -32,7 +33,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "best": result.best,
     }
     return {
-        "fedsim": fedsim_version(),
+        "fedsim": __version__,
         "scenario": plan.name,
         "algorithm": plan.algorithm,
         "seed": plan.parts.seed,

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -44,3 +45,13 @@ def test_the_package_can_be_called() -> None:
         [sys.executable, "-m", "fedsim", "--help"], capture_output=True, text=True, check=True
     )
     assert shown.stdout.startswith("Usage: fedsim ")
+
+
+def test_a_private_plugin_of_the_working_folder_is_found(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    result = call("list", "devices")
+    assert result.exit_code == 0
+    assert sys.path[-1] == str(tmp_path)
