@@ -1,6 +1,6 @@
 """Base of every settings record: frozen, strict, unknown keys refused, each field documented."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -21,8 +21,5 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-ListOf = Annotated[tuple[Any, ...], BeforeValidator(_as_tuple)]
-"""What TOML writes as an array; items are not checked. Prefer ``Annotated[tuple[X, ...], AsTuple]``."""
-
 AsTuple = BeforeValidator(_as_tuple)
-"""Lets a strict tuple field accept the list that a TOML array becomes."""
+"""Lets a strict tuple field accept a list, as a TOML array becomes: ``Annotated[tuple[X, ...], AsTuple]``."""

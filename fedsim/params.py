@@ -1,11 +1,12 @@
 """Parameter trees: named arrays, and the little arithmetic that algorithms need on them.
 
-A tree is a flat mapping from a parameter's name to a NumPy array, in the order of the architecture. Trees are
-values: nobody writes into one after it was made, and :func:`freeze` makes that a rule of NumPy's. All sums run
-in the order of their arguments and accumulate in float64, so a result never depends on who arrived first.
+A tree is a flat mapping from a parameter's name to a NumPy array, in the order of the architecture. Trees
+are values: nobody writes into one after it was made, and :func:`freeze` makes that a rule of NumPy's. All
+sums run in the order of their arguments and accumulate in float64, so a result never depends on who arrived
+first.
 
-A :class:`Model` is an architecture's label with its trainable parameters and its buffers kept apart: arithmetic
-and the count of "parameters communicated" concern the former alone (specification 2.3 and 3.1).
+A :class:`Model` is an architecture's label with its trainable parameters and its buffers kept apart:
+arithmetic and the count of "parameters communicated" concern the former alone (specification 2.3 and 3.1).
 """
 
 from __future__ import annotations
@@ -75,34 +76,48 @@ def digest(*trees: Tree) -> bytes:
 def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
     """Return ``sum_i weights[i] * trees[i]`` (specification 3.1).
 
-    Floating arrays are accumulated in float64 in the order given, then cast back to the first tree's dtype: one
-    tree of weight 1, or equal trees, come back bit for bit. Integer arrays, which are counters such as
-    ``num_batches_tracked``, take the largest value; boolean ones that of the heaviest tree, the first on ties.
+    Floating arrays are accumulated in float64 in the order given, then cast back to the first tree's dtype.
+    One tree comes back bit for bit, and so do equal trees of float32 or less. Integer arrays, which are
+    counters such as ``num_batches_tracked``, take the largest value; boolean ones that of the heaviest tree,
+    the first on ties.
 
     Args:
         trees: At least one tree, all with the same names and shapes, sorted by client.
         weights: One non-negative weight per tree; they sum to one.
 
     Raises:
-        ValueError: No tree, another number of weights, weights that do not sum to one, or names that differ.
+        ValueError: No tree, another number of weights, a negative weight, weights that do not sum to one, or
+            names or shapes that differ.
     """
     if not trees or len(trees) != len(weights):
-        raise ValueError(f"{len(trees)} trees and {len(weights)} weights: give one weight for each, at least one")
-    if min(weights) < 0 or abs(sum(weights) - 1) > 1e-9:
-        raise ValueError(f"weights of a mean are non-negative and sum to one, these sum to {sum(weights)!r}")
+        raise ValueError(
+            f"{len(trees)} trees and {len(weights)} weights: give one weight for each, at least one"
+        )
+    # Written so that NaN fails.
+    if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-9):
+        raise ValueError(
+            f"weights of a mean are non-negative and sum to one: the smallest is {min(weights)!r}, "
+            f"the sum {sum(weights)!r}"
+        )
     first = trees[0]
-    if any(tree.keys() != first.keys() for tree in trees):
-        raise ValueError("trees of one mean have the same names")
+    for tree in trees:
+        if tree.keys() != first.keys():
+            raise ValueError(f"trees of one mean have the same names: {list(tree)} and {list(first)} differ")
+        for name, array in first.items():
+            # NumPy would broadcast another shape and say nothing.
+            if tree[name].shape != array.shape:
+                raise ValueError(f"{name!r} has the shapes {tree[name].shape} and {array.shape} in one mean")
     heaviest = trees[max(range(len(trees)), key=lambda i: (weights[i], -i))]
     mean = {}
     for name, array in first.items():
         if array.dtype.kind == "f":
-            total = np.zeros(array.shape, np.float64)
-            for tree, weight in zip(trees, weights, strict=True):
+            # From the first term, not from zero, which would lose the sign of a -0.0.
+            total = np.asarray(weights[0] * array.astype(np.float64))
+            for tree, weight in zip(trees[1:], weights[1:], strict=True):
                 total += weight * tree[name].astype(np.float64)
             mean[name] = total.astype(array.dtype)
         elif array.dtype.kind in "iu":
-            mean[name] = np.maximum.reduce([tree[name] for tree in trees])
+            mean[name] = np.asarray(np.maximum.reduce([tree[name] for tree in trees]))
         else:
             mean[name] = heaviest[name]
     return mean

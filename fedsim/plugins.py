@@ -1,8 +1,8 @@
 """Finding plugins: a file in a folder is a plugin, and a dotted path names a private one.
 
-A plugin is a class that derives from the base of its kind (an algorithm, a data set, ...), carries its settings
-as ``Config`` and is offered by its module as ``PLUGIN``. Its name is the module's name, its summary the first
-line of the module's docstring. Folders are given as text, so this module imports nothing from above.
+A plugin is a class that derives from the base of its kind (an algorithm, a data set, ...), carries its
+settings as ``Config`` and is offered by its module as ``PLUGIN``. Its name is the module's name, its summary
+the first line of the module's docstring. Folders are given as text: this module imports nothing from above.
 """
 
 from __future__ import annotations
@@ -59,20 +59,26 @@ def load(package: str, name: str) -> type[Plugin[Any]]:
     """Return the plugin called ``name``: a file of the folder, or a dotted path such as ``my_lab.fedfast``.
 
     Raises:
-        UnknownPluginError: No such plugin; the message names the nearest one.
+        UnknownPluginError: No such plugin (the message names the nearest one), a module that cannot be
+            imported, or one that offers none.
     """
-    path = name if "." in name else f"{package}.{name}"
+    is_private = "." in name
+    path = name if is_private else f"{package}.{name}"
+    if not all(word.isidentifier() for word in path.split(".")):
+        raise UnknownPluginError(_no_such(package, name))
     try:
         module = importlib.import_module(path)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         # Only the plugin itself may be missing; a plugin that lacks one of *its* imports is another mistake.
-        if error.name is None or not (path == error.name or path.startswith(error.name + ".")):
-            raise UnknownPluginError(f"{name!r} cannot be imported: {error}") from error
-        raise UnknownPluginError(_no_such(package, name)) from None
+        if isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}."):
+            raise UnknownPluginError(_no_such(package, name)) from None
+        raise UnknownPluginError(f"{name!r} cannot be imported: {error}") from error
     plugin = getattr(module, "PLUGIN", None)
-    if plugin is None:
-        raise UnknownPluginError(_no_such(package, name))
-    return plugin  # type: ignore[no-any-return]
+    if isinstance(plugin, type) and issubclass(plugin, Plugin):
+        return plugin
+    if is_private:
+        raise UnknownPluginError(f"module {name!r} offers no plugin: end it with PLUGIN = the class")
+    raise UnknownPluginError(_no_such(package, name))
 
 
 def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
@@ -89,5 +95,5 @@ def _no_such(package: str, name: str) -> str:
     kind = package.rpartition(".")[2].removesuffix("s")
     names = [found.name for found in available(package)]
     near = difflib.get_close_matches(name, names, n=1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"no {kind} is called {name!r}; {guess}There are: {', '.join(names)}".replace("; There", ". There")
+    guess = f"; did you mean {near[0]!r}? " if near else ". "
+    return f"no {kind} is called {name!r}{guess}There are: {', '.join(names)}"

@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fedsim.errors import UnitError
 
-Dimension = Literal["time", "data size", "bit rate", "compute", "power", "energy"]
+Dimension = Literal["time", "data size", "bit rate", "data rate", "compute", "power", "energy", "hazard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,12 @@ _SCALES: dict[Dimension, _Scale] = {
         | {"B/s": 8, "kB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9},
         ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
     ),
+    "data rate": _Scale(
+        "a data rate",
+        "10 GB/s",
+        {"B/s": 1, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "PB/s": 1e15, "EB/s": 1e18},
+        ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s", "EB/s"),
+    ),
     "compute": _Scale(
         "a computing speed",
         "60 GFLOP/s",
@@ -82,6 +88,12 @@ _SCALES: dict[Dimension, _Scale] = {
         {"mJ": 1e-3, "J": 1, "kJ": 1e3, "MJ": 1e6, "mWh": 3.6, "Wh": 3600, "kWh": 3.6e6},
         ("mJ", "J", "kJ", "MJ"),
     ),
+    "hazard": _Scale(
+        "a number of events per time",
+        "0.1 /h",
+        {"/s": 1, "/min": 1 / 60, "/h": 1 / 3600, "/d": 1 / 86400},
+        ("/d", "/h", "/min", "/s"),
+    ),
 }
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -89,7 +101,7 @@ _QUANTITY = re.compile(rf"\s*({_NUMBER}|[+-]?inf|nan)\s*(\S(?:.*\S)?)?\s*")
 
 
 def parse(text: object, dimension: Dimension, *, positive: bool = False) -> float:
-    """Return the quantity written in ``text`` in the base unit: s, B, bit/s, FLOP/s, W or J.
+    """Return the quantity written in ``text`` in the base unit: s, B, bit/s, B/s, FLOP/s, W, J or 1/s.
 
     Args:
         text: A number with a unit, such as ``"20 Mbit/s"``.
@@ -216,6 +228,9 @@ Bytes = Annotated[float, Unit("data size")]
 BitsPerSecond = Annotated[float, Unit("bit rate")]
 """A bit rate of zero or more."""
 
+BytesPerSecond = Annotated[float, Unit("data rate")]
+"""A data rate of zero or more, as of memory; links have bit rates."""
+
 FlopsPerSecond = Annotated[float, Unit("compute")]
 """A computing speed of zero or more."""
 
@@ -224,6 +239,9 @@ Watts = Annotated[float, Unit("power")]
 
 Joules = Annotated[float, Unit("energy")]
 """An energy of zero or more."""
+
+PerSecond = Annotated[float, Unit("hazard")]
+"""Events per second, zero or more: ``"0.1 /h"`` is one event in ten hours, on average."""
 
 PositiveSeconds = Annotated[float, Unit("time", positive=True)]
 """A time above zero."""

@@ -53,6 +53,7 @@ class Trace:
         keep: Whether to keep the records in memory too.
 
     Attributes:
+        keep: Whether the records are kept in memory.
         count: Number of records.
         kept: With ``keep``, one tuple ``(instant in ns, kind's name, *values)`` per record.
     """
@@ -60,7 +61,7 @@ class Trace:
     def __init__(self, sink: BinaryIO | None = None, keep: bool = False) -> None:
         self.count = 0
         self.kept: list[tuple[Any, ...]] = []
-        self._keep = keep
+        self.keep = keep
         self._sink = sink
         self._pack = msgpack.Packer().pack
         self._digest = hashlib.blake2b(digest_size=16)
@@ -99,7 +100,7 @@ class Trace:
         self.count += 1
         if self._sink is not None:
             self._sink.write(packed)
-        if self._keep:
+        if self.keep:
             plain = (tuple(value) if isinstance(value, list) else value for value in values)
             self.kept.append((at_ns, kind.name, *plain))
 

@@ -2,15 +2,15 @@
 
 Every asking is a *dispatch* with a lease. A client that has not answered when its lease runs out counts as
 dropped, whatever the reason; an answer that comes later is counted as late and merged by nobody. A reply that
-cannot be merged (another kind, non-finite values, a shape that does not fit) is counted as rejected. None of this
-stops a run.
+cannot be merged (another kind, non-finite values, a shape that does not fit) is counted as rejected. None of
+this stops a run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,13 @@ from fedsim.clock import EventClass, Trace, call_after, now_s, wait
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError
 from fedsim.params import Array
+from fedsim.plugins import name_of
 from fedsim.runtime.finite import non_finite
 from fedsim.runtime.log import Log
 from fedsim.runtime.observer import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import Recorder
-from fedsim.runtime.records import DISPATCH, DROP, LATE, MERGE, REJECT
+from fedsim.runtime.records import DISPATCH, DROP, LATE, MERGE, REJECT, ROUND_END
 from fedsim.runtime.verify import unchanged
 from fedsim.wire import SERVER, Message, Packed, pack
 
@@ -116,18 +117,32 @@ class Conductor:
         self._recorder.begin(self._round, now_s())
 
     def select(self) -> Sequence[int]:
-        """Return a cohort among the eligible clients that owe no answer, ascending."""
-        candidates = self._candidates()
-        selector, count = self._parts.selector, self._parts.clients_per_round or len(self._eligible)
+        """Return a cohort among the eligible clients that owe no answer, ascending.
+
+        Raises:
+            InvariantError: The selector chose somebody twice, or somebody who was no candidate.
+        """
+        candidates, count = self._candidates(), self._parts.clients_per_round
+        if count is None:
+            count = len(candidates)
         key = self._key.child("select", self._round)
-        chosen = selector.select(candidates, self._sizes[candidates], count, key)
-        return sorted(int(client) for client in chosen)
+        chosen = np.sort(self._parts.selector.select(candidates, self._sizes[candidates], count, key))
+        if not np.isin(chosen, candidates).all() or (np.diff(chosen) == 0).any():
+            raise InvariantError(
+                f"selector {name_of(self._parts.selector)!r} chose {chosen.tolist()}: "
+                "each of the candidates at most once, and nobody else"
+            )
+        return [int(client) for client in chosen]
 
     async def ask(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
     ) -> Sequence[Asked]:
-        """Send an exchange's instructions to those it concerns; ascending by client."""
-        whom = {"cohort": cohort, "answered": answered, "all": [int(c) for c in self._eligible]}[exchange.who]
+        """Send an exchange's instructions to those it concerns; ascending by client.
+
+        Raises:
+            InvariantError: The algorithm instructed somebody whom the exchange does not concern.
+        """
+        whom = self._everyone() if exchange.who == "all" else cohort if exchange.who == "cohort" else answered
         if not whom:
             return []
         name = f"instruct_{exchange.name}"
@@ -135,6 +150,10 @@ class Conductor:
             with unchanged(self._parts.verify, name, self._state):
                 hook = self._algorithm.hook("instruct", exchange.name)
                 self._state, messages = await hook(self._context(name), self._state, tuple(whom))
+        if strangers := sorted(messages.keys() - set(whom)):
+            raise InvariantError(
+                f"{name} instructs the clients {strangers}, whom the exchange does not concern"
+            )
         packed: dict[int, Packed] = {}
         asked = []
         for client in sorted(messages):
@@ -145,12 +164,20 @@ class Conductor:
         return asked
 
     async def merge(self, exchange: Exchange, tickets: Sequence[Any]) -> Sequence[int]:
-        """Merge the answers that are there, each once, and close all tickets; return who was merged."""
+        """Merge the answers that are there and close all tickets; return who was merged, ascending.
+
+        Raises:
+            InvariantError: A ticket that was merged before.
+        """
         replies = []
         for asked in tickets:
             self._close(asked)
             reply = asked.answer.result() if asked.answer.done() else None
-            if reply is not None and self._fits(exchange, asked, reply):
+            if reply is None:
+                continue
+            # It may have waited for this merge while others happened.
+            reply = replace(reply, staleness=self._version - reply.version)
+            if self._fits(exchange, asked, reply):
                 replies.append(reply)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         if replies:
@@ -158,18 +185,13 @@ class Conductor:
         return [reply.client for reply in replies]
 
     async def end_round(self) -> None:
-        """Measure and report."""
-        if self._background.uncollected:
-            raise InvariantError(
-                f"round {self._round} ended with background work that no hook collected: "
-                f"{', '.join(self._background.uncollected)}; await server.collect(name) in a later hook"
-            )
-        last = self._round == self.num_rounds
+        """Measure and report.
+
+        Raises:
+            InvariantError: The algorithm left background work behind.
+        """
         every = self._parts.evaluation.every
-        if every and (self._round % every == 0 or last):
-            await self._measure()
-        row = self._recorder.end(now_s())
-        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
+        await self._finish(bool(every) and (self._round % every == 0 or self._round == self.num_rounds))
 
     # How it is done
 
@@ -178,17 +200,30 @@ class Conductor:
         exchanges = [one for one in self._algorithm.exchanges if one.when == when]
         if not exchanges:
             return
-        everyone = [int(client) for client in self._eligible]
-        answered: Sequence[int] = everyone
+        everyone = self._everyone()
+        answered = everyone
         self._recorder.begin(self._round, now_s())
         for exchange in exchanges:
             asked = await self.ask(exchange, everyone, answered)
             if asked:
                 await wait([one.answer for one in asked])
             answered = await self.merge(exchange, asked)
-        if when == "closing" and self._parts.evaluation.every:
-            await self._measure()
-        self._recorder.end(now_s())
+        await self._finish(when == "closing" and bool(self._parts.evaluation.every))
+
+    async def _finish(self, measured: bool) -> None:
+        """End a row of the record, with a measurement if there is to be one."""
+        if self._background.uncollected:
+            raise InvariantError(
+                f"round {self._round} ended with background work that no hook collected: "
+                f"{', '.join(self._background.uncollected)}; await server.collect(name) in a later hook"
+            )
+        if measured:
+            accuracy = await self._observer.measure(self._state, self._merged, self._round)
+            if accuracy is not None:
+                self._recorder.measured(accuracy)
+        row = self._recorder.end(now_s())
+        self._trace.record(ROUND_END, row.round, row.asked, row.merged)
+        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
 
     def _dispatch(self, client: int, exchange: Exchange, message: Packed | None) -> Asked:
         dispatch = self._asked_before.get(client, 0)
@@ -242,7 +277,11 @@ class Conductor:
 
     def _close(self, asked: Asked) -> None:
         """Forget a ticket; who has not answered until now was not waited for."""
-        del self._open[asked.client, asked.header.dispatch]
+        if self._open.pop((asked.client, asked.header.dispatch), None) is None:
+            raise InvariantError(
+                f"dispatch {asked.header.dispatch} of client {asked.client} was merged before: "
+                "a pacing merges each ticket once"
+            )
         self._busy[asked.client] -= 1
         if not self._busy[asked.client]:
             del self._busy[asked.client]
@@ -261,11 +300,11 @@ class Conductor:
         return False
 
     def _misfit(self, exchange: Exchange, reply: Reply) -> str | None:
+        came = "no frame" if reply.message is None else f"a frame of kind {reply.message.KIND!r}"
         if exchange.reply is None:
-            return None if reply.message is None else f"a frame of kind {reply.message.KIND!r} where none belongs"
+            return None if reply.message is None else f"{came} where no frame belongs"
         if not isinstance(reply.message, exchange.reply):
-            came = "no frame" if reply.message is None else f"kind {reply.message.KIND!r}"
-            return f"{came} where kind {exchange.reply.KIND!r} belongs"
+            return f"{came} where one of kind {exchange.reply.KIND!r} belongs"
         if (name := non_finite(reply.message)) is not None:
             return f"{name} holds NaN or an infinity"
         return self._algorithm.vet(self._context("vet"), self._state, reply)
@@ -277,19 +316,16 @@ class Conductor:
                 hook = self._algorithm.hook("merge", exchange.name)
                 self._state = await hook(self._context(name), self._state, replies)
         self._version += 1
-        clients = [reply.client for reply in replies]
-        dispatches = [reply.dispatch for reply in replies]
-        if len(set(zip(clients, dispatches, strict=True))) != len(replies):
-            raise InvariantError(f"a merge of {exchange.name} used a reply twice: {clients}")
         for reply in replies:
             self._merged[reply.client] = max(reply.dispatch, self._merged.get(reply.client, -1))
             self._recorder.merged(reply.client)
+        clients = [reply.client for reply in replies]
+        dispatches = [reply.dispatch for reply in replies]
         self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
 
-    async def _measure(self) -> None:
-        accuracy = await self._observer.measure(self._state, self._merged, self._round)
-        if accuracy is not None:
-            self._recorder.measured(accuracy)
+    def _everyone(self) -> Sequence[int]:
+        everyone: list[int] = self._eligible.tolist()
+        return everyone
 
     def _candidates(self) -> Array:
         if not self._busy:

@@ -1,7 +1,7 @@
 """The clients' side: one host for any number of clients.
 
-A client becomes a task when something reaches it, and gives it back when its reply has left; only its state, if
-it has any, stays. It does one thing at a time: what arrives while it is busy waits.
+A client becomes a task when something reaches it, and gives it back when its reply has left; only its state,
+if it has any, stays. It does one thing at a time: what arrives while it is busy waits.
 
 What a client holds in mirrored fields counts only once the server has merged the reply that went with it
 (specification 3.4). Until the next header says so, both versions are kept.
@@ -17,6 +17,7 @@ from fedsim.algorithms.base import ClientContext, Initial, unmirrored
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Job
+from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
 from fedsim.runtime.verify import unchanged
@@ -51,7 +52,9 @@ class ObserverContext(ClientContext):
 class ClientHost:
     """Runs clients' hooks as deliveries arrive."""
 
-    def __init__(self, parts: Parts, engine: Engine, endpoint: Endpoint, initial: Initial, tasks: Tasks) -> None:
+    def __init__(
+        self, parts: Parts, engine: Engine, endpoint: Endpoint, initial: Initial, tasks: Tasks
+    ) -> None:
         self._parts = parts
         self._engine = engine
         self._endpoint = endpoint
@@ -74,10 +77,24 @@ class ClientHost:
 
     def observed(self, client: int, round: int) -> ClientContext:  # noqa: A002
         """Return a client's context in which work costs nothing; its generators are the observer's own."""
-        return self._context(ObserverContext, "observer", client, -1, round, round)
+        return self._context(ObserverContext, client, -1, round, self._key.child("observer", client, round))
+
+    def state_of(self, client: int, newest_merged: int) -> Any:
+        """Return a client's state, given its newest merged dispatch; or the one it joins with."""
+        held = self._held.get(client)
+        if held is not None:
+            return held.settled(newest_merged)
+        # Always the same context, so that whoever asks first, and when, makes no difference.
+        joining = self._context(ClientContext, client, -1, 0, self._key.child("join", client))
+        return self._parts.algorithm.join(joining)
 
     def _context(
-        self, kind: type[ClientContext], purpose: str, client: int, dispatch: int, turn: int, round: int  # noqa: A002
+        self,
+        kind: type[ClientContext],
+        client: int,
+        dispatch: int,
+        round: int,  # noqa: A002
+        key: Key,
     ) -> ClientContext:
         parts = self._parts
         return kind(
@@ -86,16 +103,11 @@ class ClientHost:
             parts.training,
             client=client,
             dispatch=dispatch,
-            key=self._key.child(purpose, client, turn),
+            key=key,
             architecture=parts.fleet.model(client),
             round=round,
             initial=self._initial,
         )
-
-    def state_of(self, context: ClientContext, newest_merged: int) -> Any:
-        """Return a client's state as it stands, or the one it would join with."""
-        held = self._held.get(context.client)
-        return self._parts.algorithm.join(context) if held is None else held.settled(newest_merged)
 
     async def _serve(self, client: int) -> None:
         waiting = self._waiting[client]
@@ -105,13 +117,13 @@ class ClientHost:
         del self._waiting[client]
 
     async def _answer(self, header: Header, message: Any) -> None:
-        context = self._context(
-            ClientContext, "client", header.receiver, header.dispatch, header.turn, header.round
-        )
-        state = self.state_of(context, header.merged)
+        client = header.receiver
+        key = self._key.child("client", client, header.turn)
+        context = self._context(ClientContext, client, header.dispatch, header.round, key)
+        state = self.state_of(client, header.merged)
         hook = self._parts.algorithm.hook("local", header.exchange)
         with unchanged(self._parts.verify, f"local_{header.exchange}", state, message):
             after, reply = await hook(context, state, message)
         if after is not None:
-            self._held[context.client] = Held(header.dispatch, after, unmirrored(state, after))
+            self._held[client] = Held(header.dispatch, after, unmirrored(state, after))
         await self._endpoint.send(header.reply(), reply)

@@ -44,7 +44,7 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
         InvariantError: A promise is broken; the message names it.
         ValueError: The trace was not kept.
     """
-    if trace.count != len(trace.kept):
+    if not trace.keep:
         raise ValueError("only a kept trace can be checked: Trace(keep=True)")
     before = 0
     sent, under_way, merged = [0, 0], Counter[tuple[Any, ...]](), set()
@@ -65,7 +65,9 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
         elif kind == "merge":
             for reply in zip(values[3], values[4], strict=True):
                 if reply in merged:
-                    raise InvariantError(f"the reply to dispatch {reply[1]} of client {reply[0]} was merged twice")
+                    raise InvariantError(
+                        f"the reply to dispatch {reply[1]} of client {reply[0]} was merged twice"
+                    )
                 merged.add(reply)
     totals = ledger.totals()
     if [totals.bytes_down + totals.data_down, totals.bytes_up + totals.data_up] != sent:

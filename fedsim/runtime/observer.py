@@ -1,8 +1,8 @@
 """The observer: sees everything, costs nothing.
 
-Measuring is not part of what is simulated: it takes no virtual time, sends no frames and leaves one record in the
-trace. All chosen clients are evaluated, whether or not they ever took part (specification 3.6). Models are known
-by identity, so a global model is run once over all test samples and hashed once.
+Measuring is not part of what is simulated: it takes no virtual time, sends no frames and leaves one record in
+the trace. All chosen clients are evaluated, whether or not they ever took part (specification 3.6). Models
+are known by identity, so a global model is run once over all test samples and hashed once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.algorithms.base import ClientContext, Predictor
+from fedsim.algorithms.base import Predictor
 from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Job, Samples, Score
@@ -125,18 +125,25 @@ class Observer:
         population, limit = self._parts.data.num_clients, self._parts.evaluation.clients
         if limit is None or limit >= population:
             return range(population)
-        chosen = self._parts.key.child("evaluation").numpy().choice(population, limit, replace=False, shuffle=False)
+        generator = self._parts.key.child("evaluation").numpy()
+        chosen = generator.choice(population, limit, replace=False, shuffle=False)
         return sorted(int(client) for client in chosen)
 
     async def _models(
-        self, state: Any, merged: Mapping[int, int], round: int  # noqa: A002
+        self,
+        state: Any,
+        merged: Mapping[int, int],
+        round: int,  # noqa: A002
     ) -> list[Mapping[str, Predictor]]:
-        models = []
-        for client in self.clients:
-            context = self._host.observed(client, round)
-            held = self._host.state_of(context, merged.get(client, -1))
-            models.append(await self._parts.algorithm.models_of(context, state, held))
-        return models
+        """Ask for all clients' models at once: where making one is work, they train beside each other."""
+        held = [self._host.state_of(client, merged.get(client, -1)) for client in self.clients]
+        models_of = self._parts.algorithm.models_of
+        return await asyncio.gather(
+            *(
+                models_of(self._host.observed(client, round), state, its)
+                for client, its in zip(self.clients, held, strict=True)
+            )
+        )
 
     async def _scores(self, predictors: Sequence[Predictor | None], parts: Sequence[Samples]) -> list[Score]:
         """Evaluate each predictor on its part; parts of one model share jobs."""

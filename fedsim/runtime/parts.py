@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsim.algorithms.base import Algorithm, Initial
 from fedsim.config import Config
-from fedsim.data import FederatedData
+from fedsim.data import FederatedData, Split
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.training import TrainingConfig
 from fedsim.errors import UserError
@@ -37,7 +37,7 @@ class EvaluationSettings:
 
     every: int = 1
     clients: int | None = None
-    split: str = "test"
+    split: Split = "test"
     batch_size: int = 256
 
 
@@ -62,6 +62,9 @@ class Parts:
         client_timeout_s: The lease of a dispatch: a client that has not answered by then counts as dropped.
         device: Where jobs run: ``cpu`` or ``cuda``.
         verify: Check everything that can be checked, at the price of speed.
+
+    Raises:
+        UserError: The fleet is not as large as the data set's population.
     """
 
     algorithm: Algorithm[Any, Any, Any]
@@ -80,6 +83,13 @@ class Parts:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     device: str = "cpu"
     verify: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.fleet) != self.data.num_clients:
+            raise UserError(
+                f"the fleet has {len(self.fleet)} devices and the data {self.data.num_clients} clients: "
+                "give both the same number"
+            )
 
     @property
     def key(self) -> Key:
@@ -104,5 +114,7 @@ class Parts:
         """
         eligible = np.flatnonzero(self.data.sizes("train") > 0)
         if not len(eligible):
-            raise UserError("no client has a training sample: give the data set more samples or fewer clients")
+            raise UserError(
+                "no client has a training sample: give the data set more samples, or use fewer clients"
+            )
         return eligible

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,7 +54,19 @@ class _Tally:
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects; ``watch`` is told of each finished round."""
+    """Collects; ``watch`` is told of each finished round.
+
+    What happens between two rounds counts in the second, so that rows always sum to the whole.
+
+    Attributes:
+        num_clients: K.
+        ledger: Every frame.
+        watch: Told of each row.
+        rows: One per finished round.
+        drops: Dispatches without an answer in time, by cause.
+        reasons: Replies that could not be merged, by reason.
+        by_client: Tallies of dispatches, ``[K]`` each.
+    """
 
     num_clients: int
     ledger: Ledger
@@ -70,17 +83,16 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self.by_client = {
-            name: np.zeros(self.num_clients, np.int32) for name in ("asked", "merged", "dropped", "rejected", "late")
+            outcome.name: np.zeros(self.num_clients, np.int32) for outcome in dataclasses.fields(_Tally)
         }
 
     def begin(self, round: int, at_s: float) -> None:  # noqa: A002
         """A round begins."""
         self._round, self._began_at_s = round, at_s
-        self._tally, self._accuracy, self._before = _Tally(), None, self.ledger.totals()
 
     def end(self, at_s: float) -> RoundRow:
-        """It ends."""
-        tally = self._tally
+        """It ends; return its row."""
+        tally, totals = self._tally, self.ledger.totals()
         row = RoundRow(
             self._round,
             self._began_at_s,
@@ -90,9 +102,10 @@ class Recorder:
             tally.dropped,
             tally.rejected,
             tally.late,
-            self.ledger.totals() - self._before,
+            totals - self._before,
             self._accuracy,
         )
+        self._tally, self._accuracy, self._before = _Tally(), None, totals
         self.rows.append(row)
         self.watch(row)
         return row

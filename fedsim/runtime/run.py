@@ -30,7 +30,8 @@ class RunResult:
 
     Attributes:
         simulated_s: Virtual time at the end, s.
-        rounds: One row per round, and one each for what came before the first and after the last, if anything.
+        rounds: One row per round; and where the algorithm has any, one for the opening before the first and
+            one for the closing after the last.
         by_client: Tallies of dispatches, ``[K]`` each: asked, merged, dropped, rejected, late.
         ledger: Every frame.
         drops: Dispatches without an answer in time, by cause.
@@ -82,8 +83,12 @@ def run(
 
     Raises:
         RunError: The run failed.
+        UserError: The parts do not fit each other.
+        ValueError: A trace that is not kept, under ``verify``.
     """
     trace = Trace(keep=parts.verify) if trace is None else trace
+    if parts.verify and not trace.keep:
+        raise ValueError("under verify the trace is checked, so it has to be kept: give Trace(keep=True)")
     resources = Resources.of(parts.data, parts.architectures, parts.device)
     engine = Engine(parts.executor, resources, trace)
     try:

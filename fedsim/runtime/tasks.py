@@ -37,14 +37,20 @@ class Tasks:
                 self._failure.result()
             await task
         finally:
-            rest = [task, *self._tasks]
-            for one in rest:
-                one.cancel()
-            await wait(rest)
-            if self._failure.done():
-                self._failure.exception()
-            else:
-                self._failure.cancel()
+            await self._end(task)
+        # A task that failed while it was being ended.
+        if self._failure.done():
+            self._failure.result()
+
+    async def _end(self, main: asyncio.Task[Any]) -> None:
+        rest = [main, *self._tasks]
+        for task in rest:
+            task.cancel()
+        await wait(rest)
+        # What is raised is raised by ``until``; nothing is left for asyncio to complain of.
+        for future in (main, self._failure):
+            if future.done() and not future.cancelled():
+                future.exception()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         del self._tasks[task]

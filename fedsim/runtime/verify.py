@@ -37,7 +37,7 @@ def unchanged(enabled: bool, hook: str, *arguments: Any) -> Iterator[None]:
     for position, (old, argument) in enumerate(zip(before, arguments, strict=True)):
         if fingerprint(argument) != old:
             raise InvariantError(
-                f"hook {hook} changed its argument {position} ({type(argument).__name__}): return a new record"
+                f"hook {hook} changed its argument {position}, a {type(argument).__name__}: return a new one"
             )
 
 
@@ -51,10 +51,12 @@ def _pieces(value: Any) -> Iterator[bytes]:
             yield field.name.encode()
             yield from _pieces(getattr(value, field.name))
     elif isinstance(value, Mapping):
+        yield b"%d" % len(value)
         for name, item in value.items():
             yield repr(name).encode()
             yield from _pieces(item)
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        yield b"%d" % len(value)
         for item in value:
             yield from _pieces(item)
     else:

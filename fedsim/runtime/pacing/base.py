@@ -1,6 +1,7 @@
 """When a round or a merge closes: the contract of a pacing.
 
-A pacing is straight-line asyncio over a :class:`Rounds`, which knows how to select, ask and merge but not when.
+A pacing is straight-line asyncio over a :class:`Rounds`, which knows how to select, ask and merge, but not
+when.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Rounds(Protocol):
         """How many rounds the run has."""
 
     def begin_round(self) -> None:
-        """Count a round."""
+        """Count a round; rounds do not overlap."""
 
     def select(self) -> Sequence[int]:
         """Return a cohort of ``participation.clients_per_round``, ascending."""
@@ -49,7 +50,10 @@ class Rounds(Protocol):
         """Send an exchange's instructions to those it concerns; ascending by client."""
 
     async def merge(self, exchange: Exchange, tickets: Sequence[Ticket]) -> Sequence[int]:
-        """Merge the answers that are there, each once, and close all tickets; return who was merged."""
+        """Merge the answers that are there and close all tickets; return who was merged, ascending.
+
+        Who has not answered by then counts as dropped. A ticket is merged once.
+        """
 
     async def end_round(self) -> None:
         """Measure and report."""

@@ -1,0 +1,129 @@
+"""Both checks catch what was made up to break each promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsim.bus import Header, Ledger, Outcome
+from fedsim.clock import Trace
+from fedsim.errors import InvariantError
+from fedsim.runtime.invariants import check_counts, check_trace
+from fedsim.runtime.recorder import Recorder
+
+
+def _ledger(*outcomes: Outcome) -> Ledger:
+    """Return a ledger of frames of 10 bytes on their way down."""
+    ledger = Ledger()
+    for dispatch, outcome in enumerate(outcomes):
+        row = ledger.sent(Header(-1, 0, 1, "talk", dispatch, 0), "word", 10, 3, False)
+        if outcome is not Outcome.IN_FLIGHT:
+            ledger.ended(row, outcome)
+    return ledger
+
+
+def _recorder(ledger: Ledger) -> Recorder:
+    """Return the record of one round with one dispatch that was merged."""
+    recorder = Recorder(1, ledger)
+    recorder.begin(1, 0.0)
+    recorder.asked(0)
+    recorder.merged(0)
+    return recorder
+
+
+def _trace(*records: tuple[Any, ...]) -> Trace:
+    trace = Trace(keep=True)
+    trace.kept.extend(records)
+    return trace
+
+
+def _start(at_ns: int, dispatch: int = 0, num_bytes: int = 10) -> tuple[Any, ...]:
+    return (at_ns, "transfer_start", 0, dispatch, False, "word", num_bytes, 3, False)
+
+
+def _end(at_ns: int, dispatch: int = 0) -> tuple[Any, ...]:
+    return (at_ns, "transfer_end", 0, dispatch, False, "delivered")
+
+
+JOB = (0, "job_start", 0, 0, "fit", 1.0, 1.0), (1, "job_end", 0, 0, "fit", "done")
+
+
+def test_a_sound_record_passes() -> None:
+    ledger = Ledger()
+    recorder = _recorder(ledger)
+    ledger.ended(ledger.sent(Header(-1, 0, 1, "talk", 0, 0), "word", 10, 3, False), Outcome.LOST)
+    ledger.sent(Header(0, -1, 1, "talk", 0, 0), "word", 10, 3, False)
+    recorder.end(1.0)
+    check_counts(ledger, recorder)
+
+
+def test_a_dispatch_without_an_end_is_caught() -> None:
+    recorder = _recorder(Ledger())
+    recorder.asked(0)
+    recorder.end(1.0)
+    with pytest.raises(InvariantError, match="round 1 asked 2 times, merged 1, dropped 0 and rejected 0"):
+        check_counts(Ledger(), recorder)
+
+
+def test_a_frame_that_no_round_counts_is_caught() -> None:
+    ledger = Ledger()
+    recorder = _recorder(ledger)
+    recorder.end(1.0)
+    ledger.sent(Header(-1, 0, 1, "talk", 0, 0), "word", 10, 3, False)
+    with pytest.raises(InvariantError, match=r"rounds sum to .* the ledger to"):
+        check_counts(ledger, recorder)
+
+
+def test_totals_that_are_not_those_of_the_rows_are_caught() -> None:
+    ledger = _ledger(Outcome.DELIVERED)
+    ledger._totals[False][1] += 1
+    with pytest.raises(InvariantError, match="its totals say"):
+        check_counts(ledger, Recorder(1, ledger))
+
+
+def test_a_sound_trace_passes() -> None:
+    ledger = _ledger(Outcome.DELIVERED, Outcome.IN_FLIGHT)
+    merge = (3, "merge", 1, "talk", 1, (0, 1), (0, 0))
+    check_trace(_trace(*JOB, _start(1), _start(1, 1), _end(2), merge), ledger)
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([_start(5), _end(4)], "time went back from 5 ns to 4 ns at a record of transfer_end"),
+        ([_start(0), _end(1), _end(1)], r"\('transfer', 0, 0, False\) ended at 1 ns without having begun"),
+        ([_start(0), _end(1, dispatch=7)], r"\('transfer', 0, 7, False\) ended at 1 ns without"),
+        ([_start(0), _end(1), JOB[1]], r"\('job', 0, 0, 'fit'\) ended at 1 ns without having begun"),
+        ([JOB[0], _start(0), _end(1)], "jobs began and never ended"),
+        ([_start(0, num_bytes=11), _end(1)], r"the trace sent \[11, 0\] bytes down and up, the ledger says"),
+        ([_start(0)], "1 transfers of the trace have no end, the ledger says 0"),
+        (
+            [
+                _start(0),
+                _end(1),
+                (2, "merge", 1, "talk", 1, (0,), (0,)),
+                (3, "merge", 2, "talk", 2, (0,), (0,)),
+            ],
+            "the reply to dispatch 0 of client 0 was merged twice",
+        ),
+        (
+            [_start(0), _end(1), (2, "merge", 1, "talk", 1, (3, 3), (1, 1))],
+            "the reply to dispatch 1 of client 3 was merged twice",
+        ),
+    ],
+)
+def test_a_broken_promise_is_caught(records: list[tuple[Any, ...]], message: str) -> None:
+    with pytest.raises(InvariantError, match=message):
+        check_trace(_trace(*records), _ledger(Outcome.DELIVERED))
+
+
+def test_a_transfer_that_the_ledger_has_under_way_needs_no_end() -> None:
+    check_trace(_trace(_start(0)), _ledger(Outcome.IN_FLIGHT))
+    with pytest.raises(InvariantError, match="0 transfers of the trace have no end, the ledger says 1"):
+        check_trace(_trace(_start(0), _end(1)), _ledger(Outcome.IN_FLIGHT))
+
+
+def test_only_a_kept_trace_can_be_checked() -> None:
+    with pytest.raises(ValueError, match=r"Trace\(keep=True\)"):
+        check_trace(Trace(), Ledger())

@@ -1,0 +1,103 @@
+"""Who does not answer in time: dropped, counted, and no obstacle to the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsim.algorithms.base import Exchange
+
+
+def test_a_lost_upload_ends_with_the_lease(world: Any) -> None:
+    algorithm = world.Scripted()
+    result, trace = world.play(algorithm, network=world.Wires(lost=[(1, -1, 0)]), rounds=2)
+    # A second down, three of work, a second up; the first round waits for the lease of 10 s.
+    assert algorithm.noted("merge") == [(1, (0, 2), 10.0), (2, (0, 1, 2), 15.0)]
+    assert [record for record in trace if record[1] == "drop"] == [(10_000_000_000, "drop", 1, 0, "timeout")]
+    first, second = result.rounds
+    assert (first.asked, first.merged, first.dropped, first.rejected, first.late) == (3, 2, 1, 0, 0)
+    assert (second.asked, second.merged, second.dropped) == (3, 3, 0)
+    assert result.drops == {"timeout": 1}
+    assert result.by_client["dropped"].tolist() == [0, 1, 0]
+    assert result.by_client["merged"].tolist() == [2, 1, 2]
+    assert result.simulated_s == 15.0
+
+
+def test_a_lost_download_ends_with_the_lease(world: Any) -> None:
+    algorithm = world.Scripted()
+    result, _ = world.play(algorithm, network=world.Wires(lost=[(-1, 1, 0)]), rounds=2)
+    assert [(who, at_s) for _, who, at_s in algorithm.noted("local")] == [
+        (0, 1.0),
+        (2, 1.0),
+        (0, 11.0),
+        (1, 11.0),
+        (2, 11.0),
+    ]
+    assert [row.dropped for row in result.rounds] == [1, 0]
+    assert (result.totals.frames_down, result.totals.frames_up) == (6, 5)
+
+
+def test_a_link_that_breaks_before_the_frame_has_left_does_not_hold_the_client(world: Any) -> None:
+    algorithm = world.Scripted()
+    world.play(algorithm, network=world.Wires(broken=[(1, -1, 0)]), rounds=2)
+    assert algorithm.noted("merge") == [(1, (0, 2), 10.0), (2, (0, 1, 2), 15.0)]
+
+
+@pytest.mark.parametrize(("work_s", "merged", "late"), [(8.0, (0, 1), 0), (8.000000001, (0,), 1)])
+def test_a_reply_at_the_instant_of_the_lease_counts(
+    work_s: float, merged: tuple[int, ...], late: int, world: Any
+) -> None:
+    slow = (1, 0)
+    algorithm = world.Scripted(
+        work_s=lambda client, exchange: work_s if (client.client, client.dispatch) == slow else 2.0
+    )
+    result, _ = world.play(algorithm, sizes=(1, 1), rounds=2)
+    assert algorithm.noted("merge")[0] == (1, merged, 10.0)
+    assert result.drops["timeout"] == 2 - len(merged)
+    assert [row.late for row in result.rounds] == [0, late]
+
+
+def test_a_late_reply_is_counted_and_the_next_dispatch_waits_for_it(world: Any) -> None:
+    algorithm = world.Scripted(
+        answer=lambda client, exchange: world.word(client.dispatch),
+        work_s=lambda client, exchange: 20.0 if (client.client, client.dispatch) == (1, 0) else 1.0,
+    )
+    result, trace = world.play(algorithm, client_timeout_s=15.0, rounds=2)
+    # Asked again at 15, while it still works until 21; its late reply arrives at 22, then it begins anew.
+    assert [(at_s) for _, who, at_s in algorithm.noted("local") if who == 1] == [1.0, 22.0]
+    assert algorithm.noted("merge") == [(1, (0, 2), 15.0), (2, (0, 1, 2), 24.0)]
+    assert [record for record in trace if record[1] == "late"] == [(22_000_000_000, "late", 1, 0)]
+    assert [row.late for row in result.rounds] == [0, 1]
+    assert result.by_client["late"].tolist() == [0, 1, 0]
+    merged = [(r.client, r.dispatch, float(r.message.values[0])) for r in algorithm.replies if r.client == 1]
+    assert merged == [(1, 1, 1.0)]
+
+
+def test_nobody_answers_and_the_run_goes_on(world: Any) -> None:
+    algorithm = world.Scripted()
+    lost = [(client, -1, 0) for client in range(3)]
+    result, trace = world.play(algorithm, network=world.Wires(lost=lost), rounds=2)
+    assert algorithm.noted("merge") == [(2, (0, 1, 2), 15.0)]
+    assert [(row.round, row.merged, row.dropped) for row in result.rounds] == [(1, 0, 3), (2, 3, 0)]
+    assert [reply.version for reply in algorithm.replies] == [0, 0, 0]
+    assert [record[4] for record in trace if record[1] == "merge"] == [1]
+    assert result.rounds[0].traffic.frames_up == 3
+
+
+def test_a_client_may_vanish_between_two_exchanges_of_a_round(world: Any) -> None:
+    talk, echo = Exchange("talk", reply=world.Word), Exchange("echo", who="answered", reply=world.Word)
+    algorithm = world.Scripted([talk, echo])
+    # Client 0 is lost in the first exchange, client 1 in the second.
+    world.play(algorithm, network=world.Wires(lost=[(0, -1, 0), (1, -1, 1)]), rounds=2)
+    assert [who for _, who, _ in algorithm.noted("merge")] == [(1, 2), (0, 1, 2)]
+    assert [who for _, who, _ in algorithm.noted("instruct", "echo")] == [(1, 2), (0, 1, 2)]
+    assert [who for _, who, _ in algorithm.noted("merge", "echo")] == [(2,), (0, 1, 2)]
+
+
+def test_nobody_is_asked_to_go_on_where_nobody_answered(world: Any) -> None:
+    talk, echo = Exchange("talk", reply=world.Word), Exchange("echo", who="answered", reply=world.Word)
+    algorithm = world.Scripted([talk, echo])
+    lost = [(client, -1, 0) for client in range(3)]
+    world.play(algorithm, network=world.Wires(lost=lost))
+    assert algorithm.noted("instruct", "echo") == []

@@ -1,0 +1,260 @@
+"""Measuring: on whom, what the figures mean, and that it costs nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.algorithms.base import Exchange, Predictor
+from fedsim.engine.jobs import ClientSamples, GlobalTest, Score
+from fedsim.params import Model
+from fedsim.runtime.observer import Accuracy
+from fedsim.runtime.parts import EvaluationSettings
+
+NAN = float("nan")
+
+
+def _accuracy(*personal: float, weights: Any = None) -> Accuracy:
+    values = np.array(personal)
+    counts = np.ones(len(values), np.int64) if weights is None else np.array(weights)
+    return Accuracy(np.arange(len(values)), values, counts, None)
+
+
+def _model(value: float, label: str = "linear") -> Model:
+    values = {"head.weight": np.full((2, 2), value, np.float32), "head.bias": np.zeros(2, np.float32)}
+    return Model(label, values)
+
+
+def _models(world: Any, **by_name: Model) -> Any:
+    return world.Scripted(models_of=lambda observer, server, client: _predictors(by_name))
+
+
+def _predictors(models: Any) -> dict[str, Predictor]:
+    return {name: Predictor(model) for name, model in models.items()}
+
+
+# The figures
+
+
+def test_figures_by_hand() -> None:
+    accuracy = _accuracy(0.5, 1.0, 0.0, weights=[2, 1, 1])
+    assert accuracy.mean == 0.5
+    assert accuracy.std == 0.5  # squares 0, 1/4, 1/4 over 3 - 1
+    assert accuracy.weighted_mean == 0.5
+    assert _accuracy(0.5, 1.0, weights=[3, 1]).weighted_mean == 0.625
+    assert accuracy.worst_decile == 0.0
+
+
+def test_clients_without_samples_are_left_out() -> None:
+    accuracy = _accuracy(0.5, NAN, 1.0, weights=[1, 0, 3])
+    assert (accuracy.mean, accuracy.weighted_mean) == (0.75, 0.875)
+    assert accuracy.std == pytest.approx(0.125**0.5)
+
+
+def test_nothing_measured_is_none() -> None:
+    for accuracy in (_accuracy(), _accuracy(NAN, NAN)):
+        figures = accuracy.mean, accuracy.std, accuracy.worst_decile, accuracy.weighted_mean
+        assert figures == (None, None, None, None)
+
+
+def test_one_client_does_not_deviate() -> None:
+    assert _accuracy(0.25).std == 0.0
+
+
+def test_the_worst_decile_is_the_mean_of_the_worst_tenth() -> None:
+    assert _accuracy(*(k / 20 for k in reversed(range(20)))).worst_decile == pytest.approx((0 + 1 / 20) / 2)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_the_worst_fare_no_better_than_the_mean(personal: list[float]) -> None:
+    accuracy = _accuracy(*personal)
+    assert accuracy.worst_decile is not None
+    assert accuracy.mean is not None
+    assert min(personal) <= accuracy.worst_decile + 1e-12
+    assert accuracy.worst_decile <= accuracy.mean + 1e-12
+
+
+# What is measured
+
+
+def test_personal_models_meet_their_clients_samples_and_global_ones_the_global_test_set(world: Any) -> None:
+    oracle = world.Oracle(world.by_client((1, 4), (3, 4), (0, 0), everything=(7, 10)))
+    algorithm = _models(world, personal=_model(1.0), **{"global": _model(2.0)})
+    result, trace = world.play(algorithm, executor=oracle)
+    jobs = [(float(job.model.params["head.weight"][0, 0]), len(job.parts)) for job in oracle.jobs]
+    assert jobs == [(1.0, 3), (2.0, 1)]
+    accuracy = result.final
+    assert accuracy.clients.tolist() == [0, 1, 2]
+    assert accuracy.personal[:2].tolist() == [0.25, 0.75]
+    assert np.isnan(accuracy.personal[2])
+    assert accuracy.weights.tolist() == [4, 4, 0]
+    assert (accuracy.mean, accuracy.global_) == (0.5, 0.7)
+    (measurement,) = [record for record in trace if record[1] == "evaluation"]
+    assert measurement == (5_000_000_000, "evaluation", 1, 3, 0.5, 0.7)
+
+
+def test_a_global_model_stands_for_clients_without_a_personal_one(world: Any) -> None:
+    oracle = world.Oracle(world.by_client((1, 4), (3, 4), everything=(1, 2)))
+    result, _ = world.play(_models(world, **{"global": _model(1.0)}), sizes=(1, 1), executor=oracle)
+    assert (result.final.mean, result.final.global_) == (0.5, 0.5)
+
+
+def test_without_a_global_model_there_is_no_global_accuracy(world: Any) -> None:
+    result, _ = world.play(_models(world, personal=_model(1.0)), executor=world.Oracle())
+    assert (result.final.mean, result.final.global_) == (0.5, None)
+
+
+def test_without_global_test_samples_there_is_no_global_accuracy(world: Any) -> None:
+    oracle = world.Oracle(world.by_client((1, 2), everything=(0, 0)))
+    result, _ = world.play(_models(world, **{"global": _model(1.0)}), sizes=(1,), executor=oracle)
+    assert result.final.global_ is None
+
+
+def test_several_global_models_count_alike(world: Any) -> None:
+    models = [_model(1.0), _model(2.0), _model(2.0)]
+    models[2] = models[1]
+    scores = {id(models[0]): Score(1, 4, 0.0), id(models[1]): Score(3, 4, 0.0)}
+    oracle = world.Oracle()
+    oracle._score = lambda samples: scores[id(oracle.jobs[-1].model)]
+    algorithm = world.Scripted(
+        models_of=lambda observer, server, client: {"global": Predictor(models[observer.client])}
+    )
+    result, _ = world.play(algorithm, executor=oracle)
+    # Two clients share one of the two models; it is one model all the same.
+    assert result.final.global_ == 0.5
+    assert result.final.mean == pytest.approx((1 + 3 + 3) / 12)
+
+
+def test_a_shared_model_goes_through_the_clients_in_few_jobs(world: Any) -> None:
+    oracle = world.Oracle()
+    world.play(
+        _models(world, **{"global": _model(1.0)}), sizes=[1] * 40, executor=oracle, clients_per_round=1
+    )
+    assert [len(job.parts) for job in oracle.jobs] == [32, 8, 1]
+    assert oracle.jobs[0].parts[5] == ClientSamples(5, "test")
+    assert oracle.jobs[2].parts == (GlobalTest(),)
+    assert {job.batch_size for job in oracle.jobs} == {256}
+
+
+def test_split_and_batch_size_are_what_was_asked_for(world: Any) -> None:
+    oracle = world.Oracle()
+    settings = EvaluationSettings(split="val", batch_size=7)
+    world.play(_models(world, personal=_model(1.0)), sizes=(1,), executor=oracle, evaluation=settings)
+    assert [(job.parts, job.batch_size) for job in oracle.jobs] == [((ClientSamples(0, "val"),), 7)]
+
+
+def test_clients_never_contacted_are_measured_too(world: Any) -> None:
+    algorithm = world.Scripted()
+    result, _ = world.play(algorithm, sizes=[1] * 9, executor=world.Oracle(), clients_per_round=1)
+    assert result.final.clients.tolist() == list(range(9))
+    assert sum(state == world.Diary((), -1) for state in algorithm.observed.values()) == 8
+
+
+def test_a_sample_of_clients_is_drawn_once_by_seed(world: Any) -> None:
+    def clients(seed: int) -> list[list[int]]:
+        settings = EvaluationSettings(clients=4)
+        result, _ = world.play(
+            world.Scripted(),
+            sizes=[1] * 50,
+            clients_per_round=1,
+            rounds=3,
+            executor=world.Oracle(),
+            evaluation=settings,
+            seed=seed,
+        )
+        return [row.accuracy.clients.tolist() for row in result.rounds]
+
+    first = clients(0)
+    assert len(set(first[0])) == 4
+    assert first[0] == sorted(first[0])
+    assert first[0] == first[1] == first[2] == clients(0)[0]
+    assert clients(1) != first
+
+
+def test_a_sample_no_smaller_than_the_population_is_the_population(world: Any) -> None:
+    for limit in (3, 100, None):
+        settings = EvaluationSettings(clients=limit)
+        result, _ = world.play(world.Scripted(), executor=world.Oracle(), evaluation=settings)
+        assert result.final.clients.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("every", "rounds", "measured"),
+    [(1, 3, [1, 2, 3]), (2, 5, [2, 4, 5]), (9, 4, [4]), (0, 3, [])],
+)
+def test_when_to_measure(every: int, rounds: int, measured: list[int], world: Any) -> None:
+    result, _ = world.play(
+        world.Scripted(), rounds=rounds, executor=world.Oracle(), evaluation=EvaluationSettings(every=every)
+    )
+    assert [row.round for row in result.rounds if row.accuracy is not None] == measured
+
+
+def test_the_closing_is_measured(world: Any) -> None:
+    exchanges = [Exchange("talk", reply=world.Word), Exchange("part", when="closing", reply=world.Word)]
+    for every, measured in ((5, [2, 3]), (0, [])):
+        result, _ = world.play(
+            world.Scripted(exchanges),
+            rounds=2,
+            executor=world.Oracle(),
+            evaluation=EvaluationSettings(every=every),
+        )
+        assert [row.round for row in result.rounds if row.accuracy is not None] == measured
+
+
+def test_where_nothing_learns_nothing_is_measured(world: Any) -> None:
+    result, trace = world.play(world.Scripted())
+    assert result.final is None
+    assert result.best is None
+    assert "evaluation" not in {record[1] for record in trace}
+
+
+def test_an_observers_work_takes_no_time_and_leaves_no_trace(world: Any) -> None:
+    class Tuning(world.Scripted):  # type: ignore[misc]
+        async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
+            await observer.call(world.nothing, flops=1000.0)
+            return {"personal": Predictor(observer.initial_model())}
+
+    plain, plain_trace = world.play(world.Scripted(), executor=world.Oracle())
+    tuned, tuned_trace = world.play(Tuning(), executor=world.Oracle())
+    assert tuned.simulated_s == plain.simulated_s == 5.0
+    assert [record[1] for record in tuned_trace] == [record[1] for record in plain_trace]
+    assert tuned.totals == plain.totals
+
+
+# The hash
+
+
+def test_the_hash_is_that_of_the_models_and_not_of_the_objects(world: Any) -> None:
+    def model_hash(**models: Model) -> str:
+        result, _ = world.play(_models(world, **models))
+        assert len(result.model_hash) == 32
+        return str(result.model_hash)
+
+    one = model_hash(personal=_model(1.0))
+    assert model_hash(personal=_model(1.0)) == one
+    nudged = _model(1.0)
+    nudged.params["head.weight"][1, 1] += 1e-6
+    changed = {
+        model_hash(personal=nudged),
+        model_hash(personal=_model(1.0, "other")),
+        model_hash(personal=_model(1.0), **{"global": _model(1.0)}),
+        model_hash(),
+    }
+    assert len(changed - {one}) == 4
+
+
+def test_the_hash_tells_clients_apart(world: Any) -> None:
+    def model_hash(*values: float) -> str:
+        algorithm = world.Scripted(
+            models_of=lambda observer, server, client: _predictors(
+                {"personal": _model(values[observer.client])}
+            )
+        )
+        return str(world.play(algorithm)[0].model_hash)
+
+    assert model_hash(1.0, 2.0, 3.0) == model_hash(1.0, 2.0, 3.0)
+    assert model_hash(1.0, 2.0, 3.0) != model_hash(1.0, 3.0, 2.0)

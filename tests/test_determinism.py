@@ -1,0 +1,125 @@
+"""A run repeats itself to the last bit: with any number of workers, again, and under another hash seed.
+
+The fleet is unequal and the leases are short, so that clients drop out, answer late and are asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from fedsim.data import LoadContext, federate
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.training import TrainingConfig
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.models import Architecture
+from fedsim.plugins import load
+from fedsim.rng import Key
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.run import RunResult, run
+
+ALGORITHMS = ("fedavg", "fedmd")
+CLIENTS = 8
+TIMEOUT_S = {"fedavg": 0.5, "fedmd": 0.12}
+
+
+def _made(folder: str, name: str, **settings: Any) -> Any:
+    plugin = load(folder, name)
+    return plugin(plugin.Config(**settings))
+
+
+def _run(algorithm: str, workers: int, seed: int = 0) -> RunResult:
+    key = Key.root(3)
+    data = federate(
+        _made("fedsim.data", "digits").load(LoadContext(None, CLIENTS, key)),
+        _made("fedsim.data.partitions", "dirichlet_class", alpha=0.5),
+        num_clients=CLIENTS,
+        shares=(0.7, 0.1, 0.2),
+        key=key,
+        public_size=40,
+        global_test_share=0.1,
+        limit=500,
+    )
+    groups = [
+        GroupConfig.model_validate({"count": 4, "device": "high", "model": "mlp"}),
+        GroupConfig.model_validate({"count": 4, "device": "low", "model": "mlp", "up": "100 kbit/s"}),
+    ]
+    return run(
+        Parts(
+            algorithm=_made("fedsim.algorithms", algorithm),
+            data=data,
+            fleet=build_fleet(groups, ServerConfig(), Key.root(seed), default_model="mlp"),
+            architectures={
+                "mlp": Architecture("mlp", _made("fedsim.models", "mlp", hidden=(16,)), data.task),
+            },
+            network=_made("fedsim.network", "naive"),
+            executor=load("fedsim.engine.executors", "threads")(ExecutorConfig(workers=workers)),  # type: ignore[arg-type]
+            selector=_made("fedsim.runtime.selectors", "uniform"),
+            pacing=_made("fedsim.runtime.pacing", "synchronous"),
+            training=TrainingConfig(lr=0.1, batch_size=16),
+            rounds=4,
+            seed=seed,
+            clients_per_round=5,
+            client_timeout_s=TIMEOUT_S[algorithm],
+        )
+    )
+
+
+def _fingerprint(result: RunResult) -> list[Any]:
+    accuracy = result.final.mean if result.final else None
+    return [result.trace_hash, result.model_hash, result.simulated_s, accuracy]
+
+
+@pytest.fixture(scope="module")
+def first() -> dict[str, RunResult]:
+    return {algorithm: _run(algorithm, workers=1) for algorithm in ALGORITHMS}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_scenario_is_eventful(algorithm: str, first: dict[str, RunResult]) -> None:
+    result = first[algorithm]
+    merged = sum(row.merged for row in result.rounds)
+    assert result.drops["timeout"] >= 2
+    assert sum(row.late for row in result.rounds) >= 1
+    assert merged > result.drops["timeout"]
+    assert result.final is not None
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_neither_repetition_nor_workers_change_a_bit(
+    algorithm: str, workers: int, first: dict[str, RunResult]
+) -> None:
+    assert _fingerprint(_run(algorithm, workers)) == _fingerprint(first[algorithm])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_seed_changes_everything(algorithm: str, first: dict[str, RunResult]) -> None:
+    other, one = _run(algorithm, workers=1, seed=1), first[algorithm]
+    assert other.trace_hash != one.trace_hash
+    assert other.model_hash != one.model_hash
+
+
+def test_other_processes_with_other_hash_seeds_change_nothing(first: dict[str, RunResult]) -> None:
+    processes = [
+        subprocess.Popen(  # noqa: S603
+            [sys.executable, __file__],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("0", "1")
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    expected = {name: _fingerprint(result) for name, result in first.items()}
+    assert [json.loads(output) for output in outputs] == [expected, expected]
+
+
+if __name__ == "__main__":
+    json.dump({name: _fingerprint(_run(name, workers=2)) for name in ALGORITHMS}, sys.stdout)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedsim.config import Config
+from fedsim.errors import UnknownPluginError
+from fedsim.plugins import Plugin, available, load, name_of
+
+FOLDER = "plugin_garden"
+PLUGIN = '''"""{summary}
+
+More about it.
+"""
+
+from fedsim.plugins import Plugin
+
+
+class It(Plugin):
+    pass
+
+
+PLUGIN = It
+'''
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder from which modules can be imported, with a package of plugins."""
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / FOLDER
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "base.py").write_text("LIMIT = 3\n")
+    (package / "rose.py").write_text(PLUGIN.format(summary="A rose."))
+    (package / "aster.py").write_text(PLUGIN.format(summary="An aster."))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] in (FOLDER, "my_lab")]:
+        del sys.modules[name]
+
+
+def _private(root: Path, source: str) -> None:
+    (root / "my_lab").mkdir()
+    (root / "my_lab" / "__init__.py").write_text("")
+    (root / "my_lab" / "fast.py").write_text(source)
+
+
+def test_a_file_with_a_plugin_is_available_sorted_by_name(root: Path) -> None:
+    assert [(found.name, found.summary, found.plugin.__name__) for found in available(FOLDER)] == [
+        ("aster", "An aster.", "It"),
+        ("rose", "A rose.", "It"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("fedsim.algorithms", "fedavg"),
+        ("fedsim.data", "digits"),
+        ("fedsim.data.partitions", "iid"),
+        ("fedsim.engine.executors", "threads"),
+        ("fedsim.fleet.devices", "low"),
+        ("fedsim.models", "mlp"),
+        ("fedsim.network", "naive"),
+        ("fedsim.runtime.pacing", "synchronous"),
+        ("fedsim.runtime.selectors", "uniform"),
+    ],
+)
+def test_fedsims_own_folders(folder: str, name: str) -> None:
+    found = {one.name: one for one in available(folder)}
+    assert load(folder, name) is found[name].plugin
+    assert name_of(found[name].plugin) == name
+    assert all(one.summary.endswith((".", ":")) or len(one.summary) > 10 for one in found.values())
+
+
+def test_a_plugin_is_loaded_by_its_name(root: Path) -> None:
+    assert load(FOLDER, "rose").__module__ == f"{FOLDER}.rose"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rosé", "no plugin_garden is called 'rosé'; did you mean 'rose'? There are: aster, rose"),
+        ("rsoe", "no plugin_garden is called 'rsoe'; did you mean 'rose'? There are: aster, rose"),
+        ("zinnia", "no plugin_garden is called 'zinnia'. There are: aster, rose"),
+        ("base", "no plugin_garden is called 'base'; did you mean 'aster'? There are: aster, rose"),
+        ("", "no plugin_garden is called ''. There are: aster, rose"),
+        ("ro se", "no plugin_garden is called 'ro se'; did you mean 'rose'? There are: aster, rose"),
+        (".rose", "no plugin_garden is called '.rose'; did you mean 'rose'? There are: aster, rose"),
+        ("my_lab.fast", "no plugin_garden is called 'my_lab.fast'. There are: aster, rose"),
+        ("rose.bud", "no plugin_garden is called 'rose.bud'; did you mean 'rose'? There are: aster, rose"),
+    ],
+)
+def test_an_unknown_name_is_told_the_nearest_one(name: str, message: str, root: Path) -> None:
+    with pytest.raises(UnknownPluginError) as caught:
+        load(FOLDER, name)
+    assert str(caught.value) == message
+
+
+def test_the_kind_is_named_in_the_singular() -> None:
+    with pytest.raises(UnknownPluginError, match=r"no algorithm is called 'fedagv'; did you mean 'fedavg'\?"):
+        load("fedsim.algorithms", "fedagv")
+
+
+def test_a_private_plugin_is_named_by_its_dotted_path(root: Path) -> None:
+    _private(root, PLUGIN.format(summary="Fast."))
+    plugin = load("fedsim.algorithms", "my_lab.fast")
+    assert plugin.__module__ == "my_lab.fast"
+    assert name_of(plugin) == name_of(plugin(Config())) == "my_lab.fast"
+
+
+@pytest.mark.parametrize("source", ["", "PLUGIN = 3\n", "class It: ...\nPLUGIN = It\n"])
+def test_a_private_module_without_a_plugin_is_told_what_is_missing(source: str, root: Path) -> None:
+    _private(root, source)
+    with pytest.raises(
+        UnknownPluginError, match=r"module 'my_lab.fast' offers no plugin: end it with PLUGIN ="
+    ):
+        load("fedsim.algorithms", "my_lab.fast")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import no_such_thing\n", "No module named 'no_such_thing'"),
+        ("import my_lab.missing\n", "No module named 'my_lab.missing'"),
+        ("from fedsim.plugins import no_such_name\n", "cannot import name 'no_such_name'"),
+    ],
+)
+def test_a_plugin_that_lacks_an_import_of_its_own_says_so(source: str, reason: str, root: Path) -> None:
+    _private(root, source)
+    with pytest.raises(UnknownPluginError, match=f"'my_lab.fast' cannot be imported: {reason}") as caught:
+        load("fedsim.algorithms", "my_lab.fast")
+    assert isinstance(caught.value.__cause__, ImportError)
+
+
+def test_any_other_error_of_a_plugin_is_its_authors_to_see(root: Path) -> None:
+    _private(root, "1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        load("fedsim.algorithms", "my_lab.fast")
+
+
+def test_a_plugin_is_made_from_its_settings() -> None:
+    config = Config()
+    assert Plugin(config).config is config
