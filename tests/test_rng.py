@@ -106,3 +106,16 @@ def test_keys_do_not_depend_on_the_hash_seed() -> None:
         )
         digests.add(done.stdout)
     assert digests == {Key.root(3).child("x", 1).digest.hex()}
+
+
+def test_normal_draws_have_the_moments_of_the_law() -> None:
+    draws = np.array([Key.root(0).child(n).normal() for n in range(20_000)])
+    assert abs(draws.mean()) < 0.02
+    assert abs(draws.std() - 1) < 0.02
+    assert abs((draws < -1).mean() - 0.1587) < 0.01
+    assert abs((np.abs(draws) > 2).mean() - 0.0455) < 0.005
+
+
+def test_normal_draws_are_finite_at_the_ends() -> None:
+    assert Key(b"\x00" * 16).normal() == pytest.approx(8.5717, abs=1e-3)  # the largest: sqrt(-2 log 2**-53)
+    assert Key(b"\xff" * 16).normal() == 0.0

@@ -1,12 +1,13 @@
 """What every bus offers: endpoints that send and receive messages.
 
-An endpoint belongs to a *party*: the server, or a host of any number of clients (a million idle clients are one
-endpoint, not a million). What concerns one delivery and not the message travels in a :class:`Header` beside the
-frame, so the frame of a run is the same, byte for byte, on every bus.
+An endpoint belongs to a *party*: the server, or a host of any number of clients (a million idle clients are
+one endpoint, not a million). What concerns one delivery and not the message travels in a :class:`Header`
+beside the frame, so the frame of a run is the same, byte for byte, on every bus.
 
-A message of ``None`` means "no frame": the header alone reaches the other side, at once, free and uncounted. The
-exchange still takes place: a client that is told nothing trains all the same, and a server that is sent nothing
-knows when its client has finished. Over sockets this is a control message of the session, outside the ledger.
+A message of ``None`` means "no frame": the header alone reaches the other side, at once, free and uncounted.
+The exchange still takes place: a client that is told nothing trains all the same, and a server that is sent
+nothing knows when its client has finished. Over sockets this is a control message of the session, outside the
+ledger.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Header:
         exchange: Name of the algorithm's exchange.
         dispatch: Which asking of this client it is, over the whole run, from 0.
         turn: Which asking of this client *in this exchange* it is, from 0; names the client's generators.
-        merged: The newest dispatch of this client whose reply was merged; ``-1`` where there is none. It settles
-            what the client holds in mirrored fields (specification 3.4).
+        merged: The newest dispatch of this client whose reply was merged; ``-1`` where there is none. It
+            settles what the client holds in mirrored fields (specification 3.4).
     """
 
     sender: int
@@ -67,8 +68,15 @@ class Endpoint(Protocol):
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
         """Start sending now; awaiting the result, which is optional, waits until the frame has left.
 
-        A message for many is packed once by the caller (:func:`fedsim.wire.pack`), so its arrays are encoded once.
+        A frame that is lost on the way out counts as having left: a sender learns of no loss. A message for
+        many is packed once by the caller (:func:`fedsim.wire.pack`), so its arrays are encoded once.
         """
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery to this party, in order of arrival."""
+        """Wait for the next delivery to this party, in order of arrival.
+
+        Each frame is delivered at most once.
+
+        Raises:
+            RuntimeError: Another task is waiting already; a party has one reader.
+        """

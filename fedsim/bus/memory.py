@@ -1,9 +1,12 @@
 """The in-memory bus: real frames, simulated links, one process.
 
-A message becomes a frame exactly as it would for a socket; the frame's length goes to the carrier, and when its
-last byte has arrived the frame is decoded *in place* and handed over. Nothing is joined or copied on the way, so
-a broadcast of a large model to a thousand clients holds one copy of its arrays. ``verify`` also joins and decodes
-every frame as contiguous bytes and compares the two.
+A message becomes a frame exactly as it would for a socket; the frame's length goes to the carrier, and when
+its last byte has arrived the frame is decoded *in place* and handed over. Nothing is joined or copied on the
+way, so a broadcast of a large model to a thousand clients holds one copy of its arrays. ``verify`` also joins
+and decodes every frame as contiguous bytes and compares the two.
+
+The network may repeat or spoil a frame, but an actor sees each at most once and whole: further copies are
+counted and dropped, and so is what cannot be decoded or names another route than the header it came with.
 """
 
 from __future__ import annotations
@@ -17,12 +20,15 @@ from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import RecordKind, Trace
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import Carrier, Parcel
-from fedsim.wire import SERVER, Frame, Kinds, Message, Packed, decode, pack, same
+from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
 
 TRANSFER_START = RecordKind(
     "transfer_start", ("client", "dispatch", "up", "message", "bytes", "parameters", "data")
 )
-TRANSFER_END = RecordKind("transfer_end", ("client", "dispatch", "up", "outcome"))
+TRANSFER_END = RecordKind("transfer_end", ("client", "dispatch", "up", "outcome", "cause"))
+"""The first end of a frame; ``cause`` says why it was not delivered."""
+TRANSFER_COPY = RecordKind("transfer_copy", ("client", "dispatch", "up", "outcome", "cause"))
+"""What became of a further copy of a frame that had ended before."""
 
 
 class MemoryBus:
@@ -51,45 +57,49 @@ class MemoryBus:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
         left = asyncio.get_running_loop().create_future()
         if message is None:
-            self._to(header.receiver).put(Delivery(header, None))
+            self.deliver(Delivery(header, None))
             left.set_result(None)
             return left
         packed = message if isinstance(message, Packed) else pack(message)
         frame = packed.frame(
             sender=header.sender, receiver=header.receiver, round=header.round, exchange=header.exchange
         )
-        kind, parameters, is_data = packed.kind, packed.num_parameters, packed.is_data
-        row = self.ledger.sent(header, kind, len(frame), parameters, is_data)
-        up, num_bytes = header.sender >= 0, len(frame)
+        num_bytes, kind, up = len(frame), packed.kind, header.sender >= 0
+        parameters, is_data = packed.num_parameters, packed.is_data
+        row = self.ledger.sent(header, kind, num_bytes, parameters, is_data)
         self.trace.record(
             TRANSFER_START, header.client, header.dispatch, up, kind, num_bytes, parameters, is_data
         )
-        parcel = Parcel(header.sender, header.receiver, len(frame), frame)
+        parcel = Parcel(header.sender, header.receiver, num_bytes, frame)
         self._carrier.carry(parcel, _Transfer(self, header, row, left))
         return left
 
-    def arrived(self, header: Header, row: int, frame: Frame | bytes) -> None:
-        """Decode a frame that has crossed and hand it over; drop and count what cannot be decoded."""
-        try:
-            envelope, message = decode(frame, self._kinds)
-        except DecodeError:
-            self.ended(header, row, Outcome.UNDECODABLE)
-            return
+    def read(self, header: Header, frame: Frame | bytes) -> Message:
+        """Return the message of a frame that has crossed.
+
+        Raises:
+            DecodeError: It cannot be decoded, or its envelope names another route than the header.
+            InvariantError: Under ``verify``: it reads differently once joined.
+        """
+        envelope, message = decode(frame, self._kinds)
+        route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)
+        if envelope != route:
+            raise DecodeError(f"envelope: {envelope} came where {route} belongs")
         if self._verify and isinstance(frame, Frame):
             again_envelope, again = decode(frame.join(), self._kinds)
             if again_envelope != envelope or not same(again, message):
                 raise InvariantError(f"a frame of kind {message.KIND!r} decodes differently once joined")
-        self.ended(header, row, Outcome.DELIVERED)
-        self._to(header.receiver).put(Delivery(header, message))
+        return message
 
-    def ended(self, header: Header, row: int, outcome: Outcome) -> None:
-        """Enter the end of a transfer in ledger and trace."""
-        self.ledger.ended(row, outcome)
+    def ended(self, header: Header, row: int, outcome: Outcome, cause: str = "") -> None:
+        """Enter the end of a transfer, or of a further copy, in ledger and trace."""
+        kind = TRANSFER_END if self.ledger.ended(row, outcome) else TRANSFER_COPY
         up = header.sender >= 0
-        self.trace.record(TRANSFER_END, header.client, header.dispatch, up, outcome.name.lower())
+        self.trace.record(kind, header.client, header.dispatch, up, outcome.name.lower(), cause)
 
-    def _to(self, address: int) -> MemoryEndpoint:
-        return self.server if address == SERVER else self.clients
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand a delivery to the party that it is for."""
+        (self.server if delivery.header.receiver == SERVER else self.clients).put(delivery)
 
 
 class MemoryEndpoint:
@@ -105,8 +115,14 @@ class MemoryEndpoint:
         return self._bus.send(header, message)
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery, in order of arrival."""
+        """Wait for the next delivery, in order of arrival.
+
+        Raises:
+            RuntimeError: Another task is waiting already; a party has one reader.
+        """
         while not self._inbox:
+            if self._waiter is not None and not self._waiter.done():
+                raise RuntimeError("another task waits at this endpoint already: a party has one reader")
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         return self._inbox.popleft()
@@ -121,20 +137,31 @@ class MemoryEndpoint:
 class _Transfer:
     """Hears of one parcel and tells the bus."""
 
-    __slots__ = ("_bus", "_header", "_left", "_row")
+    __slots__ = ("_bus", "_delivered", "_header", "_left", "_row")
 
     def __init__(self, bus: MemoryBus, header: Header, row: int, left: asyncio.Future[None]) -> None:
         self._bus = bus
         self._header = header
         self._row = row
         self._left = left
+        self._delivered = False
 
     def left(self) -> None:
         if not self._left.done():
             self._left.set_result(None)
 
     def arrived(self, parcel: Parcel) -> None:
-        self._bus.arrived(self._header, self._row, parcel.payload)
+        bus, header = self._bus, self._header
+        try:
+            message = bus.read(header, parcel.payload)
+        except DecodeError as error:
+            bus.ended(header, self._row, Outcome.UNDECODABLE, str(error))
+            return
+        bus.ended(header, self._row, Outcome.DELIVERED)
+        if not self._delivered:
+            self._delivered = True
+            bus.deliver(Delivery(header, message))
 
     def lost(self, cause: str) -> None:
-        self._bus.ended(self._header, self._row, Outcome.LOST)
+        self.left()  # whoever sent it must not wait for ever
+        self._bus.ended(self._header, self._row, Outcome.LOST, cause)

@@ -1,7 +1,7 @@
 """The order in which a job meets its samples: endless reshuffled passes, cut into mini-batches.
 
-The sizes of the batches are known without running anything, because the cost of a job must be; the order within
-a pass comes from the job's own generator.
+The sizes of the batches are known without running anything, because the cost of a job must be; the order
+within a pass comes from the job's own generator.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import lcm
 
 import torch
 from torch import Tensor
@@ -21,7 +22,8 @@ class Pass:
     Attributes:
         num_samples: Samples of the stream.
         batch_size: Samples of a full batch.
-        skip_single: Leave out a last batch of one sample, which BatchNorm cannot normalise (specification 3.3).
+        skip_single: Leave out a last batch of one sample, which BatchNorm cannot normalise (specification
+            3.3).
     """
 
     num_samples: int
@@ -39,26 +41,44 @@ class Pass:
         full, rest = divmod(self.num_samples, self.batch_size)
         return full + (rest > 1 or (rest == 1 and not self.skip_single))
 
-    def positions(self, generator: torch.Generator | None) -> Iterator[Tensor]:
-        """Yield the positions of each batch for ever, int64 ``[b]``; reshuffled each pass if a generator is given."""
+    def positions(
+        self, generator: torch.Generator | None, device: torch.device | None = None
+    ) -> Iterator[Tensor]:
+        """Yield the positions of each batch, int64 ``[b]``, for ever; nothing where a pass has no batch.
+
+        Args:
+            generator: Reshuffles each pass, drawing on the CPU; None for the samples' own order.
+            device: Where the positions are wanted; the CPU by default.
+        """
         sizes = list(self.sizes)
         while sizes:
             if generator is None:
                 order = torch.arange(self.num_samples)
             else:
                 order = torch.randperm(self.num_samples, generator=generator)
-            yield from order[: sum(sizes)].split(sizes)
+            yield from torch.split(order[: sum(sizes)].to(device), sizes)
 
 
 def size_counts(passes: Sequence[Pass], num_steps: int) -> Counter[tuple[int, ...]]:
-    """Count how often each combination of batch sizes occurs in ``num_steps`` steps over parallel streams."""
+    """Count how often each combination of batch sizes occurs in ``num_steps`` steps.
+
+    Args:
+        passes: Streams that are met side by side, each with at least one batch.
+        num_steps: Every step takes the next batch of each stream.
+    """
     counts: Counter[tuple[int, ...]] = Counter()
     if len(passes) == 1:
-        whole, part = divmod(num_steps, max(len(passes[0]), 1))
-        for index, size in enumerate(passes[0].sizes):
-            counts[(size,)] += whole + (index < part)
-        return counts
+        # The common case, asked for at every dispatch: all batches are full but the last of a whole pass.
+        (one,) = passes
+        full, rest = divmod(one.num_samples, one.batch_size)
+        smaller = num_steps // len(one) if len(one) > full else 0
+        counts[one.batch_size,] += num_steps - smaller
+        counts[rest,] += smaller
+        return +counts
     patterns = [one.sizes for one in passes]
-    for step in range(num_steps):
-        counts[tuple(sizes[step % len(sizes)] for sizes in patterns)] += 1
+    # The streams repeat themselves at their own pace, and all together after the least common multiple.
+    period = lcm(*(len(sizes) for sizes in patterns))
+    whole, part = divmod(num_steps, period)
+    for step in range(min(period, num_steps)):
+        counts[tuple(sizes[step % len(sizes)] for sizes in patterns)] += whole + (step < part)
     return counts

@@ -1,6 +1,6 @@
 """What a job costs: floating-point operations, known without running it.
 
-A step is counted once for each combination of step, architectures and batch shapes, on torch's ``meta`` device
+A step is counted once for each combination of step, architectures and shapes, on torch's ``meta`` device
 (:mod:`fedsim.models.flops`), by running the very code that will train. From operations to seconds::
 
     seconds = overhead + flops / speed * load,   load = exp(variation * normal)
@@ -11,19 +11,32 @@ where overhead, speed and variation are the device's and the normal draw is keye
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp
+from math import exp, isfinite
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batches import Pass, size_counts
-from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, InlineSamples, Job, Predict, Samples
+from fedsim.engine.batches import size_counts
+from fedsim.engine.jobs import (
+    Call,
+    Evaluate,
+    Extra,
+    Fit,
+    InlineSamples,
+    Job,
+    Predict,
+    PublicSamples,
+    Samples,
+    Stream,
+)
 from fedsim.engine.steps import Batch, Work
 from fedsim.engine.worker import BoundNet, Resources
-from fedsim.errors import UserError
+from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
+from fedsim.params import Array
 from fedsim.rng import Key
 
 META = torch.device("meta")
@@ -31,7 +44,7 @@ META = torch.device("meta")
 
 def duration_s(device: Device, num_flops: float, key: Key) -> float:
     """Return how long a device takes for an amount of work, s; ``key`` names the draw of its load."""
-    load = exp(device.variation * key.numpy().standard_normal()) if device.variation else 1.0
+    load = exp(device.variation * key.normal()) if device.variation else 1.0
     return device.overhead_s + num_flops / device.speed_flops * load
 
 
@@ -40,6 +53,7 @@ class Costs:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
+        self._fits: dict[tuple[Any, ...], int] = {}
         self._steps: dict[tuple[Any, ...], int] = {}
         self._forwards: dict[tuple[str, int], int] = {}
 
@@ -47,7 +61,9 @@ class Costs:
         """Return the floating-point operations of a whole job.
 
         Raises:
-            UserError: A call that declares no cost.
+            UserError: A call whose declared cost is no positive finite number.
+            InvariantError: A layer that multiplies counts nothing, so its work would look free.
+            JobError: The step cannot be run without values; the cause is chained.
         """
         match job:
             case Fit():
@@ -57,47 +73,68 @@ class Costs:
             case Evaluate(model, parts, batch_size):
                 return sum(self._pass(model.architecture, part, batch_size) for part in parts)
             case Call(function, _, declared):
-                if not declared > 0:
+                if not (declared > 0 and isfinite(declared)):
+                    name = getattr(function, "__qualname__", repr(function))
                     raise UserError(
-                        f"the call of {function.__qualname__} declares {declared} FLOP: work takes time, so give "
-                        f"a positive cost"
+                        f"the call of {name} declares {declared} FLOP: work takes time, so give a positive, "
+                        "finite cost"
                     )
                 return declared
-
-    def passes(self, job: Fit) -> list[Pass]:
-        """Return the shape of one pass over each stream of a job."""
-        skip = any(
-            self._resources.architectures[job.models[name].architecture].has_batch_norm
-            for name in job.trained
-        )
-        return [
-            Pass(self._resources.num_samples(stream.samples), stream.batch_size, skip)
-            for stream in job.streams.values()
-        ]
 
     def _fit(self, job: Fit) -> int:
         if job.num_steps == 0:
             return 0
-        counts = size_counts(self.passes(job), job.num_steps)
-        return sum(times * self._step(job, sizes) for sizes, times in counts.items() if times)
+        trained = [job.models[name].architecture for name in job.trained]
+        passes = self._resources.passes(trained, job.streams)
+        empty = [name for name, one in passes.items() if not len(one)]
+        if empty:
+            raise JobError(
+                f"a fit of {job.num_steps} steps over stream {empty[0]!r}, which has no batch: train for no "
+                "steps where there are no samples"
+            )
+        shape = _shape(job)
+        key = (shape, tuple(passes.values()), job.num_steps)
+        if key not in self._fits:
+            counts = size_counts(list(passes.values()), job.num_steps)
+            self._fits[key] = sum(times * self._step(job, shape, sizes) for sizes, times in counts.items())
+        return self._fits[key]
 
-    def _step(self, job: Fit, sizes: tuple[int, ...]) -> int:
-        names = tuple((name, model.architecture, name in job.trained) for name, model in job.models.items())
-        extras = tuple((name, extra.scope, extra.stream, _shape(extra)) for name, extra in job.extras.items())
-        key = (job.step, names, tuple(job.streams), sizes, extras)
+    def _step(self, job: Fit, shape: tuple[Any, ...], sizes: tuple[int, ...]) -> int:
+        key = (shape, sizes)
         if key not in self._steps:
-            self._steps[key] = flops.count(_MetaStep(job, sizes, self._resources))
+            for model in job.models.values():
+                self._forward(model.architecture, 1)  # for its check of layers that count nothing
+            try:
+                self._steps[key] = flops.count(_MetaStep(job, sizes, self._resources))
+            except FedsimError:
+                raise
+            except Exception as error:
+                raise JobError(
+                    f"the operations of a training step cannot be counted: {type(error).__name__}: {error} — "
+                    "a step is run once on tensors without values, so its shapes must not depend on values"
+                ) from error
         return self._steps[key]
 
     def _pass(self, architecture: str, samples: Samples, batch_size: int) -> int:
-        counts = size_counts([one := Pass(self._resources.num_samples(samples), batch_size)], len(one))
-        return sum(times * self._forward(architecture, size) for (size,), times in counts.items())
+        full, rest = divmod(self._resources.num_samples(samples), batch_size)
+        total = full * self._forward(architecture, batch_size) if full else 0
+        return total + (self._forward(architecture, rest) if rest else 0)
 
     def _forward(self, architecture: str, size: int) -> int:
         key = (architecture, size)
         if key not in self._forwards:
             self._forwards[key] = flops.forward_flops(self._resources.architectures[architecture], size)
         return self._forwards[key]
+
+
+def _shape(job: Fit) -> tuple[Any, ...]:
+    """Return what the cost of a step depends on beside the sizes of its batches."""
+    return (
+        job.step,
+        tuple((name, model.architecture, name in job.trained) for name, model in job.models.items()),
+        tuple((name, _sample_shape(stream)) for name, stream in job.streams.items()),
+        tuple((name, extra.stream, _extra_shape(extra)) for name, extra in job.extras.items()),
+    )
 
 
 class _MetaStep:
@@ -127,23 +164,34 @@ def _meta_net(resources: Resources, job: Fit, name: str) -> BoundNet:
 
 
 def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:
-    shape = samples.x.shape[1:] if isinstance(samples, InlineSamples) else resources.data.task.input_shape
-    labelled = samples.y is not None if isinstance(samples, InlineSamples) else True
+    shape, labelled = resources.data.task.input_shape, not isinstance(samples, PublicSamples)
+    if isinstance(samples, InlineSamples):
+        shape, labelled = samples.x.shape[1:], samples.y is not None
     y = torch.empty(size, dtype=torch.int64, device=META) if labelled else None
     return Batch(torch.empty((size, *shape), device=META), y)
 
 
 def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
-    def empty(array: Any) -> Tensor:
-        shape = (sizes[extra.stream], *array.shape[1:]) if extra.scope == "sample" else array.shape
-        return torch.empty(shape, dtype=torch.from_numpy(array[:0].copy()).dtype if array.ndim else None, device=META)
+    def empty(array: Array) -> Tensor:
+        shape = (sizes[extra.stream], *array.shape[1:]) if extra.stream else array.shape
+        dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+        return torch.empty(shape, dtype=dtype, device=META)
 
     if isinstance(extra.value, Mapping):
         return {name: empty(array) for name, array in extra.value.items()}
     return empty(extra.value)
 
 
-def _shape(extra: Extra) -> tuple[Any, ...]:
+def _sample_shape(stream: Stream) -> tuple[Any, ...]:
+    """Return what tells apart the batches of streams: the shape of a sample and whether it has a label."""
+    match stream.samples:
+        case InlineSamples(x, y):
+            return (x.shape[1:], y is not None)
+        case samples:
+            return (type(samples),)
+
+
+def _extra_shape(extra: Extra) -> tuple[Any, ...]:
     if isinstance(extra.value, Mapping):
         return tuple((name, array.shape) for name, array in extra.value.items())
-    return extra.value.shape[1:] if extra.scope == "sample" else extra.value.shape
+    return extra.value.shape[1:] if extra.stream else extra.value.shape

@@ -1,16 +1,17 @@
 """Where virtual time meets real work.
 
-A job is submitted at the instant it starts, with a duration known beforehand, and its result is waited for only
-when virtual time reaches its end; until then every other event may run and every other job may train beside it.
-The wait is an event of the JOIN class: all that can submit more jobs at that instant has run before it, and a
-deadline at that instant comes after it. So the order of events depends on durations alone, never on how fast the
-machine is or how many workers there are.
+A job is submitted at the instant it starts, with a duration known beforehand, and its result is waited for
+only when virtual time reaches its end; until then every other event may run and every other job may train
+beside it. The wait is an event of the JOIN class: all that can submit more jobs at that instant has run
+before it, and a deadline at that instant comes after it. So the order of events depends on durations alone,
+never on how fast the machine is or how many workers there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from math import inf
 from typing import Any
 
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop
@@ -30,7 +31,7 @@ class Engine:
     Args:
         executor: Who does the work; opened here, closed by :meth:`close`.
         resources: Samples and architectures.
-        trace: Where jobs start and end; None to keep jobs out of it (an observer's).
+        trace: Where jobs start and end.
     """
 
     def __init__(self, executor: Executor, resources: Resources, trace: Trace) -> None:
@@ -47,8 +48,11 @@ class Engine:
         On a real-time loop the result is awaited, and the duration plays no part.
 
         Raises:
-            JobError: The job raised; the cause is chained.
+            JobError: The job raised; the cause is chained. An error of fedsim's own comes as it is.
+            ValueError: A duration that is negative or not finite.
         """
+        if not 0 <= duration_s < inf:
+            raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
         name = type(job).__name__.lower()
         self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
         outcome = "cancelled"
@@ -56,6 +60,9 @@ class Engine:
             result = await self._result(job, duration_s)
             outcome = "done"
             return result
+        except FedsimError:
+            outcome = "failed"
+            raise
         finally:
             self._trace.record(JOB_END, client, dispatch, name, outcome)
 
@@ -73,27 +80,34 @@ class Engine:
 
     async def _result(self, job: Job, duration_s: float) -> Any:
         loop = asyncio.get_running_loop()
+        self._sequence += 1
         if not isinstance(loop, VirtualTimeLoop):
+            real = self.executor.submit(job, (0, self._sequence))
             try:
-                return await asyncio.wrap_future(self.executor.submit(job, (0, self._next())))
+                return await loop.run_in_executor(None, self.executor.wait, real)
+            except FedsimError:
+                raise
             except Exception as error:
                 raise _failed(job, error) from error
+            finally:
+                real.cancel()
         due_ns = loop.now_ns + round(duration_s * 1e9)
-        real = self.executor.submit(job, (due_ns, self._next()))
+        real = self.executor.submit(job, (due_ns, self._sequence))
         virtual: asyncio.Future[Any] = loop.create_future()
         timer = loop.call_at_ns(due_ns, self._join, job, real, virtual, event_class=EventClass.JOIN)
         try:
             return await virtual
-        except asyncio.CancelledError:
+        finally:
+            # Without effect once the result is there; before that, whoever waited has been cancelled.
             timer.cancel()
             real.cancel()
-            raise
 
     def _join(self, job: Job, real: Future[Any], virtual: asyncio.Future[Any]) -> None:
-        if virtual.done():
-            return
+        """Block until the result is there; nothing else blocks the thread of the loop."""
         try:
             result = self.executor.wait(real)
+        except FedsimError as error:
+            virtual.set_exception(error)
         except Exception as error:
             failure = _failed(job, error)
             failure.__cause__ = error
@@ -101,12 +115,6 @@ class Engine:
         else:
             virtual.set_result(result)
 
-    def _next(self) -> int:
-        self._sequence += 1
-        return self._sequence
 
-
-def _failed(job: Job, error: Exception) -> Exception:
-    if isinstance(error, FedsimError):
-        return error
+def _failed(job: Job, error: Exception) -> JobError:
     return JobError(f"a {type(job).__name__.lower()} job failed: {type(error).__name__}: {error}")

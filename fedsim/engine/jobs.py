@@ -1,8 +1,8 @@
 """Jobs: everything that is computed for real, as plain data.
 
-A job is a pure function of its fields (and of the run's data, which never changes), so where and when it runs is
-a setting, and its result may be cached or computed again. Four kinds: :class:`Fit` trains, :class:`Predict` gives
-logits, :class:`Evaluate` counts hits, :class:`Call` is an algorithm's own arithmetic.
+A job is a pure function of its fields (and of the run's data, which never changes), so where and when it runs
+is a setting, and its result may be cached or computed again. Four kinds: :class:`Fit` trains,
+:class:`Predict` gives logits, :class:`Evaluate` counts hits, :class:`Call` is an algorithm's own arithmetic.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class GlobalTest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InlineSamples:
-    """Samples carried by the job itself: ``x`` float32 ``[n, ...]`` and, if there are any, labels int64 ``[n]``."""
+    """Samples carried by the job itself: ``x`` float32 ``[n, ...]``, labels ``y`` int64 ``[n]`` if any."""
 
     x: Array
     y: Array | None = None
@@ -71,14 +71,28 @@ class Extra:
     """A value that a step needs beside models and samples.
 
     Attributes:
-        value: An array or a tree of arrays.
+        value: An array or a tree of arrays; one array for a ``sample`` extra.
         scope: ``shared`` by all clients that run this step, the ``client``'s own, or one row per ``sample``.
-        stream: For a ``sample`` extra, the stream whose order its rows follow.
+        stream: For a ``sample`` extra, the stream whose order its rows follow; else empty.
+
+    Raises:
+        ValueError: A ``sample`` extra without a stream or with a tree, or another one with a stream.
     """
 
     value: Array | Tree
     scope: Scope = "shared"
     stream: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.scope == "sample") != bool(self.stream):
+            raise ValueError(
+                f"an extra of scope {self.scope!r} with stream = {self.stream!r}: one row per sample follows "
+                "a stream, so name it; other extras follow none"
+            )
+        if self.scope == "sample" and isinstance(self.value, Mapping):
+            raise ValueError(
+                "an extra with one row per sample is one array: give each array of a tree a name"
+            )
 
 
 def shared(value: Array | Tree) -> Extra:
@@ -109,6 +123,9 @@ class Fit:
         optimiser: Applies the gradients; each trained model has a state of its own.
         num_steps: How many steps.
         seed: Seed of the job's generators.
+
+    Raises:
+        ValueError: Names that do not fit together, or no model to train.
     """
 
     step: Step
@@ -119,6 +136,21 @@ class Fit:
     num_steps: int
     seed: int
     extras: Mapping[str, Extra] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.trained if name not in self.models]
+        if unknown or not self.trained:
+            raise ValueError(
+                f"trained = {self.trained}: name at least one of the job's models, {', '.join(self.models)}"
+            )
+        if not self.streams:
+            raise ValueError("a fit without streams: a step meets a batch of at least one stream")
+        for name, extra in self.extras.items():
+            if extra.stream and extra.stream not in self.streams:
+                raise ValueError(
+                    f"extra {name!r} follows stream {extra.stream!r}, which the job does not have: name one "
+                    f"of {', '.join(self.streams)}"
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,4 +228,3 @@ class Call:
 
 
 Job = Fit | Predict | Evaluate | Call
-

@@ -1,7 +1,7 @@
 """Optimisers as frozen settings with explicit state, over torch's functional kernels.
 
-An optimiser's state lives in the job that uses it and nowhere else; ``update`` writes into tensors that the job
-owns. The kernels work element by element, so they serve stacked parameters of many clients as they are.
+An optimiser's state lives in the job that uses it and nowhere else; ``update`` writes into tensors that the
+job owns. The kernels work element by element, so they serve stacked parameters of many clients as they are.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ class Sgd:
         """Return empty momentum buffers."""
         return SgdState([None] * len(params))
 
-    @torch.no_grad()
     def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
         """Move the parameters in place by one step."""
         assert isinstance(state, SgdState)  # noqa: S101 - our own bug, not a user's
-        if not self.momentum and not self.weight_decay:
-            # The common case, without the kernel's bookkeeping; the same arithmetic.
-            torch._foreach_add_(params, gradients, alpha=-self.lr)
-            return
-        sgd(
-            params,
-            gradients,
-            state.momentum,
-            foreach=True,
-            weight_decay=self.weight_decay,
-            momentum=self.momentum,
-            lr=self.lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
+        with torch.no_grad():
+            if not self.momentum and not self.weight_decay:
+                # The common case, without the kernel's bookkeeping; the same arithmetic.
+                torch._foreach_add_(params, gradients, alpha=-self.lr)
+                return
+            sgd(
+                params,
+                gradients,
+                state.momentum,
+                foreach=True,
+                weight_decay=self.weight_decay,
+                momentum=self.momentum,
+                lr=self.lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
 
 
 @dataclass(slots=True)
 class AdamState:
-    """First and second moments and the step count, one of each per parameter."""
+    """First and second moments and the step count, one of each per parameter; ``unused`` is AMSGrad's."""
 
     first: list[Tensor]
     second: list[Tensor]
@@ -99,23 +99,23 @@ class Adam:
             [torch.zeros((), dtype=torch.float32) for _ in params],
         )
 
-    @torch.no_grad()
     def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
         """Move the parameters in place by one step."""
         assert isinstance(state, AdamState)  # noqa: S101 - our own bug, not a user's
-        adam(
-            params,
-            gradients,
-            state.first,
-            state.second,
-            state.unused,
-            state.steps,
-            foreach=True,
-            amsgrad=False,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            eps=self.epsilon,
-            maximize=False,
-        )
+        with torch.no_grad():
+            adam(
+                params,
+                gradients,
+                state.first,
+                state.second,
+                state.unused,
+                state.steps,
+                foreach=True,
+                amsgrad=False,
+                beta1=self.beta1,
+                beta2=self.beta2,
+                lr=self.lr,
+                weight_decay=self.weight_decay,
+                eps=self.epsilon,
+                maximize=False,
+            )

@@ -1,7 +1,7 @@
 """Running a job for real, in a worker.
 
-Everything random comes from generators made from the job's seed, one for each stream and one for the step; a job
-that draws from torch's global generator fails, since its result would depend on what else is running.
+Everything random comes from generators made from the job's seed, one for each stream and one for the step; a
+job that draws from torch's global generator fails, since its result would depend on what else is running.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from fedsim.engine.jobs import (
     Predict,
     Samples,
     Score,
-    Stream,
 )
 from fedsim.engine.steps import Batch, Work
 from fedsim.engine.worker import BoundNet, Worker, to_tensor, to_tree
@@ -41,107 +40,107 @@ def run(job: Job, worker: Worker) -> Any:
         JobError: The job drew from the global generator.
         StoppedError: The run is over.
     """
-    with _own_generators_only():
-        match job:
-            case Fit():
-                return fit(job, worker)
-            case Predict():
-                return predict(job, worker)
-            case Evaluate():
-                return evaluate(job, worker)
-            case Call(function, arguments):
-                return function(*arguments)
+    with _own_generators_only(worker.resources.device):
+        try:
+            match job:
+                case Fit():
+                    return fit(job, worker)
+                case Predict():
+                    return predict(job, worker)
+                case Evaluate():
+                    return evaluate(job, worker)
+                case Call(function, arguments):
+                    return function(*arguments)
+        except StopIteration as error:
+            # The one exception that no future of asyncio takes.
+            raise RuntimeError("StopIteration left the job's code") from error
 
 
 def fit(job: Fit, worker: Worker) -> Fitted:
     """Train; the models come back frozen."""
     if job.num_steps == 0:
         return Fitted({name: job.models[name] for name in job.trained}, float("nan"), 0)
-    nets = {
-        name: worker.bind(name, model, trained=name in job.trained) for name, model in job.models.items()
-    }
+    nets = {name: worker.bind(name, model, trained=name in job.trained) for name, model in job.models.items()}
     key = Key.root(job.seed)
-    feeds = {name: _Feed(name, stream, job, worker, key) for name, stream in job.streams.items()}
-    fixed = {n: _tensors(extra, worker) for n, extra in job.extras.items() if extra.scope != "sample"}
-    extras: dict[str, Any] = dict(fixed)
+    passes = worker.resources.passes((job.models[name].architecture for name in job.trained), job.streams)
+    feeds = {name: _Feed(name, one, job, worker, key) for name, one in passes.items()}
+    extras = {name: _tensors(extra, worker) for name, extra in job.extras.items() if not extra.stream}
     states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
     work = Work(nets, job.trained, extras, job.optimiser, states, key.child("step").torch())
-    total: Tensor | None = None
+    losses = []  # kept on the device: reading one would wait for it
     for _ in range(job.num_steps):
         worker.pause_point()
-        batches = {}
-        for name, feed in feeds.items():
-            batches[name] = feed.next(extras)
-        loss = job.step(work, batches)
-        total = loss if total is None else total + loss
-    assert total is not None  # noqa: S101 - there was at least one step
+        losses.append(job.step(work, {name: feed.next(extras) for name, feed in feeds.items()}))
     models = {name: _model(job.models[name].architecture, nets[name]) for name in job.trained}
-    return Fitted(models, float(total) / job.num_steps, job.num_steps)
+    return Fitted(models, float(torch.stack(losses).mean()), job.num_steps)
 
 
-@torch.no_grad()
 def predict(job: Predict, worker: Worker) -> Array:
     """Return the logits ``[n, N]``, read-only."""
     net = worker.bind("predict", job.model, trained=False)
-    chunks = []
-    for x, _ in _chunks(job.samples, job.batch_size, worker):
-        worker.pause_point()
-        chunks.append(net(x))
     num_outputs = worker.resources.architectures[job.model.architecture].task.num_outputs
-    logits = torch.cat(chunks).cpu().numpy() if chunks else torch.empty(0, num_outputs).numpy()
-    logits.flags.writeable = False
-    return logits
+    with torch.no_grad():
+        chunks = [net(x) for x, _ in _chunks(job.samples, job.batch_size, worker)]
+        logits = torch.cat(chunks) if chunks else torch.empty(0, num_outputs)
+    return to_tree({"logits": logits})["logits"]
 
 
-@torch.no_grad()
 def evaluate(job: Evaluate, worker: Worker) -> list[Score]:
-    """Return one score for each part."""
+    """Return one score for each part; ties of the largest logit go to the first class."""
     net = worker.bind("predict", job.model, trained=False)
-    scores = []
-    for part in job.parts:
-        worker.pause_point()
-        correct, total, loss = 0, 0, 0.0
-        for x, y in _chunks(part, job.batch_size, worker):
-            if y is None:
-                raise ValueError("only labelled samples can be evaluated on")
-            logits = net(x)
-            correct += int((logits.argmax(1) == y).sum())
-            loss += float(F.cross_entropy(logits, y, reduction="sum"))
-            total += len(y)
-        scores.append(Score(correct, total, loss))
-    return scores
+    with torch.no_grad():
+        return [_score(net, part, job.batch_size, worker) for part in job.parts]
+
+
+def _score(net: BoundNet, samples: Samples, batch_size: int, worker: Worker) -> Score:
+    correct, total, loss = 0, 0, 0.0
+    for x, y in _chunks(samples, batch_size, worker):
+        if y is None:
+            raise ValueError(
+                "samples without labels cannot be evaluated on: take a client's or the global test"
+            )
+        logits = net(x)
+        correct += int((logits.argmax(1) == y).sum())
+        loss += float(F.cross_entropy(logits, y, reduction="sum"))
+        total += len(y)
+    return Score(correct, total, loss)
 
 
 class _Feed:
     """Hands out one stream's batches, and the rows of the extras that follow it."""
 
-    def __init__(self, name: str, stream: Stream, job: Fit, worker: Worker, key: Key) -> None:
-        resources = worker.resources
-        self.x, self.y, self.rows = resources.tensors(stream.samples)
-        skip = any(resources.architectures[job.models[m].architecture].has_batch_norm for m in job.trained)
-        one = Pass(resources.num_samples(stream.samples), stream.batch_size, skip)
-        self.positions = one.positions(key.child("order", name).torch() if stream.shuffled else None)
-        self.device = resources.device
-        self.extras = {
-            n: to_tensor(extra.value, self.device)
-            for n, extra in job.extras.items()
-            if extra.scope == "sample" and extra.stream == name and not isinstance(extra.value, Mapping)
-        }
+    def __init__(self, name: str, one: Pass, job: Fit, worker: Worker, key: Key) -> None:
+        stream, device = job.streams[name], worker.resources.device
+        self._x, self._y, self._rows = worker.resources.tensors(stream.samples)
+        generator = key.child("order", name).torch() if stream.shuffled else None
+        self._positions = one.positions(generator, device)
+        self._extras: dict[str, Tensor] = {}
+        for label, extra in job.extras.items():
+            if extra.stream == name:
+                values = self._extras[label] = _tensors(extra, worker)
+                if len(values) != one.num_samples:
+                    raise ValueError(
+                        f"extra {label!r} has {len(values)} rows, its stream {name!r} {one.num_samples} "
+                        "samples: give one row for each"
+                    )
 
     def next(self, extras: dict[str, Any]) -> Batch:
-        positions = next(self.positions).to(self.device)
-        for name, values in self.extras.items():
-            extras[name] = values.index_select(0, positions)
-        rows = positions if self.rows is None else self.rows.index_select(0, positions)
-        y = None if self.y is None else self.y.index_select(0, rows)
-        return Batch(self.x.index_select(0, rows), y)
+        positions = next(self._positions)
+        for label, values in self._extras.items():
+            extras[label] = values.index_select(0, positions)
+        rows = positions if self._rows is None else self._rows.index_select(0, positions)
+        y = None if self._y is None else self._y.index_select(0, rows)
+        return Batch(self._x.index_select(0, rows), y)
 
 
 def _chunks(samples: Samples, batch_size: int, worker: Worker) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield x and y of each batch, in order."""
     x, y, rows = worker.resources.tensors(samples)
     if rows is None:
         rows = torch.arange(len(x), device=worker.resources.device)
-    for part in rows.split(batch_size):
+    for start in range(0, len(rows), batch_size):
+        worker.pause_point()
+        part = rows[start : start + batch_size]
         yield x.index_select(0, part), None if y is None else y.index_select(0, part)
 
 
@@ -157,12 +156,19 @@ def _model(architecture: str, net: BoundNet) -> Model:
 
 
 @contextmanager
-def _own_generators_only() -> Iterator[None]:
-    before = torch.random.default_generator.get_state()
+def _own_generators_only(device: torch.device) -> Iterator[None]:
+    before = _global_states(device)
     yield
-    if not torch.equal(before, torch.random.default_generator.get_state()):
+    if not all(map(torch.equal, before, _global_states(device))):
         raise JobError(
-            "a training job drew from torch's global generator, so its result would depend on what else runs: "
-            "draw from the generator that the step is given (work.generator), and build layers that draw, such "
-            "as dropout, from it"
+            "a training job, or something that ran beside it, drew from torch's global generator, so results "
+            "would depend on what else is running: draw from the generator that the step is given "
+            "(work.generator), and build layers that draw, such as dropout, from it"
         )
+
+
+def _global_states(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states

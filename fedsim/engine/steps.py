@@ -1,10 +1,11 @@
 """What one training step does.
 
-A step is a frozen, callable record: settings and module-level functions, nothing else, so that it can be named,
-compared and sent to another process. It meets :class:`Work` (live models, optimiser states, extras, a generator,
-all owned by one job) and a batch of each stream, and moves the trained models by one step.
+A step is a frozen, callable record: settings and module-level functions, nothing else, so that it can be
+named, compared and sent to another process. It meets :class:`Work` (live models, optimiser states, extras, a
+generator, all owned by one job) and a batch of each stream, and moves the trained models by one step.
 
-Most algorithms need :class:`Descent` alone, with a loss of three lines and perhaps a correction of the gradient.
+Most algorithms need :class:`Descent` alone, with a loss of three lines and perhaps a correction of the
+gradient.
 """
 
 from __future__ import annotations
@@ -95,8 +96,9 @@ class Step(Protocol):
 class Descent:
     """Gradient descent on a loss.
 
-    With a loss per model (mutual learning) every gradient is taken before any model moves, so the order of the
-    models does not matter.
+    With a loss per model (mutual learning) every gradient is taken before any model moves, so the order of
+    the models does not matter. Each loss moves its own model alone; a parameter that it does not reach has
+    gradient zero.
 
     Attributes:
         loss: Gives the scalar to descend, or one for each trained model.
@@ -108,20 +110,40 @@ class Descent:
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Take gradients, correct them, apply them."""
-        losses = self.loss(work.models, batches, work.extras)
-        if isinstance(losses, Tensor):
-            (only,) = work.trained
-            losses = {only: losses}
+        losses = self._losses(work, batches)
         last = work.trained[-1]
         moves = []
         for name in work.trained:
             model = work.models[name]
             params = list(model.params.values())
-            gradients = list(torch.autograd.grad(losses[name], params, retain_graph=name != last))
+            gradients = list(
+                torch.autograd.grad(
+                    losses[name],
+                    params,
+                    retain_graph=name != last,
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+            )
             if self.correct is not None:
                 with torch.no_grad():
                     gradients = self.correct(model, gradients, work.extras)
             moves.append((name, params, gradients))
         for name, params, gradients in moves:
             work.optimiser.update(params, gradients, work.states[name])
-        return torch.stack([loss.detach() for loss in losses.values()]).sum()
+        first, *others = (loss.detach() for loss in losses.values())
+        return sum(others, start=first)
+
+    def _losses(self, work: Work, batches: Batches) -> Mapping[str, Tensor]:
+        """Return the loss of each trained model, by name."""
+        losses = self.loss(work.models, batches, work.extras)
+        by_name = {work.trained[0]: losses} if isinstance(losses, Tensor) else losses
+        if len(by_name) != len(work.trained) or any(name not in by_name for name in work.trained):
+            given = (
+                "one scalar" if isinstance(losses, Tensor) else f"scalars for {', '.join(losses) or 'none'}"
+            )
+            raise ValueError(
+                f"the loss gave {given}, the job trains {', '.join(work.trained)}: return one scalar for one "
+                "trained model, or a mapping with one for each trained model and no other"
+            )
+        return by_name

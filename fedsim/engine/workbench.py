@@ -7,8 +7,7 @@ costs, and hands it to the engine; the generators of a job are named by the part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedsim.data import Split
@@ -49,10 +48,19 @@ class Workbench:
         training: How to train unless told otherwise.
         task: Shape of samples and outputs.
         num_public: Samples in the public set.
+
+    The device is asked for when there is work to do: many hooks do none.
     """
 
     def __init__(
-        self, engine: Engine, device: Device, training: TrainingConfig, *, client: int, dispatch: int, key: Key
+        self,
+        engine: Engine,
+        device: Callable[[], Device],
+        training: TrainingConfig,
+        *,
+        client: int,
+        dispatch: int,
+        key: Key,
     ) -> None:
         self.client = client
         self.dispatch = dispatch
@@ -91,30 +99,37 @@ class Workbench:
             models: One model, known to losses as ``model``, or models by name.
             step: What a step does; by default descent on the cross-entropy.
             trained: Names of the models that are trained; by default all.
-            streams: Samples by name; the first decides how long an epoch is. By default ``train``, the party's own
-                training samples in batches of ``training.batch_size``.
+            streams: Samples by name; the first decides how long an epoch is. By default ``train``, the
+                party's own training samples in batches of ``training.batch_size``.
             extras: What else the step needs.
             optimiser: By default that of ``training``.
             epochs: Passes over the first stream. Without ``epochs`` and ``steps``, the work of ``training``.
             steps: Mini-batches, instead of ``epochs``.
-            name: Names the generators of this call within the turn.
+            name: Names the generators of this call within the turn; calls of one name meet their samples in
+                the same order.
 
         Returns:
-            The trained models, frozen.
+            The trained models, frozen; as they came where a stream has no batch.
+
+        Raises:
+            ValueError: Both ``epochs`` and ``steps``, or names that do not fit together.
+            JobError: The training failed; the cause is chained.
         """
         by_name = {MODEL: models} if isinstance(models, Model) else models
+        trained = tuple(by_name) if trained is None else trained
+        if streams is None:
+            streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
         job = Fit(
-            step=step or Descent(),
+            step=Descent() if step is None else step,
             models=by_name,
-            trained=trained or tuple(by_name),
-            streams=streams or {TRAIN: Stream(self.own("train"), self.training.batch_size)},
-            optimiser=optimiser or self.training.make_optimiser(),
-            num_steps=0,
+            trained=trained,
+            streams=streams,
+            optimiser=self.training.make_optimiser() if optimiser is None else optimiser,
+            num_steps=self._num_steps([by_name[model] for model in trained], streams, epochs, steps),
             seed=self.key.child(name).seed,
-            extras=extras or {},
+            extras={} if extras is None else extras,
         )
-        first = self._engine.costs.passes(job)[0]
-        fitted: Fitted = await self._do(replace(job, num_steps=self._num_steps(len(first), epochs, steps)))
+        fitted: Fitted = await self._do(job)
         return fitted
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
@@ -134,18 +149,27 @@ class Workbench:
         """Return samples of the public set by their positions, int64 ``[p]``; they carry no labels."""
         return PublicSamples(positions)
 
-    def _num_steps(self, steps_per_epoch: int, epochs: int | None, steps: int | None) -> int:
+    def _num_steps(
+        self,
+        trained: Sequence[Model],
+        streams: Mapping[str, Stream],
+        epochs: int | None,
+        steps: int | None,
+    ) -> int:
+        if epochs is not None and steps is not None:
+            raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps
-        if steps is not None:
-            return steps if steps_per_epoch else 0
-        return steps_per_epoch * (1 if epochs is None else epochs)
+        passes = self._engine.resources.passes([model.architecture for model in trained], streams)
+        lengths = [len(one) for one in passes.values()]
+        if not lengths or min(lengths) == 0:
+            return 0  # a step meets a batch of each stream, and here is one that has none
+        return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
 
     async def _do(self, job: Job) -> Any:
         flops = self._engine.costs.flops(job)
         self._calls += 1
-        takes_s = duration_s(self._device, flops, self.key.child("load", self.dispatch, self._calls))
+        takes_s = duration_s(self._device(), flops, self.key.child("load", self.dispatch, self._calls))
         return await self._engine.run(
             job, client=self.client, dispatch=self.dispatch, flops=flops, duration_s=takes_s
         )
-

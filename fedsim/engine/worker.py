@@ -1,23 +1,24 @@
 """A worker's workplace: the run's samples as tensors, and nets into which a job's values are put.
 
 Samples are shared by all workers and never written. Nets belong to one worker: a net is built once for each
-(architecture, place in a job) and then holds one job's tensors after the other, so a training step is an ordinary
-forward pass of an ordinary module.
+(architecture, place in a job) and then holds one job's tensors after the other, so a training step is an
+ordinary forward pass of an ordinary module.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsim.data import FederatedData
-from fedsim.engine.jobs import ClientSamples, GlobalTest, InlineSamples, PublicSamples, Samples
+from fedsim.engine.batches import Pass
+from fedsim.engine.jobs import ClientSamples, GlobalTest, InlineSamples, PublicSamples, Samples, Stream
+from fedsim.errors import UserError
 from fedsim.models import Architecture, Net
 from fedsim.params import Array, Model, Tree, freeze
 
@@ -28,6 +29,7 @@ class StoppedError(Exception):
 
 def to_tensor(array: Array, device: torch.device) -> Tensor:
     """Return a tensor of its own memory with the array's values."""
+    # A copy even on the CPU: the array may be read-only, which no tensor can be.
     return torch.from_numpy(np.array(array, order="C")).to(device)
 
 
@@ -73,13 +75,24 @@ class Resources:
             case InlineSamples(x):
                 return len(x)
 
+    def passes(self, architectures: Iterable[str], streams: Mapping[str, Stream]) -> dict[str, Pass]:
+        """Return the shape of one pass over each stream, for a job that trains these architectures."""
+        skip = any(self.architectures[label].has_batch_norm for label in architectures)
+        return {
+            name: Pass(self.num_samples(stream.samples), stream.batch_size, skip)
+            for name, stream in streams.items()
+        }
+
     def tensors(self, samples: Samples) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return ``(x, y, rows)``: sample i is ``x[rows[i]]``, or ``x[i]`` where rows is None."""
         if isinstance(samples, InlineSamples):
             y = None if samples.y is None else to_tensor(samples.y, self.device)
             return to_tensor(samples.x, self.device), y, None
         if self.pool is None:
-            raise ValueError("the data set has counts only and nothing to train on: use engine.executor = 'null'")
+            raise UserError(
+                "the data set has counts of samples only and nothing to train on: set engine.executor = "
+                "'null', or take a data set with samples"
+            )
         x, y = self.pool
         match samples:
             case ClientSamples(client, split):
@@ -95,22 +108,26 @@ class BoundNet:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self._params = _owners(net, lambda module: module._parameters)
-        self._buffers = _owners(net, lambda module: module._buffers)
+        self._param_places = _places(net, lambda module: module._parameters)
+        self._buffer_places = _places(net, lambda module: module._buffers)
         self.params: dict[str, Tensor] = {}
-        self.buffers: dict[str, Tensor] = {}
 
     def bind(self, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *, trained: bool) -> BoundNet:
         """Put values in place; the job owns them and, if ``trained``, may write into them."""
         self.params = {name: nn.Parameter(tensor, requires_grad=trained) for name, tensor in params.items()}
-        self.buffers = dict(buffers)
-        for name, (owner, leaf) in self._params.items():
-            owner[leaf] = self.params[name]
-        for name, (owner, leaf) in self._buffers.items():
-            owner[leaf] = self.buffers[name]
+        for places, values in ((self._param_places, self.params), (self._buffer_places, buffers)):
+            for name, owners in places.items():
+                for module, leaf in owners:
+                    # By assignment, which layers may watch, as recurrent ones do.
+                    setattr(module, leaf, values[name])
         if self.net.training != trained:
             self.net.train(trained)
         return self
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """Buffers by name, as they are now: a layer may write into one or put another in its place."""
+        return {name: getattr(*owners[0]) for name, owners in self._buffer_places.items()}
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return logits ``[b, N]``."""
@@ -122,15 +139,19 @@ class BoundNet:
         return self.net.features(x)
 
 
-def _owners(
-    net: Net, entries: Callable[[nn.Module], dict[str, Any]]
-) -> dict[str, tuple[dict[str, Any], str]]:
-    return {
-        f"{path}.{leaf}" if path else leaf: (entries(module), leaf)
-        for path, module in net.named_modules()
-        for leaf, value in entries(module).items()
-        if value is not None
-    }
+Places = dict[str, list[tuple[nn.Module, str]]]
+
+
+def _places(net: Net, entries: Callable[[nn.Module], Mapping[str, Tensor | None]]) -> Places:
+    """Return where each tensor of the net is kept, by its first name; modules may share one."""
+    names: dict[int, str] = {}
+    places: Places = {}
+    for path, module in net.named_modules():
+        for leaf, value in entries(module).items():
+            if value is not None:
+                name = names.setdefault(id(value), f"{path}.{leaf}" if path else leaf)
+                places.setdefault(name, []).append((module, leaf))
+    return places
 
 
 class Worker:

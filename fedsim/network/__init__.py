@@ -1,4 +1,4 @@
-"""Moving parcels over links through time: what a transfer costs, and how transfers get in each other's way."""
+"""Moving parcels over links through time: what a transfer costs, and who gets in whose way."""
 
 from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel
 from fedsim.network.links import Links

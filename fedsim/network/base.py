@@ -1,19 +1,21 @@
 """What carries a parcel from one party to another, and the contract that wrappers share.
 
-A carrier is told to carry a parcel and reports what becomes of it: the last byte has left, a copy has arrived,
-it was lost. A fault (loss, delay, duplication, corruption, partition) is a carrier around a carrier with the
-same signature: it may hold a parcel back, replace its payload, or report what it likes. All of it are callbacks:
-this is the hottest path of a run, and no task is needed for it.
+A carrier is told to carry a parcel and reports what becomes of it: the last byte has left, a copy has
+arrived, it was lost. A fault (loss, delay, duplication, corruption, partition) is a carrier around a carrier
+with the same signature: it may hold a parcel back, replace its payload, or report what it likes. All of these
+are callbacks: this is the hottest path of a run, and no task is needed for it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from asyncio import TimerHandle
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from fedsim.config import Config
+from fedsim.clock import call_after, now_ns
 from fedsim.network.links import Links
-from fedsim.plugins import Plugin
+from fedsim.plugins import C, Plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +39,30 @@ class Listener(Protocol):
     """Hears what becomes of one parcel."""
 
     def left(self) -> None:
-        """The last byte has left the sender; called at most once."""
+        """The last byte has left the sender; called at most once, and before any copy arrives."""
 
     def arrived(self, parcel: Parcel) -> None:
-        """A copy has arrived whole; called once for each copy."""
+        """A copy has arrived, its payload perhaps not as it was sent; called once for each copy."""
 
     def lost(self, cause: str) -> None:
-        """The parcel will not arrive."""
+        """No copy will arrive, whether or not the last byte has left; called at most once."""
 
 
 class Passage(Protocol):
-    """A transfer under way."""
+    """A transfer under way. Once it has arrived or was cancelled, all of this is in vain."""
 
     def cancel(self) -> None:
         """Stop it: nothing more is heard of it, and its links are free."""
+
+    def pause(self) -> None:
+        """Hold it where it is: its links are free, and what has crossed stays across."""
+
+    def resume(self) -> None:
+        """Go on after a pause: the latency once more, then the bytes that remain."""
+
+    @property
+    def remaining_bytes(self) -> float:
+        """Bytes that have not crossed yet, perhaps with a fraction; 0 once it has arrived."""
 
 
 class Carrier(Protocol):
@@ -60,12 +72,77 @@ class Carrier(Protocol):
         """Start the transfer now; the listener hears of it at later instants, or later in this one."""
 
 
-C = TypeVar("C", bound=Config)
-
-
-class NetworkPlugin(Plugin[C]):
+class NetworkPlugin(Plugin[C], ABC):
     """A network model: turns the fleet's links into a carrier."""
 
+    @abstractmethod
     def carrier(self, links: Links) -> Carrier:
         """Return a carrier over these links for one run."""
-        raise NotImplementedError
+
+
+def deliver(parcel: Parcel, listener: Listener) -> None:
+    """Tell the listener that the parcel has left and arrived, at one instant."""
+    listener.left()
+    listener.arrived(parcel)
+
+
+class LonePassage:
+    """A transfer that shares nothing with others: its latency, then its bytes at one rate.
+
+    Args:
+        parcel: What to carry, from now on.
+        listener: Hears that it has left and, at the same instant, arrived.
+        latency_s: Before the first byte, and again after each pause.
+        bps: The rate, bit/s; infinity means no time.
+    """
+
+    __slots__ = ("_bps", "_bytes", "_is_paused", "_latency_s", "_listener", "_parcel", "_since_ns", "_timer")
+
+    _timer: TimerHandle | None
+
+    def __init__(self, parcel: Parcel, listener: Listener, latency_s: float, bps: float) -> None:
+        self._parcel = parcel
+        self._listener = listener
+        self._latency_s = latency_s
+        self._bps = bps
+        self._bytes: float = parcel.num_bytes
+        self._start()
+
+    def _start(self) -> None:
+        self._is_paused = False
+        self._since_ns = now_ns()
+        self._timer = call_after(self._latency_s + 8 * self._bytes / self._bps, self._end)
+
+    def _stop(self, is_paused: bool) -> None:
+        self._bytes = self.remaining_bytes
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._is_paused = is_paused
+
+    def _end(self) -> None:
+        self._bytes = 0.0
+        self._timer = None
+        deliver(self._parcel, self._listener)
+
+    def cancel(self) -> None:
+        """Stop it for good."""
+        self._stop(False)
+        self._is_paused = False
+
+    def pause(self) -> None:
+        """Hold it where it is."""
+        self._stop(True)
+
+    def resume(self) -> None:
+        """Go on with the bytes that remain, after the latency."""
+        if self._is_paused:
+            self._start()
+
+    @property
+    def remaining_bytes(self) -> float:
+        """Bytes that have not crossed yet."""
+        moving_s = (now_ns() - self._since_ns) / 1e9 - self._latency_s
+        if self._timer is None or moving_s <= 0:
+            return self._bytes
+        return max(0.0, self._bytes - moving_s * self._bps / 8)

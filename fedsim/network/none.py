@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fedsim.clock import call_after
+import math
+
 from fedsim.config import Config
-from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
+from fedsim.network.base import Carrier, Listener, LonePassage, NetworkPlugin, Parcel, Passage
 from fedsim.network.links import Links
 
 
@@ -13,7 +14,7 @@ class InstantCarrier:
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer; it ends at this very instant, after what is running now."""
-        return call_after(0.0, _end, parcel, listener)
+        return LonePassage(parcel, listener, latency_s=0.0, bps=math.inf)
 
 
 class NoNetwork(NetworkPlugin[Config]):
@@ -22,11 +23,6 @@ class NoNetwork(NetworkPlugin[Config]):
     def carrier(self, links: Links) -> Carrier:
         """Return a carrier that ignores the links."""
         return InstantCarrier()
-
-
-def _end(parcel: Parcel, listener: Listener) -> None:
-    listener.left()
-    listener.arrived(parcel)
 
 
 PLUGIN = NoNetwork

@@ -170,6 +170,7 @@ class Conductor:
             InvariantError: A ticket that was merged before.
         """
         replies = []
+        context = self._context("vet")
         for asked in tickets:
             self._close(asked)
             reply = asked.answer.result() if asked.answer.done() else None
@@ -177,7 +178,7 @@ class Conductor:
                 continue
             # It may have waited for this merge while others happened.
             reply = replace(reply, staleness=self._version - reply.version)
-            if self._fits(exchange, asked, reply):
+            if self._fits(context, exchange, asked, reply):
                 replies.append(reply)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         if replies:
@@ -290,8 +291,8 @@ class Conductor:
         if not asked.answer.done():
             self._drop(asked, "closed")
 
-    def _fits(self, exchange: Exchange, asked: Asked, reply: Reply) -> bool:
-        reason = self._misfit(exchange, reply)
+    def _fits(self, context: ServerContext, exchange: Exchange, asked: Asked, reply: Reply) -> bool:
+        reason = self._misfit(context, exchange, reply)
         if reason is None:
             return True
         self._trace.record(REJECT, asked.client, asked.header.dispatch, reason)
@@ -299,7 +300,7 @@ class Conductor:
         self._log.warning("rejected", client=asked.client, dispatch=asked.header.dispatch, reason=reason)
         return False
 
-    def _misfit(self, exchange: Exchange, reply: Reply) -> str | None:
+    def _misfit(self, context: ServerContext, exchange: Exchange, reply: Reply) -> str | None:
         came = "no frame" if reply.message is None else f"a frame of kind {reply.message.KIND!r}"
         if exchange.reply is None:
             return None if reply.message is None else f"{came} where no frame belongs"
@@ -307,7 +308,7 @@ class Conductor:
             return f"{came} where one of kind {exchange.reply.KIND!r} belongs"
         if (name := non_finite(reply.message)) is not None:
             return f"{name} holds NaN or an infinity"
-        return self._algorithm.vet(self._context("vet"), self._state, reply)
+        return self._algorithm.vet(context, self._state, reply)
 
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
         name = f"merge_{exchange.name}"
@@ -336,7 +337,7 @@ class Conductor:
         parts = self._parts
         return ServerContext(
             self._engine,
-            parts.fleet.server,
+            lambda: parts.fleet.server,
             parts.training,
             client=SERVER,
             dispatch=-1,

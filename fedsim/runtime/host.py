@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fedsim.algorithms.base import ClientContext, Initial, unmirrored
@@ -99,7 +100,7 @@ class ClientHost:
         parts = self._parts
         return kind(
             self._engine,
-            parts.fleet.device(client),
+            partial(parts.fleet.device, client),
             parts.training,
             client=client,
             dispatch=dispatch,

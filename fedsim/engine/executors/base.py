@@ -1,7 +1,7 @@
-"""Who runs jobs for real. All executors give the same results; they differ in speed and in where the work is.
+"""Who runs jobs for real. Executors that learn give the same results; they differ in speed and in place.
 
-A job is submitted at the virtual instant at which it starts, with the instant at which it is due, and returns a
-standard :class:`concurrent.futures.Future`. Jobs start earliest-due first. Cancelling a future that has not
+A job is submitted at the virtual instant at which it starts, with the instant at which it is due, and returns
+a standard :class:`concurrent.futures.Future`. Jobs start earliest-due first. Cancelling a future that has not
 started costs nothing; one that runs is finished and thrown away.
 """
 
@@ -42,13 +42,13 @@ class Executor(Plugin[ExecutorConfig], ABC):
 
     @abstractmethod
     def submit(self, job: Job, due: Due) -> Future[Any]:
-        """Take a job; never blocks."""
+        """Take a job; never waits for one. After :meth:`close` the future is cancelled."""
 
     def wait(self, future: Future[Any]) -> Any:
         """Block until a result is there and return it, or raise what the job raised.
 
-        Called by the loop's thread at the instant at which the result is due; an executor that collects jobs into
-        batches decides here, at a point in virtual time, what to run together.
+        Called by the loop's thread at the instant at which the result is due; an executor that collects jobs
+        into batches decides here, at a point in virtual time, what to run together.
         """
         return future.result()
 

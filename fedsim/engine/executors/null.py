@@ -6,6 +6,7 @@ algorithm's own arithmetic (a call) is really done, since what follows may depen
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from fedsim.engine.executors.base import Due, Executor
 from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict, Score
-from fedsim.engine.worker import Resources
-from fedsim.params import freeze
+from fedsim.engine.running import run
+from fedsim.engine.worker import Resources, Worker
+from fedsim.params import Array, freeze
 
 
 class Null(Executor):
@@ -25,7 +27,8 @@ class Null(Executor):
     def open(self, resources: Resources) -> None:
         """Remember what shapes there are."""
         self._resources = resources
-        self._uniform: dict[tuple[int, int], Any] = {}
+        self._worker = Worker(resources, threading.Event())
+        self._uniform: dict[tuple[int, int], Array] = {}
 
     def submit(self, job: Job, due: Due) -> Future[Any]:
         """Answer a job without doing it."""
@@ -47,12 +50,12 @@ class Null(Executor):
             case Predict(model, samples):
                 shape = self._resources.num_samples(samples), self._num_outputs(model.architecture)
                 if shape not in self._uniform:
-                    self._uniform[shape] = freeze({"": np.zeros(shape, np.float32)})[""]
+                    self._uniform[shape] = freeze({"logits": np.zeros(shape, np.float32)})["logits"]
                 return self._uniform[shape]
             case Evaluate(parts=parts):
                 return [Score(0, 0, 0.0) for _ in parts]
-            case Call(function, arguments):
-                return function(*arguments)
+            case Call():
+                return run(job, self._worker)
 
     def _num_outputs(self, architecture: str) -> int:
         return self._resources.architectures[architecture].task.num_outputs

@@ -1,0 +1,83 @@
+"""What every executor keeps to; a new file in the folder is tested by being there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from fedsim.engine.executors.base import Executor, ExecutorConfig
+from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, Predict, Stream
+from fedsim.engine.worker import Resources
+from fedsim.params import Model
+from fedsim.plugins import available
+
+EXECUTORS = [found.plugin for found in available("fedsim.engine.executors")]
+
+
+@pytest.fixture(params=EXECUTORS, ids=lambda plugin: plugin.__name__)
+def executor(request: pytest.FixtureRequest, resources: Resources) -> Iterator[Executor]:
+    executor: Executor = request.param(ExecutorConfig(workers=2))
+    executor.open(resources)
+    yield executor
+    executor.close()
+
+
+def test_threads_and_null_are_found() -> None:
+    assert {"threads", "null"} <= {found.name for found in available("fedsim.engine.executors")}
+
+
+def test_a_fit_gives_frozen_models_of_the_architecture_it_got(
+    executor: Executor, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    model = start("norm")
+    fitted = executor.wait(executor.submit(make_fit(models={"model": model}), (0, 0)))
+    assert isinstance(fitted, Fitted)
+    assert fitted.num_steps == 5
+    assert fitted.model.architecture == "norm"
+    for mine, its in ((model.params, fitted.model.params), (model.buffers, fitted.model.buffers)):
+        assert [(n, a.shape, a.dtype) for n, a in mine.items()] == [
+            (n, a.shape, a.dtype) for n, a in its.items()
+        ]
+        assert not any(array.flags.writeable for array in its.values())
+
+
+def test_a_fit_of_no_steps_gives_its_start(executor: Executor, make_fit: Callable[..., Fit]) -> None:
+    job = make_fit(num_steps=0, streams={"train": Stream(ClientSamples(2), 4)})
+    assert executor.wait(executor.submit(job, (0, 0))).model is job.models["model"]
+
+
+def test_jobs_leave_their_arguments_alone(executor: Executor, make_fit: Callable[..., Fit]) -> None:
+    job = make_fit()
+    before = job.models["model"].digest()
+    executor.wait(executor.submit(job, (0, 0)))
+    assert job.models["model"].digest() == before
+
+
+def test_logits_have_a_row_for_each_sample(executor: Executor, start: Callable[..., Model]) -> None:
+    logits = executor.wait(executor.submit(Predict(start(), ClientSamples(0), 4), (0, 0)))
+    assert (logits.shape, logits.dtype) == ((11, 3), np.float32)
+    assert not logits.flags.writeable
+
+
+def test_an_evaluation_has_a_score_for_each_part(executor: Executor, start: Callable[..., Model]) -> None:
+    parts = (ClientSamples(0, "test"), ClientSamples(1, "test"))
+    scores = executor.wait(executor.submit(Evaluate(start(), parts, 4), (0, 0)))
+    assert [score.total for score in scores] == ([3, 2] if executor.learns else [0, 0])
+
+
+def test_an_error_waits_for_whoever_wants_the_result(executor: Executor) -> None:
+    future = executor.submit(Call(int, ("x",), 1.0), (0, 0))
+    with pytest.raises(ValueError, match="invalid literal"):
+        executor.wait(future)
+
+
+def test_it_may_be_closed_twice_and_leaves_no_thread(
+    executor: Executor, make_fit: Callable[..., Fit], resources: Resources
+) -> None:
+    executor.submit(make_fit(), (0, 0))
+    executor.close()
+    executor.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fedsim-worker")]

@@ -1,0 +1,209 @@
+"""Threads: which job starts when, and what becomes of jobs that nobody wants any more.
+
+Jobs are made to wait for events, so nothing here depends on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.engine.executors.base import Executor, ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, GlobalTest, Job, Predict, Stream
+from fedsim.engine.optimisers import Adam, Sgd
+from fedsim.engine.worker import Resources, StoppedError
+from fedsim.params import Model, digest
+from fedsim.rng import Key
+
+LONG_S = 30
+"""Far more than anything here takes; reached only when a test fails."""
+
+
+class Gate:
+    """A job that says that it runs, and waits to be let through."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def __call__(self) -> str:
+        self.reached.set()
+        assert self.opened.wait(LONG_S)
+        return "through"
+
+
+def call(function: Callable[..., object], *arguments: object) -> Call:
+    return Call(function, arguments, 1.0)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def test_jobs_start_earliest_due_first(threads: Callable[[int], Executor], gate: Gate) -> None:
+    pool = threads(1)
+    blocked = pool.submit(call(gate), (0, 0))
+    assert gate.reached.wait(LONG_S)
+    order: list[int] = []
+    dues = [(5, 1), (3, 2), (5, 3), (4, 4), (3, 5)]
+    futures = [pool.submit(call(order.append, sequence), (at_ns, sequence)) for at_ns, sequence in dues]
+    assert order == []
+    gate.opened.set()
+    assert blocked.result(LONG_S) == "through"
+    for future in futures:
+        future.result(LONG_S)
+    assert order == [2, 5, 4, 1, 3]
+
+
+def test_several_jobs_run_at_once(threads: Callable[[int], Executor]) -> None:
+    pool = threads(3)
+    gates = [Gate() for _ in range(3)]
+    futures = [pool.submit(call(gate), (0, number)) for number, gate in enumerate(gates)]
+    for gate in gates:
+        assert gate.reached.wait(LONG_S)  # all are in there before any is let through
+    for gate in gates:
+        gate.opened.set()
+    assert [future.result(LONG_S) for future in futures] == ["through"] * 3
+
+
+def test_a_job_cancelled_before_it_starts_never_runs(threads: Callable[[int], Executor], gate: Gate) -> None:
+    pool = threads(1)
+    blocked = pool.submit(call(gate), (0, 0))
+    assert gate.reached.wait(LONG_S)
+    ran: list[str] = []
+    cancelled = pool.submit(call(ran.append, "cancelled"), (1, 1))
+    kept = pool.submit(call(ran.append, "kept"), (2, 2))
+    assert cancelled.cancel()
+    assert not blocked.cancel()  # it runs already: it is finished and thrown away
+    gate.opened.set()
+    kept.result(LONG_S)
+    assert ran == ["kept"]
+    assert blocked.result(LONG_S) == "through"
+
+
+def test_an_error_belongs_to_its_job(threads: Callable[[int], Executor]) -> None:
+    pool = threads(1)
+    wrong = pool.submit(call(int, "x"), (0, 0))
+    leaving = pool.submit(call(sys.exit, 3), (0, 1))
+    right = pool.submit(call(int, "7"), (0, 2))
+    assert right.result(LONG_S) == 7  # the worker lives on
+    with pytest.raises(ValueError, match="invalid literal"):
+        wrong.result(LONG_S)
+    with pytest.raises(SystemExit):
+        leaving.result(LONG_S)
+
+
+@pytest.mark.parametrize("kind", ["fit", "evaluate"])
+def test_closing_stops_a_long_job_soon_and_leaves_no_thread(
+    threads: Callable[[int], Executor],
+    make_fit: Callable[..., Fit],
+    start: Callable[..., Model],
+    kind: str,
+) -> None:
+    pool = threads(2)
+    endless: Job = make_fit(num_steps=10**9)
+    if kind == "evaluate":
+        endless = Evaluate(start(), (ClientSamples(3),) * 10**7, 1)
+    running = pool.submit(endless, (0, 0))
+    # Once a later job has run, on the other worker, the turn of this one has come.
+    assert pool.submit(call(int, "1"), (1, 1)).result(LONG_S) == 1
+    queued = [pool.submit(endless, (2, sequence)) for sequence in range(2, 5)]
+    pool.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fedsim-worker")]
+    with pytest.raises(StoppedError):
+        running.result(LONG_S)
+    for future in queued:
+        with pytest.raises((StoppedError, CancelledError)):
+            future.result(LONG_S)
+
+
+def test_what_is_submitted_after_the_end_is_cancelled(threads: Callable[[int], Executor]) -> None:
+    pool = threads(1)
+    pool.close()
+    pool.close()
+    future = pool.submit(call(int, "1"), (0, 0))
+    with pytest.raises(CancelledError):
+        pool.wait(future)
+
+
+def test_an_executor_can_be_opened_again(threads: Callable[[int], Executor], resources: Resources) -> None:
+    pool = threads(1)
+    pool.close()
+    pool.open(resources)
+    assert pool.submit(call(int, "1"), (0, 0)).result(LONG_S) == 1
+
+
+def test_every_worker_has_one_torch_thread(threads: Callable[[int], Executor]) -> None:
+    pool = threads(3)
+    gates = [Gate() for _ in range(3)]
+    counts: list[int] = []
+
+    def look(gate: Gate) -> None:
+        gate()
+        counts.append(torch.get_num_threads())
+
+    futures = [pool.submit(call(look, gate), (0, number)) for number, gate in enumerate(gates)]
+    for gate in gates:
+        assert gate.reached.wait(LONG_S)
+    for gate in gates:
+        gate.opened.set()
+    for future in futures:
+        future.result(LONG_S)
+    assert counts == [1, 1, 1]
+
+
+def mixed_jobs(make_fit: Callable[..., Fit], start: Callable[..., Model]) -> list[Job]:
+    """Return jobs of several kinds, architectures and lengths, most of them twice."""
+    jobs: list[Job] = []
+    for number in range(16):
+        label = ("mlp", "norm", "lstm", "tied")[number % 4]
+        jobs.append(
+            make_fit(
+                models={"model": start(label, number % 3)},
+                streams={"train": Stream(ClientSamples((0, 1, 3)[number % 3]), 3)},
+                optimiser=(Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(0.01))[number % 3],
+                num_steps=1 + number % 7,
+                seed=number // 2,
+            )
+        )
+        jobs.append(Predict(start(label, number), ClientSamples(3), 4))
+        jobs.append(Evaluate(start(label, number), (ClientSamples(0), GlobalTest()), 5))
+    return jobs
+
+
+def outcome(result: Any) -> object:
+    """Return something that equals itself only bit for bit."""
+    match result:
+        case Fitted():
+            return [(name, model.digest()) for name, model in result.models.items()], repr(result.loss)
+        case np.ndarray():
+            return digest({"logits": result})
+        case _:
+            return result
+
+
+def test_results_are_the_same_bit_for_bit_whatever_the_workers_and_the_order(
+    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    jobs = mixed_jobs(make_fit, start)
+    reference: list[object] | None = None
+    for workers, seed in ((1, 0), (1, 1), (2, 2), (4, 3), (4, 4)):
+        shuffled = Key.root(seed).numpy().permutation(len(jobs)).tolist()
+        pool = THREADS(ExecutorConfig(workers=workers))
+        pool.open(resources)
+        try:
+            futures = {number: pool.submit(jobs[number], (0, place)) for place, number in enumerate(shuffled)}
+            outcomes = [outcome(pool.wait(futures[number])) for number in range(len(jobs))]
+        finally:
+            pool.close()
+        reference = outcomes if reference is None else reference
+        assert outcomes == reference

@@ -1,0 +1,99 @@
+from collections import Counter
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.engine.batches import Pass, size_counts
+from fedsim.rng import Key
+
+passes = st.builds(Pass, st.integers(0, 30), st.integers(1, 9), st.booleans())
+
+
+@pytest.mark.parametrize(
+    ("one", "sizes"),
+    [
+        (Pass(10, 4), (4, 4, 2)),
+        (Pass(8, 4), (4, 4)),
+        (Pass(9, 4), (4, 4, 1)),
+        (Pass(9, 4, skip_single=True), (4, 4)),
+        (Pass(10, 4, skip_single=True), (4, 4, 2)),
+        (Pass(3, 4), (3,)),
+        (Pass(1, 4), (1,)),
+        (Pass(1, 4, skip_single=True), ()),
+        (Pass(0, 4), ()),
+        (Pass(3, 1, skip_single=True), (1, 1, 1)),  # asked for: not a last batch that is left over
+    ],
+)
+def test_a_pass_is_cut_into_batches(one: Pass, sizes: tuple[int, ...]) -> None:
+    assert one.sizes == sizes
+    assert len(one) == len(sizes)
+
+
+@given(passes)
+def test_a_pass_meets_each_sample_once_but_a_skipped_one(one: Pass) -> None:
+    for generator in (None, Key.root(1).torch()):
+        batches = list(islice(one.positions(generator), len(one)))
+        assert tuple(len(batch) for batch in batches) == one.sizes
+        met = [position for batch in batches for position in batch.tolist()]
+        assert len(set(met)) == len(met)
+        skipped = one.num_samples - len(met)
+        assert skipped in ({0, 1} if one.skip_single else {0})
+        assert set(met) <= set(range(one.num_samples))
+
+
+def test_a_stream_in_order_begins_again_with_each_pass() -> None:
+    batches = [batch.tolist() for batch in islice(Pass(5, 2).positions(None), 5)]
+    assert batches == [[0, 1], [2, 3], [4], [0, 1], [2, 3]]
+
+
+def test_each_pass_is_shuffled_anew_by_the_generator_alone() -> None:
+    def two_passes(seed: int) -> list[list[int]]:
+        batches = Pass(20, 20).positions(Key.root(seed).torch())
+        return [batch.tolist() for batch in islice(batches, 2)]
+
+    first, second = two_passes(1)
+    assert first != second
+    assert two_passes(1) == [first, second]
+    assert two_passes(2) != [first, second]
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    list(islice(Pass(20, 3).positions(Key.root(0).torch()), 20))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_no_batches_end_at_once() -> None:
+    assert list(Pass(1, 2, skip_single=True).positions(None)) == []
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "counts"),
+    [
+        (0, {}),
+        (2, {(4,): 2}),
+        (3, {(4,): 2, (2,): 1}),
+        (7, {(4,): 5, (2,): 2}),  # two whole passes and a batch
+    ],
+)
+def test_sizes_of_one_stream_are_counted(num_steps: int, counts: dict[tuple[int, ...], int]) -> None:
+    assert size_counts([Pass(10, 4)], num_steps) == counts
+
+
+def test_streams_side_by_side_wrap_around_at_their_own_pace() -> None:
+    # 2, 1 | 2, 1 | 2    beside    3, 3, 2 | 3, 3
+    counts = size_counts([Pass(3, 2), Pass(8, 3)], 5)
+    assert counts == {(2, 3): 2, (1, 3): 2, (2, 2): 1}
+
+
+@given(st.lists(passes.filter(len), min_size=1, max_size=3), st.integers(0, 200))
+def test_counts_are_those_of_an_actual_walk(streams: list[Pass], num_steps: int) -> None:
+    walks = [one.positions(None) for one in streams]
+    steps = islice(zip(*walks, strict=True), num_steps)
+    walked = Counter(tuple(len(batch) for batch in batches) for batches in steps)
+    counts = size_counts(streams, num_steps)
+    assert counts == walked
+    assert counts.total() == num_steps

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedsim.engine.cost import Costs, duration_s
+from fedsim.engine.jobs import (
+    Call,
+    ClientSamples,
+    Evaluate,
+    Fit,
+    GlobalTest,
+    InlineSamples,
+    Predict,
+    PublicSamples,
+    Stream,
+    per_sample,
+    shared,
+)
+from fedsim.engine.losses import absolute_error
+from fedsim.engine.optimisers import Adam, Optimiser, Sgd
+from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.engine.worker import Resources
+from fedsim.errors import InvariantError, JobError, UserError
+from fedsim.fleet import Device
+from fedsim.models import flops
+from fedsim.params import Model
+from fedsim.rng import Key
+
+# The mlp has 6 inputs, 4 hidden units and 3 outputs: 36 products a sample. Backwards, the weights of both
+# layers take as many again, and the hidden units' gradient 12: the samples themselves want none.
+FORWARD = 2 * (6 * 4 + 4 * 3)
+TRAIN = FORWARD + 2 * (6 * 4 + 4 * 3) + 2 * (4 * 3)
+
+
+@pytest.fixture(scope="module")
+def costs(resources: Resources) -> Costs:
+    return Costs(resources)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What is counted on the meta device."""
+    seen: list[object] = []
+    count = flops.count
+
+    def counting(function: Callable[[], object]) -> int:
+        seen.append(function)
+        return count(function)
+
+    monkeypatch.setattr(flops, "count", counting)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "num_samples"),
+    [(0, 0), (1, 4), (3, 4 + 4 + 3), (5, 11 + 8), (6, 22), (7, 26)],  # 11 samples in batches of 4
+)
+@pytest.mark.parametrize("optimiser", [Sgd(0.1), Sgd(0.1, momentum=0.5), Adam(0.1)], ids=repr)
+def test_a_fit_counts_the_products_of_its_batches(
+    costs: Costs, make_fit: Callable[..., Fit], num_steps: int, num_samples: int, optimiser: Optimiser
+) -> None:
+    assert costs.flops(make_fit(num_steps=num_steps, optimiser=optimiser)) == TRAIN * num_samples
+
+
+@given(st.integers(0, 60))
+def test_steps_add_up(costs: Costs, make_fit: Callable[..., Fit], num_steps: int) -> None:
+    whole, rest = divmod(num_steps, 3)
+    by_pass, the_rest = (costs.flops(make_fit(num_steps=steps)) for steps in (3, rest))
+    assert costs.flops(make_fit(num_steps=num_steps)) == whole * by_pass + the_rest
+
+
+def test_predictions_and_evaluations_count_forward_passes(costs: Costs, start: Callable[..., Model]) -> None:
+    model = start()
+    assert costs.flops(Predict(model, ClientSamples(0), 4)) == FORWARD * 11
+    assert costs.flops(Predict(model, PublicSamples(np.arange(8)), 4)) == FORWARD * 8
+    assert costs.flops(Predict(model, ClientSamples(2), 4)) == 0
+    assert costs.flops(Evaluate(model, (ClientSamples(0, "test"), GlobalTest()), 4)) == FORWARD * (3 + 5)
+
+
+def test_a_call_costs_what_it_declares(costs: Costs) -> None:
+    assert costs.flops(Call(len, ([],), 1e6)) == 1e6
+
+
+@pytest.mark.parametrize("declared", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_call_without_a_positive_finite_cost_is_refused(costs: Costs, declared: float) -> None:
+    with pytest.raises(UserError, match=r"the call of len declares .* give a positive, finite cost"):
+        costs.flops(Call(len, ([],), declared))
+
+
+def test_what_was_counted_once_is_remembered(
+    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model], counted: list[object]
+) -> None:
+    costs = Costs(resources)
+    first = costs.flops(make_fit(num_steps=3))
+    assert len(counted) == 2  # a full batch and the last one
+    streams = {"train": Stream(ClientSamples(3), 4)}  # 21 samples: full batches and one of a single sample
+    other = make_fit(
+        num_steps=8, streams=streams, models={"model": start(seed=9)}, seed=1, optimiser=Adam(1.0)
+    )
+    assert costs.flops(make_fit(num_steps=3, step=Descent())) == first
+    assert len(counted) == 2
+    costs.flops(other)
+    assert len(counted) == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": Descent(loss=absolute_error)},
+        {"trained": ("model",), "models": "two"},
+        {"streams": {"train": Stream(ClientSamples(0), 2)}},
+        {"extras": {"more": shared(np.zeros((2, 2), np.float32))}},
+    ],
+    ids=["step", "models", "batch", "extras"],
+)
+def test_another_shape_is_counted_anew(
+    resources: Resources,
+    make_fit: Callable[..., Fit],
+    start: Callable[..., Model],
+    counted: list[object],
+    changes: dict[str, Any],
+) -> None:
+    costs = Costs(resources)
+    costs.flops(make_fit(num_steps=1))
+    before = len(counted)
+    if changes.get("models") == "two":
+        changes = {**changes, "models": {"model": start(), "teacher": start(seed=1)}}
+    if "step" in changes:
+        changes = {
+            **changes,
+            "streams": {"public": Stream(PublicSamples(np.arange(8)), 4)},
+            "extras": {"teacher": per_sample(np.zeros((8, 3), np.float32), "public")},
+        }
+    costs.flops(make_fit(num_steps=1, **changes))
+    assert len(counted) > before
+
+
+def through(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return a loss whose operations depend on the width of the samples alone."""
+    x = batches["train"].x
+    return (x @ x.T).sum() + models["model"].params["head.bias"].sum()
+
+
+def test_inline_samples_of_another_width_are_another_step(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+    def job(width: int) -> Fit:
+        samples = InlineSamples(np.zeros((4, width), np.float32))
+        return make_fit(step=Descent(loss=through), streams={"train": Stream(samples, 4)}, num_steps=1)
+
+    assert costs.flops(job(10)) == 2 * 4 * 10 * 4
+    assert costs.flops(job(30)) == 2 * 4 * 30 * 4
+
+
+def test_mutual_learning_counts_both_models(
+    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    models = {"a": start(), "b": start(seed=1)}
+    job = make_fit(models=models, step=Descent(loss=_each_alone), num_steps=1)
+    assert costs.flops(job) == 2 * 4 * TRAIN
+
+
+def _each_alone(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+    batch = batches["train"]
+    return {name: torch.nn.functional.cross_entropy(m(batch.x), batch.labels) for name, m in models.items()}
+
+
+def test_a_teacher_costs_its_forward_pass(
+    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    models = {"model": start(), "teacher": start(seed=1)}
+    job = make_fit(models=models, trained=("model",), step=Descent(loss=_from_teacher), num_steps=1)
+    assert costs.flops(job) == 4 * (TRAIN + FORWARD)
+
+
+def test_what_is_trained_tells_steps_apart(
+    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    models = {"a": start(), "b": start(seed=1)}
+    both = {"models": models, "step": Descent(loss=_some_of), "num_steps": 1}
+    assert costs.flops(make_fit(**both, trained=("a", "b"))) == 4 * 2 * TRAIN
+    assert costs.flops(make_fit(**both, trained=("a",))) == 4 * (TRAIN + FORWARD)
+
+
+@dataclass(frozen=True)
+class _SomeOf:
+    """The loss of each model that can be trained; the others are run for nothing."""
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+        losses = _each_alone(models, batches, extras)
+        return {name: loss for name, loss in losses.items() if loss.requires_grad}
+
+
+_some_of = _SomeOf()
+
+
+def _from_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    x = batches["train"].x
+    return torch.nn.functional.mse_loss(models["model"](x), models["teacher"](x))
+
+
+def test_per_sample_rows_and_trees_have_the_shapes_of_the_real_step(
+    costs: Costs, make_fit: Callable[..., Fit]
+) -> None:
+    job = make_fit(
+        step=Descent(loss=_with_extras),
+        extras={
+            "rows": per_sample(np.zeros((11, 5), np.float32), "train"),
+            "tree": shared({"m": np.zeros((5, 2), np.float32), "scalar": np.ones((), np.float32)}),
+            "picks": shared(np.zeros(3, np.int64)),
+        },
+        num_steps=3,
+    )
+    # (b, 5) @ (5, 2) in each step, with 4, 4 and 3 samples
+    assert costs.flops(job) == TRAIN * 11 + 2 * 11 * 5 * 2
+
+
+def _with_extras(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    batch = batches["train"]
+    product = extras["rows"] @ extras["tree"]["m"]
+    assert extras["picks"].dtype == torch.int64
+    scalar: Tensor = extras["tree"]["scalar"]
+    loss = torch.nn.functional.cross_entropy(models["model"](batch.x), batch.labels)
+    total: Tensor = loss + scalar + product.sum()
+    return total
+
+
+@dataclass(frozen=True)
+class ByValue:
+    """A loss whose course depends on a value."""
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        logits = models["model"](batches["train"].x)
+        return logits.sum() if float(logits.detach().sum()) > 0 else -logits.sum()
+
+
+def test_a_step_that_needs_values_cannot_be_counted(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+    with pytest.raises(JobError, match="must not depend on values") as caught:
+        costs.flops(make_fit(step=Descent(loss=ByValue())))
+    assert caught.value.__cause__ is not None
+
+
+def test_public_samples_have_no_labels_here_either(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+    streams = {"train": Stream(PublicSamples(np.arange(4)), 4)}
+    with pytest.raises(JobError, match="carry no labels"):
+        costs.flops(make_fit(streams=streams))
+
+
+def test_a_layer_that_counts_nothing_is_refused(
+    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model], resources: Resources
+) -> None:
+    with pytest.raises(InvariantError, match="counts no operations"):
+        costs.flops(make_fit(models={"model": _like(resources, "hand_made")}))
+
+
+def _like(resources: Resources, label: str) -> Model:
+    net = resources.architectures[label].skeleton()
+    return Model(label, {name: np.zeros(p.shape, np.float32) for name, p in net.named_parameters()})
+
+
+def test_a_stream_without_a_batch_is_an_error_where_steps_are_wanted(
+    costs: Costs, make_fit: Callable[..., Fit]
+) -> None:
+    streams = {"train": Stream(ClientSamples(0), 4), "public": Stream(PublicSamples(np.arange(0)), 4)}
+    with pytest.raises(JobError, match="'public', which has no batch"):
+        costs.flops(make_fit(streams=streams))
+
+
+def test_counting_leaves_the_global_generator_alone(
+    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    before = torch.get_rng_state()
+    costs.flops(make_fit(models={"model": start("dropout")}))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def _device(**changes: float) -> Device:
+    quantities = {"speed_flops": 1e9, "overhead_s": 0.25, "variation": 0.0} | changes
+    return Device(memory_bytes=1e9, up_bps=1e6, down_bps=1e6, latency_s=0.0, label="d", **quantities)
+
+
+def test_seconds_are_overhead_and_work_over_speed() -> None:
+    assert duration_s(_device(), 5e8, Key.root(0)) == 0.25 + 0.5
+    assert duration_s(_device(), 0, Key.root(0)) == 0.25
+
+
+def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
+    device = _device(variation=0.3)
+    load = duration_s(device, 1e9, Key.root(4)) - 0.25
+    assert duration_s(device, 2e9, Key.root(4)) == pytest.approx(0.25 + 2 * load)
+    doubled = duration_s(_device(variation=0.6), 1e9, Key.root(4)) - 0.25
+    assert doubled == pytest.approx(load**2)
+    assert duration_s(device, 1e9, Key.root(4)) != duration_s(device, 1e9, Key.root(5))
+    draws = [np.log(duration_s(device, 1e9, Key.root(0).child(i)) - 0.25) for i in range(2000)]
+    assert np.mean(draws) == pytest.approx(0, abs=0.03)
+    assert np.std(draws) == pytest.approx(0.3, abs=0.02)
+    assert np.mean(np.abs(draws) < 2 * 0.3) == pytest.approx(0.9545, abs=0.015)
+
+
+@pytest.mark.parametrize("octet", [b"\x00", b"\xff"])
+def test_the_rarest_draws_are_finite(octet: bytes) -> None:
+    assert 0 < duration_s(_device(variation=0.5, overhead_s=0.0), 1e9, Key(octet * 16)) < 100

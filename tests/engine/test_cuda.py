@@ -1,0 +1,49 @@
+"""What holds on a CUDA device; skipped, saying so, where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.data import FederatedData
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.jobs import Fit, Fitted
+from fedsim.engine.worker import Resources
+from fedsim.models import Architecture
+from fedsim.params import Model
+
+LONG_S = 120
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("label", ["mlp", "norm"])
+def test_a_fit_on_cuda_repeats_itself_and_agrees_with_the_cpu(
+    data: FederatedData,
+    architectures: Mapping[str, Architecture],
+    start: Callable[..., Model],
+    make_fit: Callable[..., Fit],
+    label: str,
+) -> None:
+    job = make_fit(models={"model": start(label)}, num_steps=20)
+
+    def fitted(device: str, workers: int) -> list[Fitted]:
+        executor = THREADS(ExecutorConfig(workers=workers))
+        executor.open(Resources.of(data, architectures, device))
+        try:
+            return [future.result(LONG_S) for future in [executor.submit(job, (0, i)) for i in range(4)]]
+        finally:
+            executor.close()
+
+    (on_cpu, *_), one, two = fitted("cpu", 1), fitted("cuda", 1), fitted("cuda", 2)
+    assert len({result.model.digest() for result in (*one, *two)}) == 1
+    for tree, other in (
+        (on_cpu.model.params, one[0].model.params),
+        (on_cpu.model.buffers, one[0].model.buffers),
+    ):
+        for name, array in tree.items():
+            np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-4)

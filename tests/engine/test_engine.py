@@ -1,0 +1,322 @@
+"""Jobs in virtual time; the last tests are on a real loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, ClassVar
+
+import pytest
+
+from fedsim import clock
+from fedsim.clock import Trace, deadline_after, now_ns, sleep_for
+from fedsim.engine.engine import Engine
+from fedsim.engine.executors.base import Due, Executor, ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.jobs import Call, Fit, Job
+from fedsim.engine.worker import Resources
+from fedsim.errors import JobError, UserError
+
+S = 1_000_000_000
+LONG_S = 30
+
+
+class Noting(Executor):
+    """Does calls at once, or when waited for, and notes what it is asked."""
+
+    lazy: ClassVar[bool] = True
+
+    def open(self, resources: Resources) -> None:
+        self.submitted: list[Due] = []
+        self.waited_at_ns: list[int] = []
+        self.jobs: dict[Future[Any], Job] = {}
+        self.closed = False
+
+    def submit(self, job: Job, due: Due) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.submitted.append(due)
+        self.jobs[future] = job
+        return future
+
+    def wait(self, future: Future[Any]) -> Any:
+        self.waited_at_ns.append(now_ns())
+        job = self.jobs[future]
+        assert isinstance(job, Call)
+        return job.function(*job.arguments)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def noting() -> Noting:
+    return Noting(ExecutorConfig())
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return Trace(keep=True)
+
+
+@pytest.fixture
+def engine(noting: Noting, resources: Resources, trace: Trace) -> Engine:
+    return Engine(noting, resources, trace)
+
+
+@pytest.fixture
+def real(resources: Resources, trace: Trace) -> Iterator[Engine]:
+    engine = Engine(THREADS(ExecutorConfig(workers=2)), resources, trace)
+    yield engine
+    engine.close()
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Call:
+    return Call(function, arguments, 5.0)
+
+
+def run(engine: Engine, job: Job, duration_s: float, client: int = 0) -> asyncio.Task[Any]:
+    work = engine.run(job, client=client, dispatch=client + 10, flops=5.0, duration_s=duration_s)
+    return asyncio.get_running_loop().create_task(work)
+
+
+async def test_a_result_is_waited_for_at_the_very_instant_at_which_it_is_due(
+    engine: Engine, noting: Noting
+) -> None:
+    assert await run(engine, call(int, "3"), 1.25) == 3
+    assert now_ns() == 1.25 * S
+    assert noting.submitted == [(int(1.25 * S), 1)]
+    assert noting.waited_at_ns == [int(1.25 * S)]
+    assert await run(engine, call(int, "4"), 0.0) == 4
+    assert now_ns() == 1.25 * S
+
+
+async def test_of_one_instant_ordinary_events_come_first_and_deadlines_last(engine: Engine) -> None:
+    order: list[str] = []
+
+    async def work() -> None:
+        async with deadline_after(2.0):
+            await run(engine, call(order.append, "result"), 2.0)
+            order.append("in time")
+
+    async def late() -> None:
+        with pytest.raises(TimeoutError):
+            async with deadline_after(2.0):
+                await run(engine, call(order.append, "never"), 2.000000001)
+        order.append("too late")
+
+    tasks = [asyncio.get_running_loop().create_task(one()) for one in (work, late)]
+    await sleep_for(1.0)
+    asyncio.get_running_loop().call_later(1.0, order.append, "ordinary")
+    await asyncio.gather(*tasks)
+    assert order == ["ordinary", "result", "in time", "too late"]
+
+
+async def test_results_of_one_instant_come_in_the_order_of_submission(engine: Engine) -> None:
+    order: list[int] = []
+    tasks = [run(engine, call(order.append, number), 1.0) for number in (3, 1, 2)]
+    await asyncio.gather(*tasks)
+    assert order == [3, 1, 2]
+
+
+async def test_jobs_are_handed_on_with_their_due_instants(engine: Engine, noting: Noting) -> None:
+    await asyncio.gather(*(run(engine, call(int, "1"), duration_s) for duration_s in (3.0, 1.0, 2.0)))
+    assert noting.submitted == [(3 * S, 1), (1 * S, 2), (2 * S, 3)]
+    assert noting.waited_at_ns == [1 * S, 2 * S, 3 * S]
+
+
+async def test_a_cancelled_job_is_abandoned(engine: Engine, noting: Noting, trace: Trace) -> None:
+    task = run(engine, call(int, "1"), 5.0)
+    await sleep_for(1.0)
+    task.cancel()
+    await sleep_for(10.0)
+    assert task.cancelled()
+    assert noting.waited_at_ns == []
+    assert [future.cancelled() for future in noting.jobs] == [True]
+    assert [(at_ns, *rest) for at_ns, _, *rest in trace.kept] == [
+        (0, 0, 10, "call", 5.0, 5.0),
+        (S, 0, 10, "call", "cancelled"),
+    ]
+
+
+async def test_an_error_surfaces_when_it_is_due_and_names_its_cause(engine: Engine) -> None:
+    task = run(engine, call(int, "x"), 2.0)
+    with pytest.raises(JobError, match="a call job failed: ValueError: invalid literal") as caught:
+        await task
+    assert now_ns() == 2 * S
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+async def test_an_error_of_real_work_that_failed_long_ago_surfaces_when_due(real: Engine) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        done.set()
+        raise KeyError("lost")
+
+    task = run(real, call(fail), 3.0)
+    await asyncio.sleep(0)
+    assert done.wait(LONG_S)
+    await sleep_for(2.0)
+    assert not task.done()
+    with pytest.raises(JobError, match="KeyError: 'lost'"):
+        await task
+    assert now_ns() == 3 * S
+
+
+def _refuse() -> None:
+    raise UserError("write it otherwise")
+
+
+async def test_an_error_of_fedsim_s_own_comes_as_it_is(engine: Engine) -> None:
+    with pytest.raises(UserError, match="write it otherwise") as caught:
+        await run(engine, call(_refuse), 1.0)
+    assert caught.value.__cause__ is None
+
+
+async def test_the_trace_tells_when_jobs_start_and_end(engine: Engine, trace: Trace) -> None:
+    failing = run(engine, call(int, "x"), 2.0, client=1)
+    await run(engine, call(int, "1"), 1.0)
+    with pytest.raises(JobError):
+        await failing
+    assert trace.kept == [
+        (0, "job_start", 1, 11, "call", 5.0, 2.0),
+        (0, "job_start", 0, 10, "call", 5.0, 1.0),
+        (S, "job_end", 0, 10, "call", "done"),
+        (2 * S, "job_end", 1, 11, "call", "failed"),
+    ]
+
+
+async def test_an_observer_takes_no_time_and_leaves_no_trace(engine: Engine, trace: Trace) -> None:
+    await sleep_for(1.0)
+    assert await engine.observe(call(int, "7")) == 7
+    assert now_ns() == S
+    assert trace.count == 0
+    with pytest.raises(JobError):
+        await engine.observe(call(int, "x"))
+
+
+@pytest.mark.parametrize("duration_s", [-1.0, float("nan"), float("inf")])
+async def test_a_duration_is_finite_and_not_negative(engine: Engine, trace: Trace, duration_s: float) -> None:
+    with pytest.raises(ValueError, match="finite and not negative"):
+        await run(engine, call(int, "1"), duration_s)
+    assert trace.count == 0
+
+
+def test_closing_closes_the_executor(engine: Engine, noting: Noting) -> None:
+    engine.close()
+    assert noting.closed
+
+
+def _simulation(
+    resources: Resources, make_fit: Callable[..., Fit], workers: int
+) -> tuple[str, list[bytes], int]:
+    """Run fits with deadlines, failures and cancellations; return trace hash, models and events."""
+    trace = Trace()
+    engine = Engine(THREADS(ExecutorConfig(workers=workers)), resources, trace)
+    digests: list[bytes] = []
+
+    async def client(number: int) -> None:
+        for turn in range(3):
+            job: Job = make_fit(seed=10 * number + turn, num_steps=1 + number)
+            if (number, turn) == (3, 1):
+                job = call(int, "x")
+            try:
+                async with deadline_after(2.5):
+                    fitted = await engine.run(
+                        job, client=number, dispatch=turn, flops=1.0, duration_s=1.0 + (number * turn) % 3
+                    )
+                    digests.append(fitted.model.digest())
+            except TimeoutError:
+                digests.append(b"timeout %d" % number)
+            except JobError:
+                digests.append(b"failed %d" % number)
+
+    async def main() -> int:
+        await asyncio.gather(*(client(number) for number in range(6)))
+        return now_ns()
+
+    try:
+        ended_ns = clock.run(main())
+    finally:
+        engine.close()
+    return trace.hash(), digests, ended_ns
+
+
+def test_a_run_is_the_same_with_any_number_of_workers(
+    resources: Resources, make_fit: Callable[..., Fit]
+) -> None:
+    first = _simulation(resources, make_fit, 1)
+    assert {b"timeout 1", b"failed 3"} <= set(first[1])
+    for workers in (1, 2, 4):
+        assert _simulation(resources, make_fit, workers) == first
+
+
+# On a real loop
+
+
+def test_a_real_loop_awaits_the_result_and_is_never_blocked(real: Engine, trace: Trace) -> None:
+    opened = threading.Event()
+
+    async def main() -> tuple[str, list[str]]:
+        order: list[str] = []
+        task = run(real, call(_wait_for, opened), 1e6)
+        await asyncio.sleep(0)
+        order.append("the loop is free")
+        opened.set()
+        order.append(await task)
+        return "done", order
+
+    # An hour of virtual time plays no part here.
+    assert asyncio.run(asyncio.wait_for(main(), LONG_S)) == ("done", ["the loop is free", "through"])
+    assert [record[1] for record in trace.kept] == ["job_start", "job_end"]
+
+
+def _wait_for(opened: threading.Event) -> str:
+    assert opened.wait(LONG_S)
+    return "through"
+
+
+@pytest.mark.parametrize(
+    ("job", "error", "match"),
+    [
+        (call(int, "x"), JobError, "a call job failed: ValueError"),
+        (call(next, iter(())), JobError, "StopIteration"),
+        (call(_refuse), UserError, "write it otherwise"),
+    ],
+    ids=["value", "stop", "own"],
+)
+def test_errors_on_a_real_loop_are_the_same(
+    real: Engine, job: Job, error: type[Exception], match: str
+) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(run(real, job, 0.0), LONG_S)
+
+    with pytest.raises(error, match=match) as caught:
+        asyncio.run(main())
+    assert (caught.value.__cause__ is None) is (error is UserError)
+
+
+def test_a_cancelled_job_that_has_not_started_never_runs_on_a_real_loop_either(
+    resources: Resources, trace: Trace
+) -> None:
+    engine = Engine(THREADS(ExecutorConfig(workers=1)), resources, trace)
+    opened, ran = threading.Event(), list[int]()
+
+    async def main() -> None:
+        first = run(engine, call(_wait_for, opened), 0.0)
+        second = run(engine, call(ran.append, 1), 0.0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.sleep(0)
+        opened.set()
+        await first
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), LONG_S))
+    finally:
+        engine.close()
+    assert ran == []
+    assert [record[-1] for record in trace.kept if record[1] == "job_end"] == ["cancelled", "done"]

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.engine.jobs import Extra, Fit, Fitted, Score, per_client, per_sample, shared
+from fedsim.params import Model
+
+ROWS = np.zeros((11, 3), np.float32)
+
+
+def test_extras_know_their_scope() -> None:
+    assert shared(ROWS).scope == "shared"
+    assert per_client({"a": ROWS}).scope == "client"
+    assert (per_sample(ROWS, "public").scope, per_sample(ROWS, "public").stream) == ("sample", "public")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((ROWS, "sample"), "so name it"),
+        ((ROWS, "shared", "train"), "other extras follow none"),
+        (({"a": ROWS}, "sample", "train"), "is one array"),
+    ],
+)
+def test_an_extra_that_could_not_be_handed_out_is_refused(arguments: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        Extra(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"trained": ()}, r"trained = \(\): name at least one of the job's models, model"),
+        ({"trained": ("modl",)}, r"'modl'.*the job's models, model"),
+        ({"streams": {}}, "at least one stream"),
+        (
+            {"extras": {"teacher": per_sample(ROWS, "public")}},
+            "'teacher' follows stream 'public'.*one of train",
+        ),
+    ],
+)
+def test_names_that_do_not_fit_together_are_refused(
+    make_fit: Callable[..., Fit], changes: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        make_fit(**changes)
+
+
+def test_the_one_model_of_a_fit(start: Callable[..., Model]) -> None:
+    model = start()
+    assert Fitted({"any": model}, 0.0, 1).model is model
+    with pytest.raises(ValueError, match="too many values"):
+        _ = Fitted({"a": model, "b": model}, 0.0, 1).model
+
+
+def test_accuracy_is_the_share_of_hits() -> None:
+    assert Score(3, 4, 1.0).accuracy == 0.75
+    assert math.isnan(Score(0, 0, 0.0).accuracy)

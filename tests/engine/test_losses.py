@@ -1,0 +1,76 @@
+"""Losses by hand. A live model is here a table of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import exp, log
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedsim.engine.losses import absolute_error, cross_entropy, divergence, squared_error
+from fedsim.engine.steps import Batch, Loss
+
+
+@dataclass
+class Table:
+    """Gives its inputs back as logits."""
+
+    params: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+
+def loss_of(
+    loss: Loss, logits: list[list[float]], *, labels: list[int] | None = None, teacher: Tensor | None = None
+) -> float:
+    batch = Batch(torch.tensor(logits), None if labels is None else torch.tensor(labels))
+    value = loss({"model": Table()}, {"train": batch, "public": batch}, {"teacher": teacher})
+    assert isinstance(value, Tensor)
+    return float(value)
+
+
+def test_cross_entropy_is_the_mean_over_samples() -> None:
+    value = loss_of(cross_entropy, [[0.0, 0.0], [log(3.0), 0.0]], labels=[1, 0])
+    assert value == pytest.approx((log(2) + log(4 / 3)) / 2)
+
+
+def test_errors_are_means_over_samples_and_classes() -> None:
+    teacher = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    logits = [[0.0, 1.0], [0.0, 3.0]]
+    assert loss_of(absolute_error, logits, teacher=teacher) == pytest.approx((1 + 0 + 0 + 3) / 4)
+    assert loss_of(squared_error, logits, teacher=teacher) == pytest.approx((1 + 0 + 0 + 9) / 4)
+
+
+def test_divergence_is_from_teacher_to_student() -> None:
+    # Teacher (3/4, 1/4), student (1/2, 1/2); another sample of equal rows counts in the mean.
+    teacher = torch.tensor([[log(3.0), 0.0], [5.0, 7.0]])
+    value = loss_of(divergence, [[0.0, 0.0], [1.0, 3.0]], teacher=teacher)
+    assert value == pytest.approx((0.75 * log(1.5) + 0.25 * log(0.5)) / 2)
+
+
+def test_divergence_of_equal_logits_is_zero_even_where_a_class_has_no_mass() -> None:
+    logits = [[0.0, -200.0, 3.0], [1.0, 1.0, 1.0]]
+    assert loss_of(divergence, logits, teacher=torch.tensor(logits)) == 0.0
+
+
+def test_divergence_has_the_gradient_of_cross_entropy_with_soft_targets() -> None:
+    student = torch.tensor([[0.3, -0.2]], requires_grad=True)
+    teacher = torch.tensor([[1.0, 2.0]])
+    batches = {"public": Batch(student, None)}
+    value = divergence({"model": Table()}, batches, {"teacher": teacher})
+    (gradient,) = torch.autograd.grad(value, [student])
+    share = 1 / (1 + exp(-0.2 - 0.3))
+    wanted = 1 / (1 + exp(2.0 - 1.0))
+    assert gradient[0].tolist() == pytest.approx([share - wanted, wanted - share], abs=1e-6)
+
+
+def test_public_samples_have_no_labels_to_train_on() -> None:
+    with pytest.raises(ValueError, match="carry no labels"):
+        loss_of(cross_entropy, [[0.0, 1.0]])

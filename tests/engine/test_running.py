@@ -1,0 +1,331 @@
+"""Jobs, run one by one in this thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from fedsim.data import FederatedData
+from fedsim.engine.batches import Pass
+from fedsim.engine.jobs import (
+    Call,
+    ClientSamples,
+    Evaluate,
+    Fit,
+    GlobalTest,
+    InlineSamples,
+    Predict,
+    PublicSamples,
+    Samples,
+    Stream,
+    per_client,
+    per_sample,
+)
+from fedsim.engine.optimisers import Adam, Sgd
+from fedsim.engine.running import fit, run
+from fedsim.engine.steps import Batches, Descent, Extras, Models, Work
+from fedsim.engine.worker import Worker
+from fedsim.errors import JobError
+from fedsim.models import Architecture
+from fedsim.params import Array, Model
+from fedsim.rng import Key
+
+
+def net_of(architectures: Mapping[str, Architecture], model: Model) -> nn.Module:
+    """Return an ordinary torch module with a model's values."""
+    architecture = architectures[model.architecture]
+    net: nn.Module = architecture.plugin.build(architecture.task)
+    with torch.no_grad():
+        for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
+            values = model.params[name] if name in model.params else model.buffers[name]
+            tensor.copy_(torch.tensor(values))
+    return net
+
+
+def by_hand(
+    architectures: Mapping[str, Architecture],
+    data: FederatedData,
+    job: Fit,
+    one: Pass,
+    optimiser: Callable[[Any], torch.optim.Optimizer],
+) -> tuple[Mapping[str, Array], float]:
+    """Train client 0's model with torch's own modules and optimiser; return its values and the mean loss."""
+    torch.set_num_threads(1)
+    net = net_of(architectures, job.models["model"]).train()
+    moves = optimiser(net.parameters())
+    rows = data.indices(0, "train")
+    x, y = torch.tensor(data.x[rows]), torch.tensor(data.y[rows])
+    order = one.positions(Key.root(job.seed).child("order", "train").torch())
+    losses = []
+    for positions in islice(order, job.num_steps):
+        moves.zero_grad()
+        loss = F.cross_entropy(net(x[positions]), y[positions])
+        loss.backward()  # type: ignore[no-untyped-call]
+        moves.step()
+        losses.append(loss.item())
+    tensors = [*net.named_parameters(), *net.named_buffers()]
+    return {name: tensor.detach().numpy() for name, tensor in tensors}, sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (Sgd(0.1), partial(torch.optim.SGD, lr=0.1)),
+        (Sgd(0.1, momentum=0.9), partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
+        (Adam(0.01), partial(torch.optim.Adam, lr=0.01, foreach=True)),
+    ],
+    ids=["sgd", "momentum", "adam"],
+)
+@pytest.mark.parametrize("label", ["mlp", "norm", "lstm", "tied"])
+def test_a_fit_is_a_plain_training_loop_bit_for_bit(
+    worker: Worker,
+    architectures: Mapping[str, Architecture],
+    data: FederatedData,
+    start: Callable[..., Model],
+    make_fit: Callable[..., Fit],
+    ours: Sgd | Adam,
+    theirs: Any,
+    label: str,
+) -> None:
+    job = make_fit(models={"model": start(label)}, optimiser=ours, num_steps=7)
+    expected, loss = by_hand(architectures, data, job, Pass(11, 4), theirs)
+    fitted = fit(job, worker)
+    assert fitted.num_steps == 7
+    assert fitted.loss == pytest.approx(loss, rel=1e-5)
+    assert fitted.model.architecture == label
+    values = {**fitted.model.params, **fitted.model.buffers}
+    assert values.keys() == expected.keys()
+    for name, array in values.items():
+        np.testing.assert_array_equal(array, expected[name])
+        assert not array.flags.writeable
+
+
+def test_a_fit_repeats_itself_and_its_seed_matters(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+    first = fit(make_fit(), worker)
+    assert fit(make_fit(), worker).model.digest() == first.model.digest()
+    assert fit(make_fit(seed=18), worker).model.digest() != first.model.digest()
+
+
+def test_a_result_is_not_changed_by_the_worker_s_next_job(
+    worker: Worker, make_fit: Callable[..., Fit]
+) -> None:
+    first = fit(make_fit(), worker)
+    before = first.model.digest()
+    fit(make_fit(seed=3), worker)
+    assert first.model.digest() == before
+
+
+def test_no_steps_give_the_start_back(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+    job = make_fit(num_steps=0, streams={"train": Stream(ClientSamples(2), 4)})
+    fitted = fit(job, worker)
+    assert fitted.model is job.models["model"]
+    assert math.isnan(fitted.loss)
+    assert fitted.num_steps == 0
+
+
+def test_batch_norm_s_buffers_are_trained_and_a_single_last_sample_is_skipped(
+    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+) -> None:
+    # 21 samples in batches of 5: with the last one, BatchNorm would raise.
+    streams = {"train": Stream(ClientSamples(3), 5)}
+    model = start("norm")
+    fitted = fit(make_fit(models={"model": model}, streams=streams, num_steps=9), worker)
+    assert fitted.model.buffers["body.norm.num_batches_tracked"] == 9
+    assert not np.array_equal(
+        fitted.model.buffers["body.norm.running_mean"], model.buffers["body.norm.running_mean"]
+    )
+
+
+def test_a_buffer_that_a_layer_replaces_is_read_back(
+    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+) -> None:
+    fitted = fit(make_fit(models={"model": start("counting")}, num_steps=6), worker)
+    assert fitted.model.buffers["body.count.calls"] == 6
+
+
+def toward_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return the distance of the student from the teacher's logits."""
+    x = batches["train"].x
+    return F.mse_loss(models["student"](x), models["teacher"](x))
+
+
+@pytest.mark.parametrize("teacher", ["mlp", "norm", "counting"])
+def test_a_teacher_is_frozen_and_in_eval_mode(
+    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit], teacher: str
+) -> None:
+    models = {"student": start(), "teacher": start(teacher, 1)}
+    before = models["teacher"].digest()
+    job = make_fit(models=models, trained=("student",), step=Descent(loss=toward_teacher), num_steps=4)
+    fitted = fit(job, worker)
+    assert list(fitted.models) == ["student"]
+    assert fitted.model.digest() != models["student"].digest()
+    bound = worker._nets["teacher", teacher]
+    assert Model(teacher, _plain(bound.params), _plain(bound.buffers)).digest() == before
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A step that moves nothing and writes down what it was handed."""
+
+    seen: list[tuple[list[int], list[int], list[float]]]
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        batch = batches["train"]
+        rows = [int(value) for value in batch.x[:, 0]]
+        self.seen.append((rows, work.extras["row"].tolist(), work.extras["mine"].tolist()))
+        return torch.zeros(())
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_rows_of_an_extra_follow_their_stream(
+    worker: Worker, make_fit: Callable[..., Fit], shuffled: bool
+) -> None:
+    x = np.zeros((7, 6), np.float32)
+    x[:, 0] = np.arange(7)
+    seen: list[tuple[list[int], list[int], list[float]]] = []
+    job = make_fit(
+        step=Recording(seen),
+        streams={"train": Stream(InlineSamples(x), 3, shuffled=shuffled)},
+        extras={"row": per_sample(np.arange(7), "train"), "mine": per_client(np.array([2.5]))},
+        num_steps=6,
+    )
+    fit(job, worker)
+    for rows, extra, mine in seen:
+        assert rows == extra
+        assert mine == [2.5]
+    met = [row for rows, _, _ in seen for row in rows]
+    assert [len(rows) for rows, _, _ in seen] == [3, 3, 1, 3, 3, 1]
+    assert sorted(met[:7]) == sorted(met[7:]) == list(range(7))
+    assert (met == [*range(7), *range(7)]) is not shuffled
+
+
+def test_streams_of_different_names_are_shuffled_by_different_generators(
+    worker: Worker, make_fit: Callable[..., Fit]
+) -> None:
+    orders = []
+    for name in ("train", "other"):
+        x = np.zeros((50, 6), np.float32)
+        x[:, 0] = np.arange(50)
+        seen: list[Any] = []
+        streams = {name: Stream(InlineSamples(x), 50)}
+        fit(make_fit(step=partial(_note, seen), streams=streams, num_steps=1), worker)
+        orders.append(seen)
+    assert orders[0] != orders[1]
+
+
+def _note(seen: list[Any], work: Work, batches: Batches) -> Tensor:
+    seen.extend(batch.x[:, 0].tolist() for batch in batches.values())
+    return torch.zeros(())
+
+
+def test_an_extra_of_another_length_than_its_stream_is_refused(
+    worker: Worker, make_fit: Callable[..., Fit]
+) -> None:
+    job = make_fit(extras={"teacher": per_sample(np.zeros((12, 3)), "train")})
+    with pytest.raises(ValueError, match="'teacher' has 12 rows, its stream 'train' 11 samples"):
+        fit(job, worker)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_logits_come_in_the_order_of_the_samples(
+    worker: Worker,
+    architectures: Mapping[str, Architecture],
+    data: FederatedData,
+    start: Callable[..., Model],
+    batch_size: int,
+) -> None:
+    positions = np.array([5, 1, 1, 0, 7])
+    model = start("norm")
+    logits = run(Predict(model, PublicSamples(positions), batch_size), worker)
+    with torch.no_grad():
+        expected = net_of(architectures, model).eval()(torch.tensor(data.x[data.public[positions]]))
+    np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-5, atol=1e-6)
+    assert (logits.shape, logits.dtype) == ((5, 3), np.float32)
+    assert not logits.flags.writeable
+
+
+def test_logits_of_nothing_have_a_shape(worker: Worker, start: Callable[..., Model]) -> None:
+    logits = run(Predict(start(), PublicSamples(np.empty(0, np.int64)), 4), worker)
+    assert (logits.shape, logits.dtype) == ((0, 3), np.float32)
+
+
+@pytest.mark.parametrize("batch_size", [2, 100])
+def test_an_evaluation_counts_hits_and_sums_losses(
+    worker: Worker, data: FederatedData, start: Callable[..., Model], batch_size: int
+) -> None:
+    model = start()
+    parts: tuple[Samples, ...] = (ClientSamples(3, "test"), GlobalTest(), ClientSamples(2, "test"))
+    scores = run(Evaluate(model, parts, batch_size), worker)
+    rows = [data.indices(3, "test"), data.global_test]
+    for score, row in zip(scores, rows, strict=False):
+        logits = run(Predict(model, InlineSamples(data.x[row]), 100), worker)
+        assert score.correct == int((logits.argmax(1) == data.y[row]).sum())
+        assert score.total == len(row)
+        expected = F.cross_entropy(torch.tensor(logits), torch.tensor(data.y[row]), reduction="sum")
+        assert score.loss_sum == pytest.approx(expected.item(), rel=1e-5)
+    assert (scores[2].correct, scores[2].total, scores[2].loss_sum) == (0, 0, 0.0)
+
+
+def test_samples_without_labels_cannot_be_evaluated_on(worker: Worker, start: Callable[..., Model]) -> None:
+    with pytest.raises(ValueError, match="without labels"):
+        run(Evaluate(start(), (PublicSamples(np.arange(3)),), 2), worker)
+
+
+def test_a_call_is_made(worker: Worker) -> None:
+    assert run(Call(divmod, (7, 3), 1.0), worker) == (2, 1)
+
+
+def test_a_call_may_raise_even_what_no_future_takes(worker: Worker) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration left"):
+        run(Call(next, (iter(()),), 1.0), worker)
+
+
+def test_a_job_that_draws_from_the_global_generator_fails(
+    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+) -> None:
+    before = torch.get_rng_state()
+    try:
+        with pytest.raises(JobError, match=r"drew from torch's global generator.*work\.generator"):
+            run(make_fit(models={"model": start("dropout")}), worker)
+        with pytest.raises(JobError, match="global generator"):
+            run(Call(torch.rand, (3,), 1.0), worker)
+    finally:
+        torch.set_rng_state(before)
+
+
+def test_dropout_does_not_draw_in_eval_mode(worker: Worker, start: Callable[..., Model]) -> None:
+    logits = run(Predict(start("dropout"), ClientSamples(0), 4), worker)
+    assert logits.shape == (11, 3)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A step that adds noise from the job's generator."""
+
+    scale: float
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        with torch.no_grad():
+            for param in work.models["model"].params.values():
+                param += self.scale * torch.randn(param.shape, generator=work.generator)
+        return torch.zeros(())
+
+
+def test_a_step_draws_from_the_job_s_generator(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+    first, again = (run(make_fit(step=Noise(0.1)), worker) for _ in range(2))
+    assert first.model.digest() == again.model.digest()
+    assert run(make_fit(step=Noise(0.1), seed=1), worker).model.digest() != first.model.digest()

@@ -1,0 +1,31 @@
+import pytest
+from pydantic import ValidationError
+
+from fedsim.engine.optimisers import Adam, Sgd
+from fedsim.engine.training import TrainingConfig
+
+
+def test_the_optimiser_is_made_from_the_settings() -> None:
+    config = TrainingConfig(lr=0.2, momentum=0.9, weight_decay=1e-4)
+    assert config.make_optimiser() == Sgd(0.2, 0.9, 1e-4)
+    assert config.make_optimiser(0.01) == Sgd(0.01, 0.9, 1e-4)
+    assert TrainingConfig(optimiser="adam", lr=1e-3, weight_decay=0.1).make_optimiser() == Adam(1e-3, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"epochs": 1, "steps": 5}, "give one of them, not both"),
+        ({"optimiser": "adam", "momentum": 0.9}, "leave it out"),
+        ({"lr": 0.0}, "greater than 0"),
+        ({"batch_size": 0}, "greater than or equal to 1"),
+        ({"epochs": -1}, "greater than or equal to 0"),
+        ({"momentum": 1.0}, "less than 1"),
+        ({"optimiser": "sgdm"}, "'sgd' or 'adam'"),
+        ({"learning_rate": 0.1}, "not permitted"),
+        ({"lr": float("nan")}, "finite"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], match: str) -> None:
+    with pytest.raises(ValidationError, match=match):
+        TrainingConfig.model_validate(settings)

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.clock import Trace, now_s
+from fedsim.engine.engine import Engine
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.jobs import Call, ClientSamples, Fit, Job, Predict, PublicSamples, Stream
+from fedsim.engine.optimisers import Adam, Sgd
+from fedsim.engine.steps import Descent
+from fedsim.engine.training import TrainingConfig
+from fedsim.engine.workbench import Workbench
+from fedsim.engine.worker import Resources
+from fedsim.errors import UserError
+from fedsim.fleet import Device
+from fedsim.params import Model
+from fedsim.rng import Key
+
+DEVICE = Device(
+    speed_flops=1e6,
+    memory_bytes=1e9,
+    up_bps=1e6,
+    down_bps=1e6,
+    latency_s=0.0,
+    overhead_s=0.5,
+    variation=0.0,
+    label="d",
+)
+TRAINING = TrainingConfig(lr=0.1, batch_size=4)
+FORWARD = 72
+TRAIN = 168
+"""FLOP a sample of the mlp: see test_cost."""
+
+
+class Listening(Workbench):
+    """A workbench that also keeps its jobs."""
+
+    jobs: list[Job]
+
+    async def _do(self, job: Job) -> Any:
+        self.jobs.append(job)
+        return await super()._do(job)
+
+
+@pytest.fixture
+def engine(resources: Resources) -> Iterator[Engine]:
+    engine = Engine(THREADS(ExecutorConfig()), resources, Trace(keep=True))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def bench(engine: Engine) -> Callable[..., Listening]:
+    def make(client: int = 0, training: TrainingConfig = TRAINING, **changes: Any) -> Listening:
+        device = Device(**{name: getattr(DEVICE, name) for name in Device.__slots__} | changes)
+        key = Key.root(1).child(client)
+        made = Listening(engine, lambda: device, training, client=client, dispatch=3, key=key)
+        made.jobs = []
+        return made
+
+    return make
+
+
+def fit_of(bench: Listening) -> Fit:
+    (job,) = bench.jobs
+    assert isinstance(job, Fit)
+    return job
+
+
+async def test_a_fit_is_by_default_one_epoch_of_the_party_s_own_samples(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench()
+    fitted = await one.fit(start())
+    job = fit_of(one)
+    assert job.streams == {"train": Stream(ClientSamples(0, "train"), 4)}
+    assert (job.step, job.trained, job.optimiser, job.extras) == (Descent(), ("model",), Sgd(0.1), {})
+    assert (job.num_steps, job.seed) == (3, one.key.child("train").seed)
+    assert fitted.num_steps == 3
+
+
+@pytest.mark.parametrize(
+    ("training", "arguments", "num_steps"),
+    [
+        ({"epochs": 2}, {}, 6),
+        ({"steps": 5}, {}, 5),
+        ({"steps": 5}, {"epochs": 2}, 6),
+        ({"epochs": 2}, {"steps": 7}, 7),
+        ({"epochs": 0}, {}, 0),
+        ({}, {"epochs": 0}, 0),
+        ({}, {"steps": 0}, 0),
+    ],
+)
+async def test_work_is_measured_in_epochs_or_steps(
+    bench: Callable[..., Listening],
+    start: Callable[..., Model],
+    training: dict[str, int],
+    arguments: dict[str, int],
+    num_steps: int,
+) -> None:
+    one = bench(training=TrainingConfig(batch_size=4, **training))  # type: ignore[arg-type]
+    fitted = await one.fit(start(), **arguments)  # type: ignore[arg-type]
+    assert fitted.num_steps == fit_of(one).num_steps == num_steps
+    assert math.isnan(fitted.loss) is (num_steps == 0)
+
+
+async def test_epochs_and_steps_at_once_are_refused(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    with pytest.raises(ValueError, match="epochs = 1 and steps = 2: give one of them"):
+        await bench().fit(start(), epochs=1, steps=2)
+
+
+async def test_the_first_stream_decides_how_long_an_epoch_is(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench()
+    public = Stream(one.public(np.arange(8)), 4)
+    own = Stream(one.own("train"), 2)
+    await one.fit(start(), streams={"public": public, "train": own}, epochs=1)
+    assert fit_of(one).num_steps == 2
+
+
+@pytest.mark.parametrize("work", [{"epochs": 2}, {"steps": 4}])
+async def test_there_is_no_step_where_a_stream_has_no_batch(
+    bench: Callable[..., Listening], start: Callable[..., Model], work: dict[str, int]
+) -> None:
+    model = start()
+    nobody = bench(client=2)
+    assert (await nobody.fit(model, **work)).model is model  # type: ignore[arg-type]
+    one = bench()
+    streams = {"train": Stream(one.own("train"), 4), "public": Stream(one.public(np.arange(0)), 4)}
+    assert (await one.fit(model, streams=streams, **work)).num_steps == 0  # type: ignore[arg-type]
+    assert now_s() == 2 * DEVICE.overhead_s
+
+
+async def test_a_last_single_sample_makes_no_step_for_batch_norm(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    for label, num_steps in (("mlp", 5), ("norm", 4)):
+        one = bench(client=3, training=TrainingConfig(batch_size=5))
+        assert (await one.fit(start(label))).num_steps == num_steps
+
+
+async def test_everything_about_a_fit_can_be_chosen(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench()
+    step = Descent(correct=_halved)
+    await one.fit(
+        {"a": start(), "b": start(seed=1)}, trained=("a",), step=_Only(step), optimiser=Adam(0.1), name="x"
+    )
+    job = fit_of(one)
+    assert (job.trained, list(job.models), job.optimiser) == (("a",), ["a", "b"], Adam(0.1))
+    assert job.seed == one.key.child("x").seed
+
+
+async def test_none_to_train_is_a_mistake_not_all(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    with pytest.raises(ValueError, match="name at least one of the job's models"):
+        await bench().fit(start(), trained=())
+
+
+def _halved(model: Any, gradients: list[Any], extras: Any) -> list[Any]:
+    return [gradient / 2 for gradient in gradients]
+
+
+class _Only:
+    """The step, on models called a and b."""
+
+    def __init__(self, step: Descent) -> None:
+        self.step = Descent(loss=_loss_of_a, correct=step.correct)
+
+    def __call__(self, work: Any, batches: Any) -> Any:
+        return self.step(work, batches)
+
+
+def _loss_of_a(models: Any, batches: Any, extras: Any) -> Any:
+    return (models["a"](batches["train"].x) - models["b"](batches["train"].x)).square().mean()
+
+
+async def test_equal_turns_and_names_meet_equal_samples_in_equal_order(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    results = [(await bench().fit(start(), epochs=2)).model.digest() for _ in range(2)]
+    other_name = (await bench().fit(start(), epochs=2, name="other")).model.digest()
+    other_key = bench()
+    other_key.key = Key.root(2)
+    assert results[0] == results[1]
+    assert other_name != results[0]
+    assert (await other_key.fit(start(), epochs=2)).model.digest() != results[0]
+
+
+async def test_every_call_takes_the_time_of_the_device(
+    bench: Callable[..., Listening], start: Callable[..., Model], engine: Engine
+) -> None:
+    one = bench()
+    await one.fit(start(), epochs=1)
+    assert now_s() == pytest.approx(0.5 + 11 * TRAIN / 1e6, abs=1e-9)
+    logits = await one.predict(start(), one.public(np.arange(8)))
+    assert logits.shape == (8, 3)
+    assert now_s() == pytest.approx(1.0 + (11 * TRAIN + 8 * FORWARD) / 1e6, abs=1e-9)
+    before = now_s()
+    assert await one.call(divmod, 7, 2, flops=2e6) == (3, 1)
+    assert now_s() - before == pytest.approx(0.5 + 2)
+    kinds = [(record[1], record[2], record[3], record[4]) for record in engine._trace.kept]
+    jobs = ["fit", "predict", "call"]
+    assert kinds == [(kind, 0, 3, job) for job in jobs for kind in ("job_start", "job_end")]
+
+
+async def test_load_varies_from_call_to_call_and_repeats_itself(
+    bench: Callable[..., Listening],
+) -> None:
+    async def durations() -> list[float]:
+        one, ends = bench(variation=0.5, overhead_s=0.0), []
+        for _ in range(3):
+            before = now_s()
+            await one.call(int, "1", flops=1e6)
+            ends.append(round(now_s() - before, 6))
+        return ends
+
+    first = await durations()
+    assert len(set(first)) == 3
+    assert await durations() == first
+
+
+async def test_a_call_without_a_cost_is_refused(bench: Callable[..., Listening]) -> None:
+    with pytest.raises(UserError, match="declares 0 FLOP"):
+        await bench().call(int, "1", flops=0)
+
+
+async def test_what_a_party_knows(bench: Callable[..., Listening], resources: Resources) -> None:
+    one = bench(client=1)
+    assert one.task is resources.data.task
+    assert one.num_public == 8
+    assert one.own("test") == ClientSamples(1, "test")
+    positions = np.arange(3)
+    samples = one.public(positions)
+    assert isinstance(samples, PublicSamples)
+    assert samples.positions is positions
+
+
+async def test_jobs_of_each_kind_are_made(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench()
+    await one.predict(start(), one.own("test"), batch_size=2)
+    await one.call(len, "abc", flops=1.0)
+    predict, call = one.jobs
+    assert isinstance(predict, Predict)
+    assert predict.batch_size == 2
+    assert isinstance(call, Call)
+    assert (call.function, call.arguments, call.flops) == (len, ("abc",), 1.0)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.data import FederatedData, federate
+from fedsim.data.base import Dataset
+from fedsim.engine.jobs import ClientSamples, GlobalTest, InlineSamples, PublicSamples, Samples, Stream
+from fedsim.engine.worker import Resources, StoppedError, Worker, to_tensor, to_tree
+from fedsim.errors import UserError
+from fedsim.models import Architecture
+from fedsim.params import Model
+from fedsim.rng import Key
+from fedsim.task import Task
+
+CPU = torch.device("cpu")
+INLINE = InlineSamples(np.ones((4, 6), np.float32), np.arange(4))
+
+
+def test_a_tensor_of_a_read_only_array_is_its_own() -> None:
+    array = np.arange(4.0, dtype=np.float32)
+    array.flags.writeable = False
+    tensor = to_tensor(array, CPU)  # warnings are errors
+    tensor += 1
+    assert array.tolist() == [0, 1, 2, 3]
+    assert to_tensor(array.reshape(2, 2).T, CPU).is_contiguous()
+
+
+def test_a_tree_is_read_only() -> None:
+    tree = to_tree({"w": torch.ones(2, requires_grad=True)})
+    assert not tree["w"].flags.writeable
+    assert tree["w"].tolist() == [1, 1]
+
+
+def test_samples_are_found_where_they_belong(resources: Resources, data: FederatedData) -> None:
+    train = data.indices(1, "train")
+    cases: list[tuple[Samples, int, list[int]]] = [
+        (ClientSamples(1), 5, train.tolist()),
+        (ClientSamples(0, "test"), 3, data.indices(0, "test").tolist()),
+        (ClientSamples(2), 0, []),
+        (GlobalTest(), 5, data.global_test.tolist()),
+        (PublicSamples(np.array([3, 0])), 2, data.public[[3, 0]].tolist()),
+    ]
+    for samples, num, rows in cases:
+        assert resources.num_samples(samples) == num
+        x, y, found = resources.tensors(samples)
+        assert found is not None
+        assert found.tolist() == rows
+        np.testing.assert_array_equal(x[found].numpy(), data.x[rows])
+        if isinstance(samples, PublicSamples):
+            assert y is None
+        else:
+            assert y is not None
+            assert y[found].tolist() == data.y[rows].tolist()
+
+
+def test_inline_samples_bring_their_own_values(resources: Resources) -> None:
+    x, y, rows = resources.tensors(INLINE)
+    assert rows is None
+    assert y is not None
+    assert (x.shape, y.tolist(), resources.num_samples(INLINE)) == ((4, 6), [0, 1, 2, 3], 4)
+    assert resources.tensors(InlineSamples(INLINE.x))[1] is None
+
+
+def test_counts_cannot_be_trained_on(architectures: Mapping[str, Architecture]) -> None:
+    counts = federate(
+        Dataset(Task((6,), 3), sizes=np.array([4, 7])),
+        None,
+        num_clients=2,
+        shares=(1, 0, 0),
+        key=Key.root(0),
+    )
+    resources = Resources.of(counts, architectures, "cpu")
+    assert resources.num_samples(ClientSamples(1)) == 7
+    with pytest.raises(UserError, match=r"set engine\.executor = 'null'"):
+        resources.tensors(ClientSamples(1))
+
+
+def test_passes_skip_single_samples_only_where_batch_norm_is_trained(resources: Resources) -> None:
+    streams = {"a": Stream(ClientSamples(3), 5), "b": Stream(ClientSamples(0), 4)}
+    assert [len(one) for one in resources.passes(["mlp", "norm"], streams).values()] == [4, 3]
+    assert [len(one) for one in resources.passes(["mlp"], streams).values()] == [5, 3]
+    assert list(resources.passes([], streams)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("label", ["mlp", "norm", "counting", "lstm", "tied"])
+def test_a_bound_net_computes_with_the_values_it_was_given(
+    worker: Worker,
+    start: Callable[..., Model],
+    architectures: Mapping[str, Architecture],
+    label: str,
+) -> None:
+    x = torch.randn(3, 6, generator=Key.root(4).torch())
+    for seed in (0, 1):
+        model = start(label, seed)
+        net = architectures[label].skeleton().eval()
+        values = {name: torch.tensor(array) for name, array in {**model.params, **model.buffers}.items()}
+        expected = torch.func.functional_call(net, values, (x,))
+        bound = worker.bind("place", model, trained=False)
+        assert torch.equal(bound(x), expected)
+        assert list(bound.params) == list(model.params)
+        assert list(bound.buffers) == list(model.buffers)
+        assert bound.features(x).shape[0] == 3
+
+
+def test_binding_copies_so_a_model_is_never_written_into(worker: Worker, start: Callable[..., Model]) -> None:
+    model = start()
+    before = model.digest()
+    net = worker.bind("place", model, trained=True)
+    with torch.no_grad():
+        for param in net.params.values():
+            param.zero_()
+    assert model.digest() == before
+
+
+def test_a_net_is_built_once_for_each_place_and_architecture(
+    worker: Worker, start: Callable[..., Model]
+) -> None:
+    first = worker.bind("a", start(), trained=True)
+    assert worker.bind("a", start(seed=1), trained=False) is first
+    assert not first.net.training
+    assert not any(param.requires_grad for param in first.params.values())
+    assert worker.bind("a", start(), trained=True).net.training
+    assert worker.bind("b", start(), trained=True) is not first
+    assert worker.bind("a", start("norm"), trained=True) is not first
+
+
+def test_a_worker_gives_up_when_the_run_is_over(resources: Resources) -> None:
+    stopping = threading.Event()
+    worker = Worker(resources, stopping)
+    worker.pause_point()
+    stopping.set()
+    with pytest.raises(StoppedError):
+        worker.pause_point()

@@ -1,0 +1,111 @@
+"""What every network model keeps to; a new file in the folder is tested by being there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim import clock
+from fedsim.clock import now_ns
+from fedsim.network import Carrier, Links, NetworkPlugin, Parcel
+from fedsim.plugins import available
+
+NETWORKS = [found.plugin for found in available("fedsim.network")]
+LINKS = Links(np.array([1e6, 3e6]), np.array([2e6, 7e6]), np.array([0.01, 0.0]), 1e7, 2e7, 0.003)
+
+each_network = pytest.mark.parametrize("plugin", NETWORKS, ids=lambda plugin: plugin.__name__)
+
+Parcels = list[tuple[bool, int, int]]
+parcels = st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 10**6)), min_size=1, max_size=8)
+
+
+class Ear:
+    """Hears of one parcel."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, Parcel | None]] = []
+
+    def left(self) -> None:
+        self.heard.append(("left", now_ns(), None))
+
+    def arrived(self, parcel: Parcel) -> None:
+        self.heard.append(("arrived", now_ns(), parcel))
+
+    def lost(self, cause: str) -> None:
+        self.heard.append(("lost", now_ns(), None))
+
+
+def make(plugin: type[NetworkPlugin[Any]]) -> Carrier:
+    return plugin(plugin.Config()).carrier(LINKS)
+
+
+def parcel(up: bool, client: int, num_bytes: int) -> Parcel:
+    sender, receiver = (client, -1) if up else (-1, client)
+    return Parcel(sender, receiver, num_bytes, object())
+
+
+@each_network
+@given(parcels)
+def test_every_parcel_leaves_and_then_arrives_once_as_it_was_sent(
+    plugin: type[NetworkPlugin[Any]], described: Parcels
+) -> None:
+    async def main() -> list[tuple[Parcel, Ear]]:
+        carrier = make(plugin)
+        sent = [(parcel(*one), Ear()) for one in described]
+        for one, ear in sent:
+            carrier.carry(one, ear)
+            assert not ear.heard  # never before carry returns
+        await asyncio.sleep(3600)
+        return sent
+
+    for one, ear in clock.run(main()):
+        (left, left_ns, _), (arrived, arrived_ns, what) = ear.heard
+        assert (left, arrived) == ("left", "arrived")
+        assert left_ns <= arrived_ns
+        assert what is one
+
+
+@each_network
+@given(parcels)
+def test_equal_parcels_move_equally_in_every_run(
+    plugin: type[NetworkPlugin[Any]], described: Parcels
+) -> None:
+    async def main() -> list[list[tuple[str, int]]]:
+        carrier = make(plugin)
+        ears = [Ear() for _ in described]
+        for one, ear in zip(described, ears, strict=True):
+            carrier.carry(parcel(*one), ear)
+        await asyncio.sleep(3600)
+        return [[(what, at_ns) for what, at_ns, _ in ear.heard] for ear in ears]
+
+    assert clock.run(main()) == clock.run(main())
+
+
+@each_network
+async def test_nothing_is_heard_of_a_cancelled_parcel(plugin: type[NetworkPlugin[Any]]) -> None:
+    carrier, cancelled, other = make(plugin), Ear(), Ear()
+    passage = carrier.carry(parcel(True, 0, 1000), cancelled)
+    carrier.carry(parcel(True, 0, 1000), other)
+    passage.cancel()
+    await asyncio.sleep(3600)
+    assert cancelled.heard == []
+    assert [what for what, _, _ in other.heard] == ["left", "arrived"]
+
+
+@each_network
+async def test_a_parcel_that_has_arrived_can_be_cancelled_in_vain(plugin: type[NetworkPlugin[Any]]) -> None:
+    ear = Ear()
+    passage = make(plugin).carry(parcel(False, 1, 10), ear)
+    await asyncio.sleep(3600)
+    passage.cancel()
+    await asyncio.sleep(1)
+    assert len(ear.heard) == 2
+
+
+def test_both_models_are_found() -> None:
+    assert {"naive", "none"} <= {found.name for found in available("fedsim.network")}
