@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -72,7 +73,7 @@ def fit(job: Fit, worker: Worker) -> Fitted:
         worker.pause_point()
         losses.append(job.step(work, {name: feed.next(extras) for name, feed in feeds.items()}))
     models = {name: _model(job.models[name].architecture, nets[name]) for name in job.trained}
-    return Fitted(models, float(torch.stack(losses).mean()), job.num_steps)
+    return Fitted(models, fmean(map(float, losses)), job.num_steps)
 
 
 def predict(job: Predict, worker: Worker) -> Array:

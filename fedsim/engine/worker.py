@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -117,9 +118,11 @@ class BoundNet:
         self.params = {name: nn.Parameter(tensor, requires_grad=trained) for name, tensor in params.items()}
         for places, values in ((self._param_places, self.params), (self._buffer_places, buffers)):
             for name, owners in places.items():
-                for module, leaf in owners:
-                    # By assignment, which layers may watch, as recurrent ones do.
-                    setattr(module, leaf, values[name])
+                for entries, module, leaf in owners:
+                    if entries is None:
+                        setattr(module, leaf, values[name])
+                    else:
+                        entries[leaf] = values[name]
         if self.net.training != trained:
             self.net.train(trained)
         return self
@@ -127,7 +130,7 @@ class BoundNet:
     @property
     def buffers(self) -> dict[str, Tensor]:
         """Buffers by name, as they are now: a layer may write into one or put another in its place."""
-        return {name: getattr(*owners[0]) for name, owners in self._buffer_places.items()}
+        return {name: getattr(*owners[0][1:]) for name, owners in self._buffer_places.items()}
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return logits ``[b, N]``."""
@@ -139,18 +142,26 @@ class BoundNet:
         return self.net.features(x)
 
 
-Places = dict[str, list[tuple[nn.Module, str]]]
+Entries = dict[str, Any]
+Places = dict[str, list[tuple[Entries | None, nn.Module, str]]]
 
 
-def _places(net: Net, entries: Callable[[nn.Module], Mapping[str, Tensor | None]]) -> Places:
-    """Return where each tensor of the net is kept, by its first name; modules may share one."""
+def _places(net: Net, entries: Callable[[nn.Module], Entries]) -> Places:
+    """Return where each tensor of the net is kept, by its first name; modules may share one.
+
+    A place is the module's dictionary, or None for a module that watches its assignments, as recurrent
+    layers do.
+    """
     names: dict[int, str] = {}
     places: Places = {}
     for path, module in net.named_modules():
         for leaf, value in entries(module).items():
             if value is not None:
                 name = names.setdefault(id(value), f"{path}.{leaf}" if path else leaf)
-                places.setdefault(name, []).append((module, leaf))
+                watches = any(
+                    "__setattr__" in vars(kind) for kind in type(module).__mro__[: -len(nn.Module.__mro__)]
+                )
+                places.setdefault(name, []).append((None if watches else entries(module), module, leaf))
     return places
 
 
