@@ -6,9 +6,12 @@ class's values as defaults. A scenario's group names a class and may change any 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedsim.config import Config
 from fedsim.fleet.quantity import Distribution, Fixed, Spread, Values, fixed, number
@@ -21,6 +24,8 @@ Memory = Annotated[Distribution, Spread("data size", positive=True)]
 Rate = Annotated[Distribution, Spread("bit rate", positive=True)]
 Delay = Annotated[Distribution, Spread("time")]
 Variation = Annotated[Distribution, Spread(None)]
+
+Rows = NDArray[np.int64]
 
 QUANTITIES: dict[str, Dimension | None] = {
     "speed": "compute",
@@ -36,6 +41,22 @@ QUANTITIES: dict[str, Dimension | None] = {
 POSITIVE = frozenset({"speed", "memory", "up", "down"})
 """Those that are above zero; the others may be zero."""
 
+UNLIMITED_BYTES_PER_S = 1e18
+"""A memory bandwidth for which no job ever waits (1 EB/s), so that operations alone decide its time."""
+
+FURTHER: dict[str, Dimension | None] = {
+    "efficiency": None,
+    "memory_bandwidth": "data rate",
+    "drop_out": "hazard",
+}
+"""Quantities that :meth:`DevicePlugin.draw` may return besides, and their dimensions."""
+
+FURTHER_DEFAULTS = {"efficiency": 1.0, "memory_bandwidth": UNLIMITED_BYTES_PER_S, "drop_out": 0.0}
+"""Their values where it does not: the speed as it is, memory that nothing waits for, and never."""
+
+FURTHER_POSITIVE = frozenset({"efficiency", "memory_bandwidth"})
+"""Those of them that are above zero."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -49,7 +70,11 @@ class Device:
         latency_s: Delay of a message in one direction before its first byte arrives.
         overhead_s: Fixed time that each job takes besides its operations.
         variation: Standard deviation of the logarithm of a job's slow-down from run to run.
-        label: The group's name, for tables.
+        label: Name for tables: the row's of a table of devices that names its rows, else the group's.
+        efficiency: Share of the speed that training reaches; 1 where the speed is effective already.
+        memory_bandwidth_bytes_per_s: Bytes that memory moves in a second.
+        drop_out_per_s: Constant hazard of giving up while active, in events a second: the probability
+            of lasting ``t`` seconds is ``exp(-drop_out_per_s * t)``.
     """
 
     speed_flops: float
@@ -60,6 +85,9 @@ class Device:
     overhead_s: float
     variation: float
     label: str
+    efficiency: float = FURTHER_DEFAULTS["efficiency"]
+    memory_bandwidth_bytes_per_s: float = FURTHER_DEFAULTS["memory_bandwidth"]
+    drop_out_per_s: float = FURTHER_DEFAULTS["drop_out"]
 
 
 class DeviceConfig(Config):
@@ -90,10 +118,19 @@ class DevicePlugin(Plugin[DeviceConfig]):
         """Return each of :data:`QUANTITIES`, in base units: one value for all, or an array ``[num]``.
 
         By default every quantity is drawn by itself, from a generator of its own. A class whose quantities
-        belong together, such as a table of measured devices, overrides this.
+        belong together, such as a table of measured devices, overrides this; it may add some of
+        :data:`FURTHER`.
         """
-        drawn: dict[str, float | Values] = {}
-        for name in QUANTITIES:
-            law: Distribution = getattr(self.config, name)
-            drawn[name] = law.value if isinstance(law, Fixed) else law.draw(num, key.child(name).numpy())
-        return drawn
+        return {name: draw_quantity(getattr(self.config, name), num, key.child(name)) for name in QUANTITIES}
+
+    def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
+        """Return names, and for each device the place of its own among them, ``[num]``.
+
+        By default None: the devices are called as their group is. ``key`` is that of :meth:`draw`.
+        """
+        return None
+
+
+def draw_quantity(law: Distribution, num: int, key: Key) -> float | Values:
+    """Return a quantity of ``num`` devices in base units: one value for all, or an array ``[num]``."""
+    return law.value if isinstance(law, Fixed) else law.draw(num, key.numpy())

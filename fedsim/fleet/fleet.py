@@ -2,8 +2,9 @@
 
 Clients are numbered through the groups in order. A quantity that is the same throughout a group is kept once,
 exactly; one that is drawn is kept as a float32 for each client, whose seven digits are more than any device
-model deserves and hide the last bits in which processors differ. So a client costs 28 bytes at most, and
-becomes a :class:`Device` only when asked for.
+model deserves and hide the last bits in which processors differ. So a client's device costs 44 bytes at most,
+and becomes a :class:`Device` only when asked for. When clients are there is :attr:`Fleet.availability`, a
+function of client and time.
 """
 
 from __future__ import annotations
@@ -11,12 +12,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InvariantError
-from fedsim.fleet.device import POSITIVE, QUANTITIES, Device, DevicePlugin
+from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, EverPresent, Grouped
+from fedsim.fleet.device import (
+    FURTHER,
+    FURTHER_DEFAULTS,
+    FURTHER_POSITIVE,
+    POSITIVE,
+    QUANTITIES,
+    Device,
+    DevicePlugin,
+)
 from fedsim.fleet.groups import GroupConfig, ServerConfig
 from fedsim.plugins import name_of
 from fedsim.rng import Key
@@ -34,7 +45,10 @@ class Group:
         model: Label of the architecture.
         start: First client.
         stop: One past the last client.
-        columns: For each quantity one value, or one for each client of the group.
+        columns: For each quantity one value, or one for each client of the group; of
+            :data:`fedsim.fleet.device.FURTHER` only those that are not the default.
+        row_labels: Names of the rows of a table of devices; empty if they have none.
+        rows: For each client of the group the place of its name among them.
     """
 
     label: str
@@ -42,13 +56,20 @@ class Group:
     start: int
     stop: int
     columns: Mapping[str, Column]
+    row_labels: tuple[str, ...] = ()
+    rows: NDArray[np.int32] | None = None
+
+    def column(self, quantity: str) -> Column:
+        """Return a quantity's one value, or one for each client of the group."""
+        column = self.columns.get(quantity)
+        return FURTHER_DEFAULTS[quantity] if column is None else column
 
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
-        value = {
-            name: column if isinstance(column, float) else float(column[offset])
-            for name, column in self.columns.items()
-        }
+        value = {}
+        for name in (*QUANTITIES, *FURTHER):
+            column = self.column(name)
+            value[name] = column if isinstance(column, float) else float(column[offset])
         return Device(
             speed_flops=value["speed"],
             memory_bytes=value["memory"],
@@ -57,7 +78,10 @@ class Group:
             latency_s=value["latency"],
             overhead_s=value["overhead"],
             variation=value["variation"],
-            label=self.label,
+            label=self.label if self.rows is None else self.row_labels[self.rows[offset]],
+            efficiency=value["efficiency"],
+            memory_bandwidth_bytes_per_s=value["memory_bandwidth"],
+            drop_out_per_s=value["drop_out"],
         )
 
 
@@ -88,12 +112,20 @@ class Fleet:
         groups: The groups in order.
         server: The server's device.
         server_model: Label of the server's architecture.
+        availability: When clients are there; without it, always.
     """
 
-    def __init__(self, groups: Sequence[Group], server: Device, server_model: str) -> None:
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        server: Device,
+        server_model: str,
+        availability: Availability | None = None,
+    ) -> None:
         self.groups = tuple(groups)
         self.server = server
         self.server_model = server_model
+        self.availability = availability or EverPresent(self.groups[-1].stop)
         self._starts = [group.start for group in self.groups]
 
     def __len__(self) -> int:
@@ -122,12 +154,22 @@ class Fleet:
         """Return a quantity of every client in base units, ``[K]``, as a new array.
 
         Args:
-            quantity: One of ``speed memory up down latency overhead variation``.
+            quantity: One of ``speed memory up down latency overhead variation``, or of ``efficiency
+                memory_bandwidth drop_out``.
         """
         result = np.empty(len(self))
         for group in self.groups:
-            result[group.start : group.stop] = group.columns[quantity]
+            result[group.start : group.stop] = group.column(quantity)
         return result
+
+    def available(self, clients: Clients, at_s: float) -> NDArray[np.bool_]:
+        """Return which of the clients ``[n]`` are there at an instant, ``[n]``.
+
+        Raises:
+            IndexError: A client outside the fleet.
+            ValueError: No instant of a run.
+        """
+        return self.availability.available(clients, at_s)
 
     def quantiles(self) -> list[Quantiles]:
         """Return a row for each quantity, over all clients."""
@@ -136,13 +178,18 @@ class Fleet:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        columns = (column for group in self.groups for column in group.columns.values())
+        """Bytes of the arrays that describe devices."""
+        columns = [column for group in self.groups for column in (*group.columns.values(), group.rows)]
         return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
 
 
 def build_fleet(
-    groups: Sequence[GroupConfig], server: ServerConfig, key: Key, *, default_model: str = "model"
+    groups: Sequence[GroupConfig],
+    server: ServerConfig,
+    key: Key,
+    *,
+    default_model: str = "model",
+    availability: Sequence[AvailabilityPlugin[Any]] | None = None,
 ) -> Fleet:
     """Draw every device.
 
@@ -151,39 +198,63 @@ def build_fleet(
         server: The ``[server]`` entry.
         key: The run's root key.
         default_model: Label of the architecture where an entry names none.
+        availability: When the clients of each group are there, one model for each group; without it,
+            everybody is always there.
 
     Raises:
         UnknownPluginError: A device class that does not exist.
+        DataError: A file of devices, or of when they are there, that cannot be used.
         InvariantError: A device class that draws values which no device can have.
-        ValueError: No group.
+        ValueError: No group, or not one availability model for each.
     """
     if not groups:
         raise ValueError("a fleet needs at least one group")
+    if availability is not None and len(availability) != len(groups):
+        raise ValueError(
+            f"{len(groups)} groups and {len(availability)} availability models: give one for each"
+        )
     built: list[Group] = []
+    presence: list[Availability] = []
     start = 0
     for index, group in enumerate(groups):
-        columns = _columns(group.profile(), group.count, key.child("fleet", index))
-        built.append(Group(group.label, group.model or default_model, start, start + group.count, columns))
-        start += group.count
-    hardware = _columns(server.profile(), 1, key.child("fleet", "server"))
-    own = Group("server", server.model or default_model, 0, 1, hardware)
-    return Fleet(built, own.device(0), own.model)
+        own, stop = key.child("fleet", index), start + group.count
+        built.append(_group(group.profile(), group.label, group.model or default_model, start, stop, own))
+        if availability is not None:
+            presence.append(availability[index].bind(group.count, own.child("availability")))
+        start = stop
+    hardware = _group(
+        server.profile(), "server", server.model or default_model, 0, 1, key.child("fleet", "server")
+    )
+    return Fleet(built, hardware.device(0), hardware.model, Grouped(presence) if presence else None)
+
+
+def _group(profile: DevicePlugin, label: str, model: str, start: int, stop: int, key: Key) -> Group:
+    columns = _columns(profile, stop - start, key)
+    named = profile.labels(stop - start, key)
+    if named is None:
+        return Group(label, model, start, stop, columns)
+    names, rows = named
+    return Group(label, model, start, stop, columns, tuple(names), _read_only(rows.astype(np.int32)))
 
 
 def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
     drawn = profile.draw(num, key)
     columns: dict[str, Column] = {}
-    for name in QUANTITIES:
+    for name in (*QUANTITIES, *(name for name in FURTHER if name in drawn)):
         value = drawn[name]
         column: Column = value.astype(np.float32) if isinstance(value, np.ndarray) else float(value)
         smallest = np.min(column)
-        if not np.isfinite(column).all() or smallest < 0 or (name in POSITIVE and smallest == 0):
-            rule = "above zero" if name in POSITIVE else "zero or more"
+        positive = name in POSITIVE or name in FURTHER_POSITIVE
+        if not np.isfinite(column).all() or smallest < 0 or (positive and smallest == 0):
+            rule = "above zero" if positive else "zero or more"
             raise InvariantError(
                 f"device class {name_of(profile)!r} draws {name} values that are not finite and {rule}: "
                 f"mend its draw()"
             )
-        if isinstance(column, np.ndarray):
-            column.flags.writeable = False
-        columns[name] = column
+        columns[name] = _read_only(column) if isinstance(column, np.ndarray) else column
     return columns
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

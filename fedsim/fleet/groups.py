@@ -1,15 +1,24 @@
-"""Scenario entries of a fleet: a group of devices of one class, and the server."""
+"""Scenario entries of a fleet: a group of devices of one class or of one file, and the server."""
 
 from __future__ import annotations
 
-from pydantic import PositiveInt
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from fedsim.config import Config
+from fedsim.errors import DataError
 from fedsim.fleet.device import QUANTITIES, Delay, DevicePlugin, Memory, Rate, Speed, Variation
+from fedsim.fleet.table import read_table
 from fedsim.plugins import load
 
 DEVICES = "fedsim.fleet.devices"
 """The folder of the device classes."""
+
+TABLE = "table"
+"""The device class that reads a file."""
 
 
 class _Entry(Config):
@@ -42,23 +51,56 @@ class _Entry(Config):
         """
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
         given = {name: getattr(self, name) for name in QUANTITIES if getattr(self, name) is not None}
+        given |= self._file()
         return plugin(plugin.Config.model_validate(given))  # type: ignore[arg-type]
+
+    def _file(self) -> dict[str, Any]:
+        return {}
 
 
 class GroupConfig(_Entry):
-    """One ``[[fleet]]`` entry: clients whose devices are drawn from the same class."""
+    """One ``[[fleet]]`` entry: clients whose devices are drawn from the same class, or come from a file."""
 
     count: PositiveInt
     """Number of clients."""
     device: str = "mid"
     """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
+    file: str | None = Field(default=None, min_length=1, validate_default=True)
+    """CSV file of devices, instead of a class; a relative path starts at the working directory."""
     name: str | None = None
-    """Name in tables; the device class's if left out."""
+    """Name in tables; the file's or the device class's if left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_its_file(cls, entry: Any) -> Any:
+        has_file = isinstance(entry, dict) and entry.get("file") is not None
+        return {"device": TABLE, **entry} if has_file else entry
+
+    @field_validator("file", mode="after")
+    @classmethod
+    def _usable(cls, file: str | None, info: ValidationInfo) -> str | None:
+        device = info.data.get("device")
+        if file is None:
+            if device == TABLE:
+                raise _fault("device class 'table' reads a file", 'add file = "phones.csv", say')
+        elif device not in (TABLE, None):
+            raise _fault(f"device class {device!r} reads no file", "leave out either device or file")
+        else:
+            # One with a fault of its own is missing here, and not worth a second fault.
+            given = [name for name in QUANTITIES if info.data.get(name, ...) is not None]
+            try:
+                read_table(file).require(given, info.data.get("count"))
+            except DataError as error:
+                raise _fault(str(error)) from None
+        return file
 
     @property
     def label(self) -> str:
         """The name in tables."""
-        return self.name or self.device
+        return self.name or (PurePath(self.file).stem if self.file else self.device)
+
+    def _file(self) -> dict[str, Any]:
+        return {"file": self.file} if self.file else {}
 
 
 class ServerConfig(_Entry):
@@ -66,3 +108,14 @@ class ServerConfig(_Entry):
 
     device: str = "server"
     """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
+
+    @field_validator("device", mode="after")
+    @classmethod
+    def _one_device(cls, device: str) -> str:
+        if device == TABLE:
+            raise _fault("device class 'table' is for groups", "name a class, and change its quantities")
+        return device
+
+
+def _fault(problem: str, mend: str = "") -> PydanticCustomError:
+    return PydanticCustomError("device", "{problem}", {"problem": problem, "mend": mend})

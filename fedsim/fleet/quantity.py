@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
@@ -146,6 +147,12 @@ def fixed(text: str) -> Any:
 def lognormal(median: str, sigma: float) -> Any:
     """Return the default of a field: a log-normal table, written as in a scenario."""
     table = {"distribution": "lognormal", "median": median, "sigma": sigma}
+    return Field(default=table, validate_default=True)
+
+
+def choice(weights: Mapping[str, float]) -> Any:
+    """Return the default of a field: a table of values and their weights, written as in a scenario."""
+    table = {"distribution": "choice", "values": list(weights), "weights": list(weights.values())}
     return Field(default=table, validate_default=True)
 
 

@@ -6,11 +6,32 @@ import numpy as np
 import pytest
 
 from fedsim.fleet import DevicePlugin, GroupConfig, ServerConfig, build_fleet
-from fedsim.fleet.device import POSITIVE, QUANTITIES, Device, DeviceConfig
+from fedsim.fleet.device import (
+    FURTHER,
+    FURTHER_DEFAULTS,
+    FURTHER_POSITIVE,
+    POSITIVE,
+    QUANTITIES,
+    Device,
+    DeviceConfig,
+)
 from fedsim.plugins import available
 from fedsim.rng import Key
 
-CLASSES = ["edge_gpu", "high", "laptop", "low", "mcu", "mid", "server"]
+CLASSES = [
+    "benchmark_phones",
+    "cellular_phones",
+    "edge_gpu",
+    "flash_phones",
+    "high",
+    "laptop",
+    "low",
+    "mcu",
+    "mid",
+    "population",
+    "server",
+    "table",
+]
 
 
 def test_the_folder_holds_the_built_in_classes() -> None:
@@ -21,7 +42,7 @@ def test_the_folder_holds_the_built_in_classes() -> None:
         # Every file says where its figures come from, or that they have no source.
         text = ast.get_docstring(ast.parse(inspect.getsource(sys.modules[entry.plugin.__module__])))
         assert text is not None
-        assert "without a source" in text
+        assert "without a source" in text or entry.name == "table"
 
 
 @pytest.mark.parametrize(
@@ -52,15 +73,29 @@ def test_phones_on_wifi_have_the_rates_that_were_measured() -> None:
     assert np.median(fleet.values("up")) == pytest.approx(3.3e6 * 8, rel=0.04)
 
 
+def test_a_population_is_spread_wider_than_any_class() -> None:
+    fleet = build_fleet([GroupConfig(count=20_000, device="population")], ServerConfig(), Key.root(3))
+    logs = np.log(fleet.values("speed") / 1.8e9)
+    assert np.median(logs) == pytest.approx(0, abs=0.03)
+    assert logs.std() == pytest.approx(0.9, rel=0.03)
+    sizes, counts = np.unique(fleet.values("memory"), return_counts=True)
+    assert sizes.tolist() == [2e9, 4e9, 8e9]
+    assert counts / 20_000 == pytest.approx([0.533, 0.463, 0.004], abs=0.01)
+    assert np.median(fleet.values("down")) == pytest.approx(4.3e6 * 8, rel=0.02)
+    assert np.log(fleet.values("up")).std() == pytest.approx(0.68, rel=0.03)
+
+
 def test_quantities_are_the_fields_of_the_config_and_of_a_device() -> None:
     assert list(QUANTITIES) == list(DeviceConfig.model_fields)
     assert set(QUANTITIES) >= POSITIVE
-    suffixes = ("_flops", "_bytes", "_bps", "_s")
+    suffixes = ("_flops", "_bytes", "_bps", "_bytes_per_s", "_per_s", "_s")
     names = []
     for name in Device.__dataclass_fields__:
         ending = next((suffix for suffix in suffixes if name.endswith(suffix)), "")
         names.append(name.removesuffix(ending))
-    assert names == [*QUANTITIES, "label"]
+    assert names == [*QUANTITIES, "label", *FURTHER]
+    assert list(FURTHER_DEFAULTS) == list(FURTHER)
+    assert set(FURTHER) >= FURTHER_POSITIVE
 
 
 def test_the_default_server_is_fast_and_near() -> None:

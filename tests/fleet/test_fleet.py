@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedsim.errors import InvariantError, UnknownPluginError
 from fedsim.fleet import Device, DevicePlugin, Fixed, Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet.availability.base import AvailabilityPlugin
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.quantity import Values
 from fedsim.plugins import load
@@ -126,6 +128,83 @@ def test_arrays_of_a_fleet_cannot_be_written() -> None:
     assert isinstance(column, np.ndarray)
     with pytest.raises(ValueError, match="read-only"):
         column[0] = 1
+
+
+class Measured(DevicePlugin):
+    """A private class that knows more of its devices."""
+
+    Config = load("fedsim.fleet.devices", "mid").Config
+
+    def draw(self, num: int, key: Key) -> dict[str, float | Values]:
+        return {**super().draw(num, key), "efficiency": 0.25, "drop_out": np.arange(num, dtype=np.float64)}
+
+
+def test_further_quantities_have_defaults_and_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = fleet_of({"count": 2}).device(1)
+    assert (plain.efficiency, plain.memory_bandwidth_bytes_per_s, plain.drop_out_per_s) == (1.0, 1e18, 0.0)
+    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Measured)
+    fleet = fleet_of({"count": 3}, {"count": 1, "device": "low"})
+    device = fleet.device(2)
+    assert (device.efficiency, device.drop_out_per_s) == (0.25, 2.0)
+    assert fleet.values("drop_out").tolist() == [0, 1, 2, 0]
+    assert fleet.values("memory_bandwidth").tolist() == [1e18] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("efficiency", 0.0, "above zero"),
+        ("memory_bandwidth", -1.0, "above zero"),
+        ("drop_out", float("nan"), "zero or more"),
+    ],
+)
+def test_further_quantities_are_checked(
+    name: str, value: float, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wrong(DevicePlugin):
+        Config = load("fedsim.fleet.devices", "mid").Config
+
+        def draw(self, num: int, key: Key) -> dict[str, float | Values]:
+            return {**super().draw(num, key), name: value}
+
+    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Wrong)
+    with pytest.raises(InvariantError, match=f"draws {name} values that are not finite and {rule}"):
+        fleet_of({"count": 2})
+
+
+def presence(name: str, **settings: object) -> AvailabilityPlugin[Any]:
+    plugin = load("fedsim.fleet.availability", name)
+    return cast(AvailabilityPlugin[Any], plugin(plugin.Config.model_validate(settings)))
+
+
+def test_clients_are_always_there_unless_something_else_is_said() -> None:
+    fleet = fleet_of({"count": 2}, {"count": 1})
+    assert fleet.available(np.array([2, 0]), 1e6).tolist() == [True, True]
+    assert fleet.availability.next_change(2, 0.0) == float("inf")
+    with pytest.raises(IndexError, match="no client 3"):
+        fleet.available(np.array([3]), 0.0)
+
+
+def test_each_group_comes_and_goes_in_its_own_way() -> None:
+    entries = [GroupConfig(count=2000), GroupConfig(count=3), GroupConfig(count=2000)]
+    models = [presence("duty_cycle", on_share=0.5), presence("always"), presence("duty_cycle", on_share=0.5)]
+    fleet = build_fleet(entries, ServerConfig(), KEY, availability=models)
+    there = fleet.available(np.arange(4003), 7e5)
+    assert there[2000:2003].all()
+    assert there[:2000].mean() == pytest.approx(0.5, abs=0.04)
+    # The third group's phases are its own.
+    assert (there[:2000] == there[2003:]).mean() == pytest.approx(0.5, abs=0.04)
+    assert fleet.availability.is_available(4002, 7e5) == there[4002]
+    again = build_fleet(entries, ServerConfig(), KEY, availability=models)
+    assert np.array_equal(again.available(np.arange(4003), 7e5), there)
+    # Devices are the same, whenever they are there.
+    plain = build_fleet(entries, ServerConfig(), KEY)
+    assert np.array_equal(plain.values("speed"), fleet.values("speed"))
+
+
+def test_each_group_has_its_model() -> None:
+    with pytest.raises(ValueError, match="1 groups and 2 availability models"):
+        build_fleet([GroupConfig(count=1)], ServerConfig(), KEY, availability=[presence("always")] * 2)
 
 
 class Broken(DevicePlugin):

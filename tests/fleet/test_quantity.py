@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedsim.config import Config
-from fedsim.fleet.quantity import Distribution, Fixed, Spread, fixed, lognormal
+from fedsim.fleet.quantity import Distribution, Fixed, Spread, choice, fixed, lognormal
 from fedsim.rng import Key
 
 
@@ -31,6 +31,15 @@ def faults(values: dict[str, object]) -> dict[tuple[int | str, ...], str]:
 def test_a_string_is_the_same_for_every_device() -> None:
     assert draw("3 Mbit/s", 4).tolist() == [3e6] * 4
     assert draw(0.25, 2, "load").tolist() == [0.25] * 2
+
+
+def test_a_default_may_be_a_choice() -> None:
+    class Shelf(Config):
+        memory: Annotated[Distribution, Spread("data size")] = choice({"2 GB": 3, "4 GB": 1})
+
+    written = {"distribution": "choice", "values": ["2 GB", "4 GB"], "weights": [3.0, 1.0]}
+    assert Shelf().model_dump(mode="json")["memory"] == written
+    assert np.mean(Shelf().memory.draw(4000, Key.root(0).numpy()) == 2e9) == pytest.approx(0.75, abs=0.03)
 
 
 def test_defaults_are_written_as_in_a_scenario() -> None:

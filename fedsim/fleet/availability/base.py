@@ -1,0 +1,166 @@
+"""When clients are there, as a function of client and time.
+
+No timer runs and no client becomes an object: whoever wants to know asks. An answer depends on the key, the
+client and the instant alone, so questions may come in any order, and twice.
+
+Inside, time is a whole number of ticks of 1/1024 s. That is exact in binary: an instant in seconds is cut to
+its tick without rounding, all else is arithmetic of integers, and the instants at which something changes are
+floats at which, and not a bit before, the answer changes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import inf
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+from fedsim.plugins import C, Plugin
+from fedsim.rng import Key
+from fedsim.units import Unit
+
+Clients = NDArray[np.integer]
+"""Clients by number."""
+
+Flags = NDArray[np.bool_]
+Ticks = NDArray[np.int64]
+
+TICKS_PER_S = 1024
+
+_END_S = 2.0**42
+"""Later instants are refused; it is 139 000 years."""
+
+
+def ticks(seconds: float) -> int:
+    """Return the whole ticks nearest to a duration."""
+    return round(seconds * TICKS_PER_S)
+
+
+class Availability(ABC):
+    """When each of ``num`` clients is there; clients are numbered from 0.
+
+    Attributes:
+        num: Clients.
+    """
+
+    def __init__(self, num: int) -> None:
+        self.num = num
+
+    def is_available(self, client: int, at_s: float) -> bool:
+        """Return whether a client is there at an instant.
+
+        Raises:
+            IndexError: No such client.
+            ValueError: No instant of a run.
+        """
+        return bool(self.available(np.array([client]), at_s)[0])
+
+    def available(self, clients: Clients, at_s: float) -> Flags:
+        """Return which of the clients ``[n]`` are there at an instant, ``[n]``.
+
+        Raises:
+            IndexError: A client that does not exist.
+            ValueError: No instant of a run.
+        """
+        if len(clients):
+            self._check(int(clients.min()))
+            self._check(int(clients.max()))
+        return self._states(clients, _tick(at_s))
+
+    def next_change(self, client: int, at_s: float) -> float:
+        """Return the next instant, after ``at_s``, at which a client may come or go; infinite if none.
+
+        Until then nothing changes for it.
+
+        Raises:
+            IndexError: No such client.
+            ValueError: No instant of a run.
+        """
+        self._check(client)
+        change = self._next(client, _tick(at_s))
+        return inf if change is None else change / TICKS_PER_S
+
+    @abstractmethod
+    def _states(self, clients: Clients, tick: int) -> Flags:
+        """Return which of the clients are there from this tick to the next."""
+
+    @abstractmethod
+    def _next(self, client: int, tick: int) -> int | None:
+        """Return the next tick, after this one, at which a client may come or go; None if it never does."""
+
+    def _check(self, client: int) -> None:
+        if not 0 <= client < self.num:
+            raise IndexError(f"no client {client}: there are 0 to {self.num - 1}")
+
+
+class AvailabilityPlugin(Plugin[C], ABC):
+    """Base of the availability models: settings, from which clients get their own comings and goings."""
+
+    @abstractmethod
+    def bind(self, num: int, key: Key) -> Availability:
+        """Return when each of ``num`` clients is there; equal arguments give equal answers.
+
+        Raises:
+            DataError: A file that cannot be used as asked.
+        """
+
+
+class EverPresent(Availability):
+    """Clients that are always there."""
+
+    def _states(self, clients: Clients, tick: int) -> Flags:
+        return np.ones(len(clients), np.bool_)
+
+    def _next(self, client: int, tick: int) -> int | None:
+        return None
+
+
+class Grouped(Availability):
+    """Groups of clients, each with its own model; clients are numbered through the groups in order.
+
+    Args:
+        groups: At least one.
+    """
+
+    def __init__(self, groups: Sequence[Availability]) -> None:
+        self._groups = tuple(groups)
+        self._stops = np.cumsum([group.num for group in groups])
+        super().__init__(int(self._stops[-1]))
+
+    def _states(self, clients: Clients, tick: int) -> Flags:
+        if len(self._groups) == 1:
+            return self._groups[0]._states(clients, tick)
+        states = np.empty(len(clients), np.bool_)
+        start = 0
+        for group, stop in zip(self._groups, self._stops, strict=True):
+            own = (clients >= start) & (clients < stop)
+            states[own] = group._states(clients[own] - start, tick)
+            start = stop
+        return states
+
+    def _next(self, client: int, tick: int) -> int | None:
+        place = int(np.searchsorted(self._stops, client, side="right"))
+        start = int(self._stops[place - 1]) if place else 0
+        return self._groups[place]._next(client - start, tick)
+
+
+def _tick(at_s: float) -> int:
+    if not 0 <= at_s < _END_S:
+        raise ValueError(f"{at_s} s is no instant of a run: give zero or more, below {_END_S:g} s")
+    return int(at_s * TICKS_PER_S)
+
+
+def _moderate(value: float) -> float:
+    if not 1 <= value <= 3650 * 86400:
+        words = {"problem": f"{value:g} s is not from 1 s to 3650 d", "mend": "write a time between these"}
+        raise PydanticCustomError("period", "{problem}", words)
+    return value
+
+
+Period = Annotated[float, Unit("time", positive=True), AfterValidator(_moderate)]
+"""A time from 1 s to ten years."""

@@ -1,0 +1,183 @@
+"""Clients come and go with the time of day where they live.
+
+At the local time ``h`` a client is there with probability ``share * (1 + a * cos(2 pi (h - peak) / 24 h))``,
+where ``a`` makes the highest probability ``swing`` times the lowest. It does not draw anew at every moment:
+it keeps a willingness, uniform in [0, 1), for a log-normal time (``keeps``), then takes another, and is there
+while its willingness is below the probability, which steps every quarter of an hour. So the probability holds
+exactly at every step of the day, and how long a client stays follows from ``keeps`` and from the day.
+
+An instant of a run is the time since midnight UTC, when it starts. The swing of 4 between day and night, with
+most devices at night because they have to be idle and charging, is Google's for phones in the United States
+(Bonawitz et al., 2019); their zones, with about the shares of the population, and all else are defaults
+without a source. A population over many zones swings less than each of its clients.
+"""
+
+from __future__ import annotations
+
+import re
+from math import cos, floor, pi
+from typing import Annotated, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from fedsim.config import Config
+from fedsim.fleet.availability.base import (
+    TICKS_PER_S,
+    Availability,
+    AvailabilityPlugin,
+    Clients,
+    Flags,
+    Period,
+    Ticks,
+)
+from fedsim.fleet.availability.tape import Tape, lognormal_tape
+from fedsim.rng import Key
+from fedsim.units import Seconds
+
+STEP = 900 * TICKS_PER_S
+"""Ticks of a quarter of an hour, for which the probability is the same."""
+
+STEPS = 96
+"""Steps of a day."""
+
+_ZONE = re.compile(r"([+-])(0\d|1[0-4]):(00|15|30|45)")
+
+
+def _zone(text: str) -> str:
+    if _ZONE.fullmatch(text) is None:
+        problem = f"{text!r} is no time zone: write hours and quarters ahead of UTC, from -14:45 to +14:45"
+        raise PydanticCustomError("zone", "{problem}", {"problem": problem, "mend": "such as '+05:30'"})
+    return text
+
+
+def _steps_ahead(zone: str) -> int:
+    return int(f"{zone[0]}1") * (4 * int(zone[1:3]) + int(zone[4:6]) // 15)
+
+
+class DiurnalConfig(Config):
+    """Settings of the day."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Probability to be there, averaged over the day."""
+    swing: Annotated[float, Field(ge=1, le=1000)] = 4.0
+    """Highest probability of the day over the lowest."""
+    peak: Seconds = Field(default="2 h", validate_default=True)
+    """Local time of day of the highest probability, since midnight."""
+    keeps: Period = Field(default="4 h", validate_default=True)
+    """Median time after which a client's willingness changes, 1 s to 3650 d."""
+    sigma: Annotated[float, Field(ge=0, le=2)] = 1.0
+    """Standard deviation of the logarithm of that time."""
+    zones: Annotated[
+        dict[Annotated[str, AfterValidator(_zone)], Annotated[float, Field(ge=0)]], Field(min_length=1)
+    ] = {"-05:00": 47.0, "-06:00": 29.0, "-07:00": 7.0, "-08:00": 17.0}  # noqa: RUF012 (pydantic copies it)
+    """Time zones, ahead of UTC, and for each a weight: the share of the clients that live there."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        top = self.share * (1 + self.amplitude)
+        if top > 1 + 1e-9:
+            problem = (
+                f"share = {self.share:g} with swing = {self.swing:g} asks for a probability of {top:.3g}"
+            )
+            most = floor(1000 / (1 + self.amplitude)) / 1000
+            mend = f"lower share to {most:g} or less, or lower swing"
+            raise PydanticCustomError("probability", "{problem}", {"problem": problem, "mend": mend})
+        if sum(self.zones.values()) == 0:
+            words = {"problem": "the weights of the zones are all zero", "mend": "give one above zero"}
+            raise PydanticCustomError("weights", "{problem}", words)
+        return self
+
+    @property
+    def amplitude(self) -> float:
+        """By how much of the average the probability rises and falls: ``a`` above."""
+        return (self.swing - 1) / (self.swing + 1)
+
+
+class Diurnal(AvailabilityPlugin[DiurnalConfig]):
+    """A probability that follows the local time of day."""
+
+    Config = DiurnalConfig
+
+    def bind(self, num: int, key: Key) -> Availability:
+        """Return clients whose zones and willingness are drawn from ``key``."""
+        config = self.config
+        middles = (np.arange(STEPS) + 0.5) * 900
+        day = [1 + config.amplitude * cos(2 * pi * (middle - config.peak) / 86400) for middle in middles]
+        tape = lognormal_tape((config.keeps,), config.sigma, key.child("tape"))
+        ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.int16)
+        weights = np.array(list(config.zones.values()))
+        return _Days(
+            config.share * np.array(day),
+            tape,
+            key.child("places").numpy().integers(0, tape.length, num),
+            key.child("zones").numpy().choice(ahead, num, p=weights / weights.sum()),
+            key.child("willingness").seed,
+        )
+
+
+class _Days(Availability):
+    """Clients with a willingness for each interval of a tape, and a probability for each step of the day."""
+
+    def __init__(
+        self,
+        probabilities: NDArray[np.float64],
+        tape: Tape,
+        starts: Ticks,
+        ahead: NDArray[np.int16],
+        seed: int,
+    ) -> None:
+        super().__init__(len(starts))
+        self._probabilities, self._tape, self._starts, self._ahead = probabilities, tape, starts, ahead
+        self._seed = seed
+
+    def _states(self, clients: Clients, tick: int) -> Flags:
+        willingness, _ = self._willingness(clients, tick)
+        step = (tick // STEP % STEPS + self._ahead[clients]) % STEPS
+        states: Flags = willingness < self._probabilities[step]
+        return states
+
+    def _next(self, client: int, tick: int) -> int | None:
+        own = np.array([client])
+        willingness, left = self._willingness(own, tick)
+        first = tick // STEP
+        steps = first + int(self._ahead[client]) + np.arange(STEPS)
+        is_there = willingness < self._probabilities[steps % STEPS]
+        changes = np.flatnonzero(is_there != is_there[0])
+        new = tick + int(left[0])
+        return min(new, (first + int(changes[0])) * STEP) if len(changes) else new
+
+    def _willingness(self, clients: Clients, tick: int) -> tuple[NDArray[np.float64], Ticks]:
+        """Return the clients' willingness, and for how many ticks they keep it."""
+        tape = self._tape
+        rounds, rest = divmod(tick, tape.length)
+        places = self._starts[clients] + rest
+        rounds_of = rounds + (places >= tape.length)
+        places = places % tape.length
+        passed = tape.passed(places)
+        left = np.minimum(tape.instants[passed], tape.length) - places
+        # The intervals that a client has known are numbered on and on, over the rounds of the tape.
+        return uniform(self._seed, clients, passed + rounds_of * len(tape.instants)), left
+
+
+def uniform(seed: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return for each row of counters a number of its own, uniform in [0, 1), from nothing else.
+
+    It is the finaliser of SplitMix64, once for each counter, so that neighbours have nothing in common.
+
+    Args:
+        seed: Decides the whole table of numbers.
+        counters: Arrays ``[n]`` of whole numbers.
+    """
+    state = np.array([seed], np.uint64)
+    for counter in counters:
+        state = state + (counter.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+PLUGIN = Diurnal

@@ -1,0 +1,68 @@
+"""Clients come and go at random, for log-normal durations.
+
+Times of presence and of absence alternate, each drawn independently; at the start of a run clients are
+somewhere in the middle of one, as if they had always come and gone. In the long run a client is there for
+``on / (on + off)`` of the time, which is 1/4 by default. The medians and the spread are defaults without a
+source; that durations are heavy-tailed is what the traces of phones behind FLASH (WWW 2021) and FedScale
+(ICML 2022) show.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fedsim.config import Config
+from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, Flags, Period, Ticks
+from fedsim.fleet.availability.tape import Tape, lognormal_tape
+from fedsim.rng import Key
+
+
+class RenewalConfig(Config):
+    """Settings of the coming and going."""
+
+    on: Period = Field(default="2 h", validate_default=True)
+    """Median time of presence; the mean is ``exp(sigma**2 / 2)`` times as long."""
+    off: Period = Field(default="6 h", validate_default=True)
+    """Median time of absence, 1 s to 3650 d."""
+    sigma: Annotated[float, Field(ge=0, le=2)] = 1.0
+    """Standard deviation of the logarithm of each duration."""
+
+
+class Renewal(AvailabilityPlugin[RenewalConfig]):
+    """Presence and absence take turns, for random durations."""
+
+    Config = RenewalConfig
+
+    def bind(self, num: int, key: Key) -> Availability:
+        """Return clients whose comings and goings are drawn from ``key``."""
+        config = self.config
+        tape = lognormal_tape((config.on, config.off), config.sigma, key.child("tape"))
+        return _Turns(tape, key.child("places").numpy().integers(0, tape.length, num))
+
+
+class _Turns(Availability):
+    """Clients that read a tape of presence and absence, each from a place of its own."""
+
+    def __init__(self, tape: Tape, starts: Ticks) -> None:
+        super().__init__(len(starts))
+        self._tape, self._starts = tape, starts
+
+    def _states(self, clients: Clients, tick: int) -> Flags:
+        # The first interval begins at 0 and is one of presence: at odd counts the client is there.
+        states: Flags = self._tape.passed(self._places(clients, tick)) % 2 == 1
+        return states
+
+    def _next(self, client: int, tick: int) -> int | None:
+        place = self._places(np.array([client]), tick)
+        passed = int(self._tape.passed(place)[0])
+        end = min(int(self._tape.instants[passed]), self._tape.length)
+        return tick + end - int(place[0])
+
+    def _places(self, clients: Clients, tick: int) -> Ticks:
+        return (self._starts[clients] + tick % self._tape.length) % self._tape.length
+
+
+PLUGIN = Renewal

@@ -1,0 +1,69 @@
+"""Tapes: instants on a loop, and fast answers to how many of them lie at or before a place.
+
+A renewal process has no formula for where it stands at an instant: one has to add up its durations from the
+start. So the durations are added up once, on a tape of many cycles, and a client is a place on it to read
+from. The place is drawn uniformly, and the tape is endless because it is a loop. What a client then does is
+exactly a renewal process, begun at a random instant long ago: the law at every instant is the stationary one,
+and intervals follow each other with independent durations from the given laws, across the seam too. Two
+clients whose places happen to be near each other live through the same durations, one after the other; on a
+tape of :data:`CYCLES` cycles that is rare, and a client meets its own past again only after so many cycles.
+
+To find a place needs no search: the tape is divided into as many equal parts as there are instants, and a
+table says how many instants lie before each part, so that few remain to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.fleet.availability.base import TICKS_PER_S, Ticks
+from fedsim.rng import Key
+
+CYCLES = 2**16
+"""Cycles on the tape of a renewal process."""
+
+
+class Tape:
+    """Sorted instants on a line from 0 to ``length``.
+
+    Args:
+        instants: Ticks, rising, at least 0 and below ``length``; may be none.
+        length: Ticks, above 0.
+    """
+
+    def __init__(self, instants: Ticks, length: int) -> None:
+        self.length = length
+        self._width = length // max(len(instants), 1) + 1
+        edges = np.arange(length // self._width + 1, dtype=np.int64) * self._width
+        self._before = np.searchsorted(instants, edges, side="right")
+        # A last instant that no place reaches ends every walk.
+        self.instants = np.append(instants, np.iinfo(np.int64).max)
+
+    def passed(self, places: Ticks) -> NDArray[np.int64]:
+        """Return how many instants lie at or before each of the places ``[n]``, all below ``length``."""
+        counts = self._before[places // self._width]
+        walking = np.flatnonzero(self.instants[counts] <= places)
+        while len(walking):
+            counts[walking] += 1
+            walking = walking[self.instants[counts[walking]] <= places[walking]]
+        return counts
+
+
+def lognormal_tape(medians_s: Sequence[float], sigma: float, key: Key) -> Tape:
+    """Return a loop of intervals with log-normal durations, whose medians take turns.
+
+    Each interval begins at an instant of the tape, the first at 0.
+
+    Args:
+        medians_s: Medians of the kinds of interval, which follow each other in this order.
+        sigma: Standard deviation of the logarithm of every duration.
+        key: Decides the durations.
+    """
+    normal = key.numpy().standard_normal((CYCLES, len(medians_s)))
+    durations_s = np.array(medians_s) * np.exp(sigma * normal)
+    durations = np.maximum(np.rint(durations_s * TICKS_PER_S), 1).astype(np.int64).ravel()
+    ends = np.cumsum(durations)
+    return Tape(ends - durations, int(ends[-1]))

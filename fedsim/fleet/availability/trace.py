@@ -1,0 +1,245 @@
+"""Clients come and go as a CSV file says, over and over.
+
+The file is one of three kinds, told apart by its first line; lines that begin with ``#`` are comments.
+
+Intervals, any number of lines for each recorded client, in any order::
+
+    client,on_at_s,off_at_s
+    phone-1,0,3600
+    phone-1,7200.5,9000
+    phone-2,600,4000
+
+States at regular instants, one line for each recorded client, all equally long: ``1`` is there, ``0`` away::
+
+    client,step_s,states
+    phone-1,600,110010
+    phone-2,600,011110
+
+A plain grid without a header, as a spreadsheet or ``numpy.savetxt`` writes it: a line of zeros and ones for
+each recorded client, a column for each step, whose length is the setting ``step``::
+
+    1,1,0,0,1,0
+    0,1,1,1,1,0
+
+The recording starts at the start of a run and repeats itself after its end. Which recorded client each client
+repeats is drawn: all of them are used equally often, to within one. Instants are cut to 1/1024 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedsim.config import Config
+from fedsim.fleet.availability.base import (
+    TICKS_PER_S,
+    Availability,
+    AvailabilityPlugin,
+    Clients,
+    Flags,
+    Period,
+    Ticks,
+    ticks,
+)
+from fedsim.fleet.availability.tape import Tape
+from fedsim.fleet.rows import Row, read_text, rows_of, same_length
+from fedsim.rng import Key
+
+INTERVALS = ("client", "on_at_s", "off_at_s")
+STATES = ("client", "step_s", "states")
+
+_MOST_S = 1e9
+"""Latest instant of a recording; it is 31 years."""
+
+
+class TraceConfig(Config):
+    """Settings of the recording."""
+
+    file: str = Field(min_length=1)
+    """CSV file; a relative path starts at the working directory."""
+    step: Period | None = None
+    """Time between two columns of a plain grid, for which alone it is given, 1 s to 3650 d."""
+    repeat: Period | None = None
+    """Time after which intervals repeat themselves; without it, when the last of them ends, 1 s to 3650 d."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """When recorded clients were there: intervals in ticks, sorted, apart, all before ``length``."""
+
+    intervals: Sequence[NDArray[np.int64]]
+    length: int
+
+
+class Trace(AvailabilityPlugin[TraceConfig]):
+    """A recording that repeats itself."""
+
+    Config = TraceConfig
+
+    def bind(self, num: int, key: Key) -> Availability:
+        """Return clients that repeat what the file says; ``key`` decides whom each of them repeats.
+
+        Raises:
+            DataError: A file that cannot be used as asked; the message names its line.
+        """
+        recording = self.read()
+        generator = key.numpy()
+        recorded = len(recording.intervals)
+        order = generator.permutation(recorded).astype(np.int32)
+        return _Replay(recording, generator.permutation(order[np.arange(num) % recorded]))
+
+    def read(self) -> Recording:
+        """Return what the file says.
+
+        Raises:
+            DataError: A file that cannot be used as asked; the message names its line.
+        """
+        config = self.config
+        rows = rows_of(read_text(config.file), config.file)
+        header = rows[0].cells
+        if config.step is not None and header in (INTERVALS, STATES):
+            raise rows[0].fault("the file says its times itself: leave out 'step', which is for plain grids")
+        if config.repeat is not None and header != INTERVALS:
+            raise rows[0].fault("the file says where it ends: leave out 'repeat', which is for intervals")
+        if header == INTERVALS:
+            return _intervals(rows, config.repeat)
+        if header == STATES:
+            return _states(rows)
+        if any(cell not in ("0", "1") for cell in header):
+            known = " or ".join(repr(",".join(names)) for names in (INTERVALS, STATES))
+            raise rows[0].fault(
+                f"the first line is {','.join(header)[:60]!r}: write {known}, or zeros and ones"
+            )
+        if config.step is None:
+            raise rows[0].fault(
+                "a plain grid does not say how long a step is: give 'step', such as \"10 min\""
+            )
+        same_length(rows, rows[0])
+        return _grid([(row, "".join(row.cells)) for row in rows], ticks(config.step))
+
+
+def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
+    same_length(rows, rows[0])
+    by_client: dict[str, list[tuple[int, int, Row]]] = {}
+    for row in rows[1:]:
+        on, off = (int(_instant(row, place) * TICKS_PER_S) for place in (1, 2))
+        if off <= on:
+            raise row.fault(
+                f"{row.cells[2]} s is not 1/{TICKS_PER_S} s or more after {row.cells[1]} s", "off_at_s"
+            )
+        by_client.setdefault(row.cells[0], []).append((on, off, row))
+    if not by_client:
+        raise rows[0].fault("no interval follows the header: give one at least")
+    last = max(off for intervals in by_client.values() for _, off, _ in intervals)
+    length = last if repeat is None else ticks(repeat)
+    intervals = []
+    for name, given in by_client.items():
+        given.sort(key=lambda interval: interval[:2])
+        for (_, end, before), (start, _, row) in pairwise(given):
+            if start < end:
+                raise row.fault(
+                    f"client {name!r} is there already, since line {before.line}: join both", "on_at_s"
+                )
+        if given[-1][1] > length:
+            raise given[-1][2].fault(f"it ends after repeat = {repeat:g} s: make 'repeat' longer", "off_at_s")
+        intervals.append(np.array([interval[:2] for interval in given], np.int64))
+    return Recording(intervals, length)
+
+
+def _states(rows: Sequence[Row]) -> Recording:
+    same_length(rows, rows[0])
+    if len(rows) == 1:
+        raise rows[0].fault("no row follows the header: give one at least")
+    step = _instant(rows[1], 1, positive=True)
+    names = dict[str, Row]()
+    for row in rows[1:]:
+        if _instant(row, 1, positive=True) != step:
+            raise row.fault(
+                f"{row.cells[1]} s, but line {rows[1].line} has {rows[1].cells[1]} s: use one", "step_s"
+            )
+        if (earlier := names.setdefault(row.cells[0], row)) is not row:
+            raise row.fault(f"client {row.cells[0]!r} has its line already: line {earlier.line}", "client")
+    return _grid([(row, row.cells[2]) for row in rows[1:]], max(1, ticks(step)))
+
+
+def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:
+    """Return the recording of equally long texts of zeros and ones."""
+    intervals = []
+    first, steps = lines[0][0], len(lines[0][1])
+    for row, states in lines:
+        if not states or states.strip("01"):
+            raise row.fault(f"{states[:60]!r} is not made of zeros and ones alone")
+        if len(states) != steps:
+            raise row.fault(
+                f"{len(states)} states, but line {first.line} has {steps}: make them equally many"
+            )
+        flags = np.frombuffer(f"0{states}0".encode(), np.uint8) == ord("1")
+        edges = np.flatnonzero(flags[1:] != flags[:-1]).astype(np.int64)
+        intervals.append(edges.reshape(-1, 2) * step)
+    return Recording(intervals, steps * step)
+
+
+def _instant(row: Row, place: int, *, positive: bool = False) -> float:
+    name = (INTERVALS if place == 2 else (INTERVALS, STATES)[positive])[place]
+    value = row.number(place, name, positive=positive)
+    if value > _MOST_S:
+        raise row.fault(
+            f"{row.cells[place]} s is above {_MOST_S:g} s: give seconds since the recording began", name
+        )
+    return value
+
+
+class _Replay(Availability):
+    """Clients that repeat recorded ones: all recordings lie on one tape, one after the other.
+
+    On the tape are the ticks, inside a recording, at which the recorded client came or went.
+    """
+
+    def __init__(self, recording: Recording, recorded: NDArray[np.int32]) -> None:
+        super().__init__(len(recorded))
+        self._length, self._recorded = recording.length, recorded
+        changes = [_changes(intervals, recording.length) for intervals in recording.intervals]
+        starts = np.arange(len(changes), dtype=np.int64) * recording.length
+        instants = np.concatenate([own + start for own, start in zip(changes, starts, strict=True)])
+        self._tape = Tape(instants, len(changes) * recording.length)
+        self._passed_before = np.cumsum([0, *map(len, changes)])
+        self._begins_there = np.array([len(own) > 0 and own[0, 0] == 0 for own in recording.intervals])
+
+    def _states(self, clients: Clients, tick: int) -> Flags:
+        recorded = self._recorded[clients]
+        passed = self._tape.passed(recorded * np.int64(self._length) + tick % self._length)
+        odd = (passed - self._passed_before[recorded]) % 2 == 1
+        states: Flags = odd != self._begins_there[recorded]
+        return states
+
+    def _next(self, client: int, tick: int) -> int | None:
+        recorded = int(self._recorded[client])
+        start, place = recorded * self._length, tick % self._length
+        first, last = self._passed_before[recorded : recorded + 2]
+        passed = self._tape.passed(np.array([start + place]))[0]
+        if passed < last:
+            return tick + int(self._tape.instants[passed]) - start - place
+        end = tick + self._length - place
+        if (last - first) % 2:
+            # It ends otherwise than it begins, so something changes at the seam.
+            return end
+        return end + int(self._tape.instants[first]) - start if last > first else None
+
+
+def _changes(intervals: NDArray[np.int64], length: int) -> Ticks:
+    """Return the ticks inside a recording at which its client came or went."""
+    edges: Ticks = intervals.ravel()
+    # Where one interval ends as another begins, nobody comes or goes.
+    joined = edges[1:] == edges[:-1]
+    inside = (edges > 0) & (edges < length)
+    inside[1:] &= ~joined
+    inside[:-1] &= ~joined
+    return edges[inside]
+
+
+PLUGIN = Trace

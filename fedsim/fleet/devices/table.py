@@ -1,0 +1,29 @@
+"""Devices from the rows of a CSV file, given as ``file`` of the group.
+
+The columns, their units and their meaning are in ``fedsim/fleet/table.py``.
+"""
+
+from __future__ import annotations
+
+from fedsim.fleet.table import Table, TableConfig, TableDevices, read_table
+
+
+class FileConfig(TableConfig):
+    """A file, and quantities that replace the file's."""
+
+    file: str
+    """CSV file; a relative path starts at the working directory. It is the group's key ``file``."""
+
+
+class FileDevices(TableDevices):
+    """The class ``table``."""
+
+    Config = FileConfig
+
+    def table(self) -> Table:
+        """Return the file's rows."""
+        config: object = self.config
+        return read_table(getattr(config, "file"))  # noqa: B009
+
+
+PLUGIN = FileDevices

@@ -1,0 +1,252 @@
+"""Devices from the rows of a CSV file: what belongs together stays together.
+
+A column's name says its quantity and its unit; :data:`COLUMNS` has all of them. One column for each of speed,
+memory, up, down and latency is needed, unless the scenario's entry gives that quantity. Two columns more:
+
+- ``share`` makes the file a population: devices are drawn from the rows in proportion to it, any number of
+  them. Without it, each row is one device, in order, and there are as many devices as rows.
+- ``label`` names the row's device in tables.
+
+Lines that begin with ``#`` are comments, and say best where the figures come from::
+
+    # measured in March, in the laboratory
+    label,share,speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms
+    old phone,3,0.6,2,10,40,50
+    new phone,1,6,8,26,34,20
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from fedsim.config import Config
+from fedsim.errors import DataError
+from fedsim.fleet.device import (
+    POSITIVE,
+    QUANTITIES,
+    Delay,
+    DevicePlugin,
+    Memory,
+    Rate,
+    Rows,
+    Speed,
+    Variation,
+    draw_quantity,
+)
+from fedsim.fleet.quantity import Values
+from fedsim.fleet.rows import Row, read_text, rows_of, same_length
+from fedsim.rng import Key
+
+_RATES = {"bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9}
+_TIMES = {"s": 1.0, "ms": 1e-3}
+_UNITS: dict[str, dict[str, float]] = {
+    "speed": {"flops": 1.0, "mflops": 1e6, "gflops": 1e9, "tflops": 1e12},
+    "memory": {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9},
+    "up": _RATES,
+    "down": _RATES,
+    "latency": _TIMES,
+    "overhead": _TIMES,
+    "variation": {"": 1.0},
+}
+
+COLUMNS: dict[str, tuple[str, float]] = {
+    f"{quantity}_{unit}".rstrip("_"): (quantity, factor)
+    for quantity, units in _UNITS.items()
+    for unit, factor in units.items()
+}
+"""For each column that gives a quantity: the quantity, and its unit in base units.
+
+``mbps`` is a million bits, not bytes, a second, and ``mb`` is a million bytes.
+"""
+
+OTHERS = ("share", "label")
+"""The columns that give none."""
+
+NEEDED = ("speed", "memory", "up", "down", "latency")
+"""Quantities without a default; overhead and variation are 0 where nothing gives them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """The rows of a file, at least one.
+
+    Attributes:
+        source: The file, as messages name it.
+        columns: For each quantity that the file gives, its values in base units, ``[n]``.
+        shares: How often each row is drawn, ``[n]``, adding up to 1; None if each row is one device.
+        labels: Names of the rows; empty if they have none.
+        num_rows: ``n``.
+    """
+
+    source: str
+    columns: Mapping[str, Values]
+    shares: Values | None
+    labels: tuple[str, ...]
+    num_rows: int
+
+    def require(self, given: Sequence[str], num: int | None = None) -> None:
+        """Refuse a use for which the file lacks something.
+
+        Args:
+            given: Quantities that the entry gives.
+            num: Devices that are wanted; None for any number.
+
+        Raises:
+            DataError: A column is missing, or it has not as many rows as devices are wanted.
+        """
+        missing = [name for name in NEEDED if name not in self.columns and name not in given]
+        if missing:
+            names = ", ".join(_names(missing[0]))
+            raise DataError(
+                f"{self.source}: no column gives the {missing[0]}: add one of {names}, or give "
+                f"{missing[0]!r} for all devices in the entry"
+            )
+        if num is not None and self.shares is None and num != self.num_rows:
+            raise DataError(
+                f"{self.source}: {num} devices are wanted, and each of its {self.num_rows} rows is one: "
+                f"write count = {self.num_rows}, or add a column 'share' to draw any number from the rows"
+            )
+
+
+def read_table(path: str) -> Table:
+    """Return what a file says; a relative path starts at the working directory.
+
+    Raises:
+        DataError: A file that cannot be used; the message names the line and the column.
+    """
+    return parse_table(read_text(path), path)
+
+
+@lru_cache(maxsize=16)
+def parse_table(text: str, source: str) -> Table:
+    """Return what the text of a file says; ``source`` is its name in messages.
+
+    Raises:
+        DataError: A text that cannot be used; the message names the line and the column.
+    """
+    header, *rows = rows_of(text, source)
+    _check_header(header)
+    same_length(rows, header)
+    if not rows:
+        raise header.fault("no row follows the header: give one device at least")
+    columns: dict[str, Values] = {}
+    shares: Values | None = None
+    labels: tuple[str, ...] = ()
+    for place, name in enumerate(header.cells):
+        if name == "label":
+            labels = tuple(_label(row, place) for row in rows)
+        elif name == "share":
+            shares = np.array([row.number(place, name) for row in rows])
+            if not shares.any():
+                raise header.fault("all shares are zero: give one above zero", name)
+            shares = shares / shares.sum()
+        else:
+            quantity, factor = COLUMNS[name]
+            numbers = [row.number(place, name, positive=quantity in POSITIVE) for row in rows]
+            columns[quantity] = np.array(numbers) * factor
+            columns[quantity].flags.writeable = False
+    return Table(source, columns, shares, labels, len(rows))
+
+
+class TableConfig(Config):
+    """Quantities that replace the file's, for every device; given as in any entry."""
+
+    speed: Speed | None = None
+    """Effective training speed."""
+    memory: Memory | None = None
+    """Memory that a training job may use."""
+    up: Rate | None = None
+    """Uplink."""
+    down: Rate | None = None
+    """Downlink."""
+    latency: Delay | None = None
+    """Delay of a message in one direction, before its first byte arrives."""
+    overhead: Delay | None = None
+    """Fixed time that each job takes besides its operations."""
+    variation: Variation | None = None
+    """Sigma of the log-normal load from run to run."""
+
+
+class TableDevices(DevicePlugin):
+    """Base of the device classes that are a file."""
+
+    Config: ClassVar[type[Config]] = TableConfig
+
+    @abstractmethod
+    def table(self) -> Table:
+        """Return the file's rows.
+
+        Raises:
+            DataError: A file that cannot be used; the message names the line and the column.
+        """
+
+    def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
+        """Return the quantities of ``num`` rows, save those that the entry replaces.
+
+        Raises:
+            DataError: A file that cannot be used, or not so.
+        """
+        table = self.table()
+        laws = {name: getattr(self.config, name) for name in QUANTITIES}
+        table.require([name for name, law in laws.items() if law is not None], num)
+        rows = self._rows(table, num, key)
+        drawn: dict[str, float | Values] = {}
+        for name, law in laws.items():
+            if law is not None:
+                drawn[name] = draw_quantity(law, num, key.child(name))
+            else:
+                drawn[name] = table.columns[name][rows] if name in table.columns else 0.0
+        return drawn
+
+    def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
+        """Return the rows' labels, and the row of each device."""
+        table = self.table()
+        return (table.labels, self._rows(table, num, key)) if table.labels else None
+
+    @staticmethod
+    def _rows(table: Table, num: int, key: Key) -> Rows:
+        if table.shares is None:
+            return np.arange(num)
+        return key.child("row").numpy().choice(table.num_rows, num, p=table.shares)
+
+
+class PackagedDevices(TableDevices):
+    """Base of the device classes that are a file in fedsim itself, called as their module is."""
+
+    def table(self) -> Table:
+        """Return the rows of the file in ``fedsim/fleet/csv``."""
+        name = type(self).__module__.rpartition(".")[2]
+        return read_table(str(Path(__file__).parent / "csv" / f"{name}.csv"))
+
+
+def _check_header(header: Row) -> None:
+    known = (*COLUMNS, *OTHERS)
+    by_quantity: dict[str, str] = {}
+    for name in header.cells:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            raise header.fault(f"there is no such column: {guess}there are {', '.join(known)}", name)
+        quantity = COLUMNS[name][0] if name in COLUMNS else name
+        if quantity in by_quantity:
+            problem = f"column {by_quantity[quantity]!r} gives the {quantity} already: leave one of both out"
+            raise header.fault(problem, name)
+        by_quantity[quantity] = name
+
+
+def _label(row: Row, place: int) -> str:
+    if not row.cells[place]:
+        raise row.fault("the cell is empty: name the device, or leave the column out", "label")
+    return row.cells[place]
+
+
+def _names(quantity: str) -> list[str]:
+    return [name for name, (own, _) in COLUMNS.items() if own == quantity]
