@@ -30,8 +30,14 @@ def test_example_algorithm_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.syspath_prepend(tmp_path)
     scenario = load_scenario(
         ROOT / "scenarios" / "quickstart.toml",
-        ["run.rounds=2", "evaluation.every=1", "data.limit=600", "data.partition.name=iid"]
-        + ["data.partition.params={}", "data.public.size=0"],
+        [
+            "run.rounds=2",
+            "evaluation.every=1",
+            "data.limit=600",
+            "data.partition.name=iid",
+            "data.partition.params={}",
+            "data.public.size=0",
+        ],
         algorithm="lab_of_the_readme.fedmedian",
     )
     try:

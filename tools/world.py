@@ -29,9 +29,7 @@ def generated(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedD
     x = generator.standard_normal((count, *shape)).astype(np.float32)
     y = generator.integers(0, 10, count)
     dataset = Dataset(Task(shape, 10), x, y)
-    return federate(
-        dataset, IID(Config()), num_clients=num_clients, shares=(1.0, 0.0, 0.0), key=Key.root(0)
-    )
+    return federate(dataset, IID(Config()), num_clients=num_clients, shares=(1.0, 0.0, 0.0), key=Key.root(0))
 
 
 def counted(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedData:
@@ -44,7 +42,10 @@ def world(data: FederatedData, model: Any, executor: type[Executor], workers: in
     """Return the parts of a FedAvg run over these data, evaluation off."""
     label = "model"
     half = data.num_clients // 2
-    groups = [GroupConfig(count=half, device="low"), GroupConfig(count=data.num_clients - half, device="high")]
+    groups = [
+        GroupConfig(count=half, device="low"),
+        GroupConfig(count=data.num_clients - half, device="high"),
+    ]
     defaults: dict[str, Any] = {
         "algorithm": FEDAVG(FEDAVG.Config()),
         "data": data,

@@ -1,7 +1,7 @@
 """FedAvg: clients train the global model, the server averages what they made of it.
 
-Each client of the cohort starts from the global model, trains on its own samples and returns its model; the new
-global model is the mean, weighted by the clients' numbers of samples (specification 5.A.3).
+Each client of the cohort starts from the global model, trains on its own samples and returns its model; the
+new global model is the mean, weighted by the clients' numbers of samples (specification 5.A.3).
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017 (arXiv 1602.05629), algorithm 1.
@@ -13,16 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedsim.algorithms.base import (
-    Algorithm,
-    ClientContext,
-    Exchange,
-    Predictor,
-    Reply,
-    ServerContext,
-    broadcast,
-    shares,
-)
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast, shares
+from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model, mean_model
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate
@@ -32,7 +24,7 @@ class FedAvgConfig(Config):
     """FedAvg's own parameters."""
 
     weighting: Literal["samples", "uniform"] = "samples"
-    """What a client's model weighs in the mean: its number of samples (the paper's n_k / n), or the same for all."""
+    """What a model weighs in the mean: its client's samples (the paper's n_k / n), or the same for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +50,6 @@ class FedAvg(Algorithm[FedAvgConfig, ServerState, None]):
 
     def join(self, client: ClientContext) -> None:
         """A client remembers nothing."""
-        return None
 
     async def instruct_train(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
@@ -83,9 +74,10 @@ class FedAvg(Algorithm[FedAvgConfig, ServerState, None]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse another architecture or shape, and a model of no samples."""
-        return unlike(reply.message.model, state.model) or (
-            None if reply.message.num_samples > 0 else f"num_samples is {reply.message.num_samples}, not positive"
-        )
+        update: ModelUpdate = reply.message
+        if update.num_samples <= 0:
+            return f"num_samples is {update.num_samples}, not positive"
+        return unlike(update.model, state.model)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: Any
@@ -95,7 +87,7 @@ class FedAvg(Algorithm[FedAvgConfig, ServerState, None]):
 
 
 def unlike(model: Model, wanted: Model) -> str | None:
-    """Say how a model differs from one of the same architecture in label, names, shapes or dtypes; or None."""
+    """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
     if model.architecture != wanted.architecture:
         return f"architecture {model.architecture!r}, not {wanted.architecture!r}"
     for ours, theirs in ((wanted.params, model.params), (wanted.buffers, model.buffers)):

@@ -1,9 +1,9 @@
 """FedMD: clients of any architecture teach each other through logits on public samples.
 
-Before the first round every client trains alone. In a round the server names public samples; the cohort sends its
-raw logits on them (*share*); the server averages them into a consensus and sends it to those who answered, who
-first *digest* it (approach the consensus on the public samples) and then *revisit* their own samples (*distil*).
-What travels does not depend on any model's size (specification 5.C.4).
+Before the first round every client trains alone. In a round the server names public samples; the cohort
+sends its raw logits on them (*share*); the server averages them into a consensus and sends it to those who
+answered, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
+samples (*distil*). What travels does not depend on any model's size (specification 5.C.4).
 
 Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (arXiv 1910.03581), algorithm 1.
 """
@@ -17,15 +17,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from fedsim.algorithms.base import (
-    Algorithm,
-    ClientContext,
-    Exchange,
-    Predictor,
-    Reply,
-    ServerContext,
-    broadcast,
-)
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
+from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER, absolute_error, divergence, squared_error
@@ -109,7 +102,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     async def local_pretrain(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, Message | None]:
-        """Train alone; the public labels, of another label space, are not used (specification, profile 000)."""
+        """Train alone; public labels, which may be of another label space, are never used."""
         fitted = await client.fit(state.model, epochs=self.config.pretrain_epochs, name="pretrain")
         return ClientState(fitted.model, state.positions), None
 
@@ -133,7 +126,9 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         """Send raw logits on the samples named."""
         samples = client.public(message.indices)
         logits = await client.predict(state.model, samples, batch_size=self.config.digest_batch_size)
-        reply = LogitsUp(logits, form="logits", temperature=1.0, indices_digest=indices_digest(message.indices))
+        reply = LogitsUp(
+            logits, form="logits", temperature=1.0, indices_digest=indices_digest(message.indices)
+        )
         return ClientState(state.model, message.indices), reply
 
     async def merge_share(

@@ -1,7 +1,7 @@
 """FedProx: FedAvg whose clients are held near the global model.
 
-The local objective is ``F_k(w) + mu/2 ||w - w_global||^2``, so a client with unusual data, or one that does more
-work than others, drifts less; partial work is merged like any other (specification 5.B.1).
+The local objective is ``F_k(w) + mu/2 ||w - w_global||^2``, so a client with unusual data, or one that does
+more work than others, drifts less; partial work is merged like any other (specification 5.B.1).
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020
 (arXiv 1812.06127), algorithm 2.
@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedsim.algorithms.base import ClientContext
+from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import shared
 from fedsim.engine.steps import Descent, Extras, LiveModel
@@ -57,22 +57,24 @@ class FedProx(FedAvg):
         self, client: ClientContext, state: None, message: ModelBroadcast
     ) -> tuple[None, Message | None]:
         """Train with the proximal term towards the model that came down."""
+        epochs, steps = self._work(client)
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),
             extras={"anchor": shared(message.model.params)},
-            **self._work(client),
+            epochs=epochs,
+            steps=steps,
         )
         return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
-    def _work(self, client: ClientContext) -> dict[str, int]:
-        training, gamma = client.training, self.config.gamma
-        if gamma == 1:
-            return {}
-        share = client.key.child("work").numpy().uniform(gamma, 1)
+    def _work(self, client: ClientContext) -> tuple[int | None, int | None]:
+        """Return the epochs or the steps of this turn: a share of the usual work, drawn from [gamma, 1]."""
+        training, share = client.training, 1.0
+        if self.config.gamma < 1:
+            share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
         if training.steps is not None:
-            return {"steps": ceil(share * training.steps)}
-        return {"epochs": ceil(share * (1 if training.epochs is None else training.epochs))}
+            return None, ceil(share * training.steps)
+        return ceil(share * (1 if training.epochs is None else training.epochs)), None
 
 
 PLUGIN = FedProx

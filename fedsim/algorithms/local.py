@@ -1,7 +1,7 @@
 """Local: every client trains alone, and nothing travels.
 
-The reference point of every personalised method (specification 5.A.1): what a client reaches from its own samples.
-"Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Data Only" in table 4 of FedMe.
+The reference point of every personalised method (specification 5.A.1): what a client reaches from its own
+samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Data Only" in table 4 of FedMe.
 """
 
 from __future__ import annotations
@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedsim.algorithms.base import (
-    Algorithm,
-    ClientContext,
-    Exchange,
-    Predictor,
-    Reply,
-    ServerContext,
-    broadcast,
-)
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
+from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model
 from fedsim.wire import Message
@@ -50,7 +43,6 @@ class Local(Algorithm[LocalConfig, None, ClientState]):
 
     def start(self, server: ServerContext) -> None:
         """The server knows nothing."""
-        return None
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
@@ -71,7 +63,6 @@ class Local(Algorithm[LocalConfig, None, ClientState]):
 
     async def merge_train(self, server: ServerContext, state: None, replies: Sequence[Reply]) -> None:
         """Learn nothing."""
-        return None
 
     async def models_of(
         self, observer: ClientContext, server_state: None, client_state: ClientState

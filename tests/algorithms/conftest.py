@@ -1,4 +1,4 @@
-"""A small world for algorithms: digits over a few unequal clients, and a carrier that loses what it is told to."""
+"""A small world for algorithms: digits over unequal clients, and a carrier that loses what it is told to."""
 
 from __future__ import annotations
 
@@ -138,6 +138,6 @@ class World:
         return run(self.parts(algorithm, **changes))
 
 
-@pytest.fixture()
+@pytest.fixture
 def world() -> World:
     return World()

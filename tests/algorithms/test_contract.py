@@ -1,9 +1,9 @@
 """The contract, proven on an algorithm that needs all of it.
 
-*Pairs*, made up for this test: in every round the server sends its model (*teach*); a client trains it together
-with its own model by mutual learning, in one job, and returns it with a counter that the server mirrors. The
-server trains its model further on public samples, overlapping with the second exchange (*settle*), in which
-those who answered confirm; then the result is taken up.
+*Pairs*, made up for this test: in every round the server sends its model (*teach*); a client trains it
+together with its own model by mutual learning, in one job, and returns it with a counter that the server
+mirrors. The server trains its model further, overlapping with the second exchange (*settle*), in which those
+who answered confirm; then the result is taken up.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from torch import Tensor
 
 from fedsim.algorithms.base import (
     Algorithm,
-    Background,
-    ClientContext,
     Exchange,
     Predictor,
     Reply,
-    ServerContext,
     broadcast,
     mirrored,
     shares,
     unmirrored,
 )
+from fedsim.algorithms.contexts import Background, ClientContext, ServerContext
 from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream
@@ -252,4 +250,3 @@ async def test_background_work_is_collected_once() -> None:
     assert await background.collect("b") == 7
     with pytest.raises(ValueError, match="no background work is called 'b'; there is: none"):
         await background.collect("b")
-

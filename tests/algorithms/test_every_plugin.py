@@ -30,7 +30,9 @@ def test_the_four_of_the_main_job_are_there() -> None:
 def test_says_what_it_does_and_cites_its_source(name: str) -> None:
     text = inspect.getdoc(sys.modules[_plugin(name).__module__]) or ""
     assert len(text.splitlines()) >= 4
-    assert re.search(r"arXiv \d{4}\.\d{5}|specification 5\.", text), "cite the paper or the specification's section"
+    assert re.search(r"arXiv \d{4}\.\d{5}|specification 5\.", text), (
+        "cite the paper or the specification's section"
+    )
 
 
 @every
@@ -91,7 +93,7 @@ def test_survives_lost_uploads(name: str, world: Any) -> None:
 
 @every
 def test_survives_silence(name: str, world: Any) -> None:
-    # Nothing arrives at all: the server's state never changes, the rounds still go by (specification 3.5, E2).
+    # Nothing arrives at all: the server's state never changes, rounds still go by (specification 3.5, E2).
     result = world.run(world.algorithm(name), lost=lambda parcel, ordinal: True, client_timeout_s=5.0)
     assert sum(row.round > 0 for row in result.rounds) == 3
     assert result.final is not None

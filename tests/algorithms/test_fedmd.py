@@ -79,7 +79,7 @@ def test_numbers_communicated_follow_the_formula(world: Any) -> None:
 def test_a_silent_client_misses_only_its_own_digest(world: Any) -> None:
     # The consensus frame to client 0 is lost in every round: the others go on, client 0 keeps its model.
     def consensus_to_first(parcel: Any, ordinal: int) -> bool:
-        return parcel.receiver == 0 and parcel.num_bytes > 1000
+        return bool(parcel.receiver == 0 and parcel.num_bytes > 1000)
 
     result = world.run(world.algorithm("fedmd"), lost=consensus_to_first, client_timeout_s=9.0)
     assert result.by_client["dropped"].tolist() == [3, 0, 0, 0]

@@ -81,6 +81,5 @@ def test_gamma_counts_steps_too(world: Any) -> None:
 
 @pytest.mark.parametrize("params", [{"mu": -0.1}, {"gamma": 0.0}, {"gamma": 1.5}])
 def test_parameters_have_ranges(params: dict[str, float], world: Any) -> None:
-    with pytest.raises(ValueError, match="fedprox|FedProx|greater|less"):
+    with pytest.raises(ValueError, match=r"greater|less"):
         world.algorithm("fedprox", **params)
-
