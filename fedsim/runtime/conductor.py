@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.algorithms.base import Background, Exchange, Initial, Reply, ServerContext, When
+from fedsim.algorithms.base import Exchange, Reply, When
+from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.clock import EventClass, Trace, call_after, now_s, wait
 from fedsim.engine.engine import Engine

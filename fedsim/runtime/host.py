@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fedsim.algorithms.base import ClientContext, Initial, unmirrored
+from fedsim.algorithms.base import unmirrored
+from fedsim.algorithms.contexts import ClientContext, Initial
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Job

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.algorithms.base import Algorithm, Initial
+from fedsim.algorithms.base import Algorithm
+from fedsim.algorithms.contexts import Initial
 from fedsim.config import Config
 from fedsim.data import FederatedData, Split
 from fedsim.engine.executors.base import Executor
