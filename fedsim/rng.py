@@ -53,13 +53,16 @@ class Key:
         """A seed in ``[0, 2**63)`` for anything that wants one number."""
         return int.from_bytes(self.digest[:8], "little") >> 1
 
-    def normal(self) -> float:
-        """Return one standard normal draw, made of the key itself (Box and Muller, 1958).
+    def uniform(self) -> float:
+        """Return one uniform draw in ``(0, 1]``, made of the key itself.
 
         For the many places that want a single number: a generator costs ten times as much.
         """
-        # Uniform in (0, 1] and in [0, 1), 53 bits each.
-        first = ((int.from_bytes(self.digest[:8], "little") >> 11) + 1) * 2.0**-53
+        return ((int.from_bytes(self.digest[:8], "little") >> 11) + 1) * 2.0**-53
+
+    def normal(self) -> float:
+        """Return one standard normal draw, made of the key itself (Box and Muller, 1958)."""
+        first = self.uniform()
         second = (int.from_bytes(self.digest[8:], "little") >> 11) * 2.0**-53
         return sqrt(-2 * log(first)) * cos(2 * pi * second)
 

@@ -86,7 +86,7 @@ def test_the_scenario_is_eventful(algorithm: str, first: dict[str, RunResult]) -
     merged = sum(row.merged for row in result.rounds)
     assert result.drops["timeout"] >= 2
     assert sum(row.late for row in result.rounds) >= 1
-    assert merged > result.drops["timeout"]
+    assert merged >= 5
     assert result.final is not None
 
 

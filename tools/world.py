@@ -54,7 +54,7 @@ def world(data: FederatedData, model: Any, executor: type[Executor], workers: in
         "network": NAIVE(Config()),
         "executor": executor(ExecutorConfig(workers=workers)),
         "selector": UNIFORM(Config()),
-        "pacing": SYNCHRONOUS(Config()),
+        "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
         "training": TrainingConfig(lr=0.05, batch_size=10, epochs=1),
         "evaluation": EvaluationSettings(every=0),
         "rounds": 10,

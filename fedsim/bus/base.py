@@ -62,6 +62,16 @@ class Delivery:
     message: Message | None
 
 
+class Presence(Protocol):
+    """Is told by a simulated bus from when to when it matters whether a client is there."""
+
+    def expect(self, client: int, dispatch: int) -> None:
+        """Something sets out for the client: it is at work on this dispatch from now on."""
+
+    def dismiss(self, client: int, dispatch: int) -> None:
+        """Nothing more is to come of this dispatch."""
+
+
 class Endpoint(Protocol):
     """A party's place on the bus."""
 

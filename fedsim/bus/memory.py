@@ -15,11 +15,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable
 
-from fedsim.bus.base import Delivery, Header
+from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import RecordKind, Trace
 from fedsim.errors import DecodeError, InvariantError
-from fedsim.network import Carrier, Parcel
+from fedsim.network import Carrier, Parcel, Passage
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
 
 TRANSFER_START = RecordKind(
@@ -50,12 +50,17 @@ class MemoryBus:
         self._carrier = carrier
         self._kinds = kinds
         self._verify = verify
+        self._under_way: dict[int, dict[int, _Transfer]] = {}
+        self._away: set[int] = set()  # asked for membership only: a set has no order
+        self.presence: Presence | None = None
         self.server = MemoryEndpoint(self)
         self.clients = MemoryEndpoint(self)
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
         left = asyncio.get_running_loop().create_future()
+        if self.presence is not None and header.sender == SERVER:
+            self.presence.expect(header.receiver, header.dispatch)
         if message is None:
             self.deliver(Delivery(header, None))
             left.set_result(None)
@@ -64,15 +69,54 @@ class MemoryBus:
         frame = packed.frame(
             sender=header.sender, receiver=header.receiver, round=header.round, exchange=header.exchange
         )
-        num_bytes, kind, up = len(frame), packed.kind, header.sender >= 0
-        parameters, is_data = packed.num_parameters, packed.is_data
-        row = self.ledger.sent(header, kind, num_bytes, parameters, is_data)
-        self.trace.record(
-            TRANSFER_START, header.client, header.dispatch, up, kind, num_bytes, parameters, is_data
-        )
-        parcel = Parcel(header.sender, header.receiver, num_bytes, frame)
-        self._carrier.carry(parcel, _Transfer(self, header, row, left))
+        self._launch(header, packed, frame, left)
         return left
+
+    def pause(self, client: int) -> None:
+        """Hold all transfers from and to a client, those that begin from now on too."""
+        self._away.add(client)
+        for transfer in self._of(client):
+            transfer.passage.pause()
+
+    def resume(self, client: int, *, restart: bool) -> None:
+        """Let a client's transfers go on, or begin anew: then what has crossed was sent in vain."""
+        self._away.discard(client)
+        for transfer in self._of(client):
+            if restart:
+                transfer.passage.cancel()
+                self.ended(transfer.header, transfer.row, Outcome.LOST, "restarted")
+                self._launch(transfer.header, transfer.packed, transfer.frame, transfer.released)
+            else:
+                transfer.passage.resume()
+
+    def cancel(self, client: int, cause: str) -> None:
+        """Lose all transfers from and to a client."""
+        for transfer in self._of(client):
+            transfer.passage.cancel()
+            transfer.lost(cause)
+
+    def _of(self, client: int) -> list[_Transfer]:
+        return list(self._under_way.get(client, {}).values())
+
+    def _launch(self, header: Header, packed: Packed, frame: Frame, released: asyncio.Future[None]) -> None:
+        num_bytes, up, client = len(frame), header.sender >= 0, header.client
+        row = self.ledger.sent(header, packed.kind, num_bytes, packed.num_parameters, packed.is_data)
+        self.trace.record(
+            TRANSFER_START,
+            client,
+            header.dispatch,
+            up,
+            packed.kind,
+            num_bytes,
+            packed.num_parameters,
+            packed.is_data,
+        )
+        transfer = _Transfer(self, header, packed, frame, row, released)
+        parcel = Parcel(header.sender, header.receiver, num_bytes, frame)
+        transfer.passage = self._carrier.carry(parcel, transfer)
+        self._under_way.setdefault(client, {})[row] = transfer
+        if client in self._away:
+            transfer.passage.pause()
 
     def read(self, header: Header, frame: Frame | bytes) -> Message:
         """Return the message of a frame that has crossed.
@@ -95,11 +139,24 @@ class MemoryBus:
         """Enter the end of a transfer, or of a further copy, in ledger and trace."""
         kind = TRANSFER_END if self.ledger.ended(row, outcome) else TRANSFER_COPY
         up = header.sender >= 0
+        of_client = self._under_way.get(header.client, {})
+        of_client.pop(row, None)
+        if not of_client:
+            self._under_way.pop(header.client, None)
         self.trace.record(kind, header.client, header.dispatch, up, outcome.name.lower(), cause)
 
     def deliver(self, delivery: Delivery) -> None:
         """Hand a delivery to the party that it is for."""
-        (self.server if delivery.header.receiver == SERVER else self.clients).put(delivery)
+        if delivery.header.receiver == SERVER:
+            self.dismiss(delivery.header)
+            self.server.put(delivery)
+        else:
+            self.clients.put(delivery)
+
+    def dismiss(self, header: Header) -> None:
+        """Note that nothing more is to come of a dispatch."""
+        if self.presence is not None:
+            self.presence.dismiss(header.client, header.dispatch)
 
 
 class MemoryEndpoint:
@@ -137,31 +194,45 @@ class MemoryEndpoint:
 class _Transfer:
     """Hears of one parcel and tells the bus."""
 
-    __slots__ = ("_bus", "_delivered", "_header", "_left", "_row")
+    __slots__ = ("_bus", "_delivered", "frame", "header", "packed", "passage", "released", "row")
 
-    def __init__(self, bus: MemoryBus, header: Header, row: int, left: asyncio.Future[None]) -> None:
+    passage: Passage
+
+    def __init__(
+        self,
+        bus: MemoryBus,
+        header: Header,
+        packed: Packed,
+        frame: Frame,
+        row: int,
+        released: asyncio.Future[None],
+    ) -> None:
         self._bus = bus
-        self._header = header
-        self._row = row
-        self._left = left
         self._delivered = False
+        self.header = header
+        self.packed = packed
+        self.frame = frame
+        self.row = row
+        self.released = released
 
     def left(self) -> None:
-        if not self._left.done():
-            self._left.set_result(None)
+        if not self.released.done():
+            self.released.set_result(None)
 
     def arrived(self, parcel: Parcel) -> None:
-        bus, header = self._bus, self._header
+        bus, header = self._bus, self.header
         try:
             message = bus.read(header, parcel.payload)
         except DecodeError as error:
-            bus.ended(header, self._row, Outcome.UNDECODABLE, str(error))
+            bus.ended(header, self.row, Outcome.UNDECODABLE, str(error))
+            bus.dismiss(header)
             return
-        bus.ended(header, self._row, Outcome.DELIVERED)
+        bus.ended(header, self.row, Outcome.DELIVERED)
         if not self._delivered:
             self._delivered = True
             bus.deliver(Delivery(header, message))
 
     def lost(self, cause: str) -> None:
         self.left()  # whoever sent it must not wait for ever
-        self._bus.ended(self._header, self._row, Outcome.LOST, cause)
+        self._bus.ended(self.header, self.row, Outcome.LOST, cause)
+        self._bus.dismiss(self.header)

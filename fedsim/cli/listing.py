@@ -17,6 +17,7 @@ FOLDERS = {
     "models": "fedsim.models",
     "partitions": "fedsim.data.partitions",
     "devices": "fedsim.fleet.devices",
+    "availability": "fedsim.fleet.availability",
     "networks": "fedsim.network",
     "executors": "fedsim.engine.executors",
     "selectors": "fedsim.runtime.selectors",

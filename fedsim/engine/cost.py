@@ -3,9 +3,11 @@
 A step is counted once for each combination of step, architectures and shapes, on torch's ``meta`` device
 (:mod:`fedsim.models.flops`), by running the very code that will train. From operations to seconds::
 
-    seconds = overhead + flops / speed * load,   load = exp(variation * normal)
+    seconds = overhead + max(flops / (efficiency * speed), bytes / memory_bandwidth) * load
+    load    = exp(variation * normal)
 
-where overhead, speed and variation are the device's and the normal draw is keyed by client and asking.
+where all but flops and bytes (what the operations read and write) are the device's, and the normal draw is
+keyed by client and asking.
 """
 
 from __future__ import annotations
@@ -36,16 +38,19 @@ from fedsim.engine.worker import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
+from fedsim.models.flops import Operations
 from fedsim.params import Array
 from fedsim.rng import Key
 
 META = torch.device("meta")
+NOTHING = Operations(0)
 
 
-def duration_s(device: Device, num_flops: float, key: Key) -> float:
+def duration_s(device: Device, work: Operations, key: Key) -> float:
     """Return how long a device takes for an amount of work, s; ``key`` names the draw of its load."""
     load = exp(device.variation * key.normal()) if device.variation else 1.0
-    return device.overhead_s + num_flops / device.speed_flops * load
+    computing_s = work.flops / (device.efficiency * device.speed_flops)
+    return device.overhead_s + max(computing_s, work.moved_bytes / device.memory_bandwidth_bytes_per_s) * load
 
 
 class Costs:
@@ -53,12 +58,16 @@ class Costs:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._fits: dict[tuple[Any, ...], int] = {}
-        self._steps: dict[tuple[Any, ...], int] = {}
-        self._forwards: dict[tuple[str, int], int] = {}
+        self._fits: dict[tuple[Any, ...], Operations] = {}
+        self._steps: dict[tuple[Any, ...], Operations] = {}
+        self._forwards: dict[tuple[str, int], Operations] = {}
 
     def flops(self, job: Job) -> float:
-        """Return the floating-point operations of a whole job.
+        """Return the floating-point operations of a whole job; see :meth:`work`."""
+        return self.work(job).flops
+
+    def work(self, job: Job) -> Operations:
+        """Return what a whole job asks of the processor; of a call only its operations are known.
 
         Raises:
             UserError: A call whose declared cost is no positive finite number.
@@ -71,7 +80,7 @@ class Costs:
             case Predict(model, samples, batch_size):
                 return self._pass(model.architecture, samples, batch_size)
             case Evaluate(model, parts, batch_size):
-                return sum(self._pass(model.architecture, part, batch_size) for part in parts)
+                return sum((self._pass(model.architecture, part, batch_size) for part in parts), NOTHING)
             case Call(function, _, declared):
                 if not (declared > 0 and isfinite(declared)):
                     name = getattr(function, "__qualname__", repr(function))
@@ -79,11 +88,11 @@ class Costs:
                         f"the call of {name} declares {declared} FLOP: work takes time, so give a positive, "
                         "finite cost"
                     )
-                return declared
+                return Operations(declared)
 
-    def _fit(self, job: Fit) -> int:
+    def _fit(self, job: Fit) -> Operations:
         if job.num_steps == 0:
-            return 0
+            return NOTHING
         trained = [job.models[name].architecture for name in job.trained]
         passes = self._resources.passes(trained, job.streams)
         empty = [name for name, one in passes.items() if not len(one)]
@@ -96,16 +105,17 @@ class Costs:
         key = (shape, tuple(passes.values()), job.num_steps)
         if key not in self._fits:
             counts = size_counts(list(passes.values()), job.num_steps)
-            self._fits[key] = sum(times * self._step(job, shape, sizes) for sizes, times in counts.items())
+            steps = (times * self._step(job, shape, sizes) for sizes, times in counts.items())
+            self._fits[key] = sum(steps, NOTHING)
         return self._fits[key]
 
-    def _step(self, job: Fit, shape: tuple[Any, ...], sizes: tuple[int, ...]) -> int:
+    def _step(self, job: Fit, shape: tuple[Any, ...], sizes: tuple[int, ...]) -> Operations:
         key = (shape, sizes)
         if key not in self._steps:
             for model in job.models.values():
                 self._forward(model.architecture, 1)  # for its check of layers that count nothing
             try:
-                self._steps[key] = flops.count(_MetaStep(job, sizes, self._resources))
+                self._steps[key] = flops.measure(_MetaStep(job, sizes, self._resources))
             except FedsimError:
                 raise
             except Exception as error:
@@ -115,15 +125,15 @@ class Costs:
                 ) from error
         return self._steps[key]
 
-    def _pass(self, architecture: str, samples: Samples, batch_size: int) -> int:
+    def _pass(self, architecture: str, samples: Samples, batch_size: int) -> Operations:
         full, rest = divmod(self._resources.num_samples(samples), batch_size)
-        total = full * self._forward(architecture, batch_size) if full else 0
-        return total + (self._forward(architecture, rest) if rest else 0)
+        total = full * self._forward(architecture, batch_size) if full else NOTHING
+        return total + self._forward(architecture, rest) if rest else total
 
-    def _forward(self, architecture: str, size: int) -> int:
+    def _forward(self, architecture: str, size: int) -> Operations:
         key = (architecture, size)
         if key not in self._forwards:
-            self._forwards[key] = flops.forward_flops(self._resources.architectures[architecture], size)
+            self._forwards[key] = flops.forward(self._resources.architectures[architecture], size)
         return self._forwards[key]
 
 

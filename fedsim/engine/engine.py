@@ -40,6 +40,8 @@ class Engine:
         self.costs = Costs(resources)
         self._trace = trace
         self._sequence = 0
+        self._at_work: dict[int, dict[int, _Running]] = {}
+        self._away: set[int] = set()  # asked for membership only: a set has no order
         executor.open(resources)
 
     async def run(self, job: Job, *, client: int, dispatch: int, flops: float, duration_s: float) -> Any:
@@ -57,7 +59,7 @@ class Engine:
         self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
         outcome = "cancelled"
         try:
-            result = await self._result(job, duration_s)
+            result = await self._result(job, duration_s, client)
             outcome = "done"
             return result
         except FedsimError:
@@ -74,11 +76,23 @@ class Engine:
         """
         return await self._result(job, 0.0)
 
+    def pause(self, client: int) -> None:
+        """Stop the virtual time of a client's jobs, those that begin from now on too; real work goes on."""
+        self._away.add(client)
+        for running in self._at_work.get(client, {}).values():
+            running.pause()
+
+    def resume(self, client: int, *, restart: bool) -> None:
+        """Let a client's jobs go on, or take their whole time again."""
+        self._away.discard(client)
+        for running in self._at_work.get(client, {}).values():
+            running.resume(restart=restart)
+
     def close(self) -> None:
         """Give up what has not finished."""
         self.executor.close()
 
-    async def _result(self, job: Job, duration_s: float) -> Any:
+    async def _result(self, job: Job, duration_s: float, client: int | None = None) -> Any:
         loop = asyncio.get_running_loop()
         self._sequence += 1
         if not isinstance(loop, VirtualTimeLoop):
@@ -91,29 +105,75 @@ class Engine:
                 raise _failed(job, error) from error
             finally:
                 real.cancel()
-        due_ns = loop.now_ns + round(duration_s * 1e9)
-        real = self.executor.submit(job, (due_ns, self._sequence))
-        virtual: asyncio.Future[Any] = loop.create_future()
-        timer = loop.call_at_ns(due_ns, self._join, job, real, virtual, event_class=EventClass.JOIN)
+        duration_ns = round(duration_s * 1e9)
+        real = self.executor.submit(job, (loop.now_ns + duration_ns, self._sequence))
+        running = _Running(loop, self.executor, job, real, duration_ns)
+        mine, number = self._at_work.setdefault(client, {}) if client is not None else {}, self._sequence
+        mine[number] = running
+        if client in self._away:
+            running.pause()
         try:
-            return await virtual
+            return await running.result
         finally:
             # Without effect once the result is there; before that, whoever waited has been cancelled.
-            timer.cancel()
-            real.cancel()
+            running.stop()
+            del mine[number]
+            if client is not None and not mine:
+                self._at_work.pop(client, None)
 
-    def _join(self, job: Job, real: Future[Any], virtual: asyncio.Future[Any]) -> None:
+
+class _Running:
+    """A job under way in virtual time, and the timer of its end."""
+
+    def __init__(
+        self, loop: VirtualTimeLoop, executor: Executor, job: Job, real: Future[Any], duration_ns: int
+    ) -> None:
+        self.result: asyncio.Future[Any] = loop.create_future()
+        self._loop = loop
+        self._executor = executor
+        self._job = job
+        self._real = real
+        self._duration_ns = duration_ns
+        self._remaining_ns = duration_ns
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._due_ns = self._loop.now_ns + self._remaining_ns
+        self._timer: asyncio.TimerHandle | None = self._loop.call_at_ns(
+            self._due_ns, self._join, event_class=EventClass.JOIN
+        )
+
+    def pause(self) -> None:
+        """Hold it; without effect on one that is held."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._remaining_ns = self._due_ns - self._loop.now_ns
+
+    def resume(self, *, restart: bool) -> None:
+        """Go on with what remains, or with all of it."""
+        if self._timer is None and not self.result.done():
+            self._remaining_ns = self._duration_ns if restart else self._remaining_ns
+            self._go_on()
+
+    def stop(self) -> None:
+        """Drop it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._real.cancel()
+
+    def _join(self) -> None:
         """Block until the result is there; nothing else blocks the thread of the loop."""
         try:
-            result = self.executor.wait(real)
+            result = self._executor.wait(self._real)
         except FedsimError as error:
-            virtual.set_exception(error)
+            self.result.set_exception(error)
         except Exception as error:
-            failure = _failed(job, error)
+            failure = _failed(self._job, error)
             failure.__cause__ = error
-            virtual.set_exception(failure)
+            self.result.set_exception(failure)
         else:
-            virtual.set_result(result)
+            self.result.set_result(result)
 
 
 def _failed(job: Job, error: Exception) -> JobError:

@@ -167,9 +167,9 @@ class Workbench:
         return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
 
     async def _do(self, job: Job) -> Any:
-        flops = self._engine.costs.flops(job)
+        work = self._engine.costs.work(job)
         self._calls += 1
-        takes_s = duration_s(self._device(), flops, self.key.child("load", self.dispatch, self._calls))
+        takes_s = duration_s(self._device(), work, self.key.child("load", self.dispatch, self._calls))
         return await self._engine.run(
-            job, client=self.client, dispatch=self.dispatch, flops=flops, duration_s=takes_s
+            job, client=self.client, dispatch=self.dispatch, flops=work.flops, duration_s=takes_s
         )

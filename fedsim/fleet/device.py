@@ -24,6 +24,9 @@ Memory = Annotated[Distribution, Spread("data size", positive=True)]
 Rate = Annotated[Distribution, Spread("bit rate", positive=True)]
 Delay = Annotated[Distribution, Spread("time")]
 Variation = Annotated[Distribution, Spread(None)]
+Efficiency = Annotated[Distribution, Spread(None, positive=True)]
+MemoryRate = Annotated[Distribution, Spread("data rate", positive=True)]
+Hazard = Annotated[Distribution, Spread("hazard")]
 
 Rows = NDArray[np.int64]
 
@@ -35,27 +38,17 @@ QUANTITIES: dict[str, Dimension | None] = {
     "latency": "time",
     "overhead": "time",
     "variation": None,
-}
-"""The quantities of a device and their dimensions; None for a plain number."""
-
-POSITIVE = frozenset({"speed", "memory", "up", "down"})
-"""Those that are above zero; the others may be zero."""
-
-UNLIMITED_BYTES_PER_S = 1e18
-"""A memory bandwidth for which no job ever waits (1 EB/s), so that operations alone decide its time."""
-
-FURTHER: dict[str, Dimension | None] = {
     "efficiency": None,
     "memory_bandwidth": "data rate",
     "drop_out": "hazard",
 }
-"""Quantities that :meth:`DevicePlugin.draw` may return besides, and their dimensions."""
+"""The quantities of a device and their dimensions; None for a plain number."""
 
-FURTHER_DEFAULTS = {"efficiency": 1.0, "memory_bandwidth": UNLIMITED_BYTES_PER_S, "drop_out": 0.0}
-"""Their values where it does not: the speed as it is, memory that nothing waits for, and never."""
+POSITIVE = frozenset({"speed", "memory", "up", "down", "efficiency", "memory_bandwidth"})
+"""Those that are above zero; the others may be zero."""
 
-FURTHER_POSITIVE = frozenset({"efficiency", "memory_bandwidth"})
-"""Those of them that are above zero."""
+UNLIMITED_BYTES_PER_S = 1e18
+"""A memory bandwidth for which no job ever waits (1 EB/s), so that operations alone decide its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +78,9 @@ class Device:
     overhead_s: float
     variation: float
     label: str
-    efficiency: float = FURTHER_DEFAULTS["efficiency"]
-    memory_bandwidth_bytes_per_s: float = FURTHER_DEFAULTS["memory_bandwidth"]
-    drop_out_per_s: float = FURTHER_DEFAULTS["drop_out"]
+    efficiency: float = 1.0
+    memory_bandwidth_bytes_per_s: float = UNLIMITED_BYTES_PER_S
+    drop_out_per_s: float = 0.0
 
 
 class DeviceConfig(Config):
@@ -107,6 +100,12 @@ class DeviceConfig(Config):
     """Fixed time that each job takes besides its operations."""
     variation: Variation = number(0)
     """Sigma of the log-normal load from run to run."""
+    efficiency: Efficiency = number(1)
+    """Share of the speed that training reaches; 1 where the speed is effective already."""
+    memory_bandwidth: MemoryRate = fixed("1 EB/s")
+    """Bytes that memory moves in a second; the default is so fast that no job waits for it."""
+    drop_out: Hazard = fixed("0 /s")
+    """Constant hazard of giving up while active, such as "0.1 /h": one in ten hours of activity."""
 
 
 class DevicePlugin(Plugin[DeviceConfig]):
@@ -118,8 +117,7 @@ class DevicePlugin(Plugin[DeviceConfig]):
         """Return each of :data:`QUANTITIES`, in base units: one value for all, or an array ``[num]``.
 
         By default every quantity is drawn by itself, from a generator of its own. A class whose quantities
-        belong together, such as a table of measured devices, overrides this; it may add some of
-        :data:`FURTHER`.
+        belong together, such as a table of measured devices, overrides this.
         """
         return {name: draw_quantity(getattr(self.config, name), num, key.child(name)) for name in QUANTITIES}
 

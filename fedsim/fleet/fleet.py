@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from fedsim.errors import InvariantError
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, EverPresent, Grouped
 from fedsim.fleet.device import (
-    FURTHER,
-    FURTHER_DEFAULTS,
-    FURTHER_POSITIVE,
     POSITIVE,
     QUANTITIES,
     Device,
@@ -45,8 +42,7 @@ class Group:
         model: Label of the architecture.
         start: First client.
         stop: One past the last client.
-        columns: For each quantity one value, or one for each client of the group; of
-            :data:`fedsim.fleet.device.FURTHER` only those that are not the default.
+        columns: For each quantity one value, or one for each client of the group.
         row_labels: Names of the rows of a table of devices; empty if they have none.
         rows: For each client of the group the place of its name among them.
     """
@@ -61,13 +57,12 @@ class Group:
 
     def column(self, quantity: str) -> Column:
         """Return a quantity's one value, or one for each client of the group."""
-        column = self.columns.get(quantity)
-        return FURTHER_DEFAULTS[quantity] if column is None else column
+        return self.columns[quantity]
 
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
         value = {}
-        for name in (*QUANTITIES, *FURTHER):
+        for name in QUANTITIES:
             column = self.column(name)
             value[name] = column if isinstance(column, float) else float(column[offset])
         return Device(
@@ -154,13 +149,23 @@ class Fleet:
         """Return a quantity of every client in base units, ``[K]``, as a new array.
 
         Args:
-            quantity: One of ``speed memory up down latency overhead variation``, or of ``efficiency
-                memory_bandwidth drop_out``.
+            quantity: One of :data:`fedsim.fleet.device.QUANTITIES`.
         """
         result = np.empty(len(self))
         for group in self.groups:
             result[group.start : group.stop] = group.column(quantity)
         return result
+
+    @property
+    def is_always_there(self) -> bool:
+        """Whether every client is available at any time."""
+        return self.availability.is_constant
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether no client ever goes away or drops out."""
+        hazards = (np.any(group.column("drop_out")) for group in self.groups)
+        return self.is_always_there and not any(hazards)
 
     def available(self, clients: Clients, at_s: float) -> NDArray[np.bool_]:
         """Return which of the clients ``[n]`` are there at an instant, ``[n]``.
@@ -240,11 +245,11 @@ def _group(profile: DevicePlugin, label: str, model: str, start: int, stop: int,
 def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
     drawn = profile.draw(num, key)
     columns: dict[str, Column] = {}
-    for name in (*QUANTITIES, *(name for name in FURTHER if name in drawn)):
+    for name in QUANTITIES:
         value = drawn[name]
         column: Column = value.astype(np.float32) if isinstance(value, np.ndarray) else float(value)
         smallest = np.min(column)
-        positive = name in POSITIVE or name in FURTHER_POSITIVE
+        positive = name in POSITIVE
         if not np.isfinite(column).all() or smallest < 0 or (positive and smallest == 0):
             rule = "above zero" if positive else "zero or more"
             raise InvariantError(

@@ -10,7 +10,19 @@ from pydantic_core import PydanticCustomError
 
 from fedsim.config import Config
 from fedsim.errors import DataError
-from fedsim.fleet.device import QUANTITIES, Delay, DevicePlugin, Memory, Rate, Speed, Variation
+from fedsim.fleet.device import (
+    QUANTITIES,
+    Delay,
+    DevicePlugin,
+    Efficiency,
+    Hazard,
+    Memory,
+    MemoryRate,
+    Rate,
+    Speed,
+    Variation,
+)
+from fedsim.fleet.quantity import Fixed
 from fedsim.fleet.table import read_table
 from fedsim.plugins import load
 
@@ -42,6 +54,12 @@ class _Entry(Config):
     """Fixed time of each job, instead of the class's."""
     variation: Variation | None = None
     """Sigma of the log-normal load from run to run, instead of the class's."""
+    efficiency: Efficiency | None = None
+    """Share of the speed that training reaches, instead of the class's."""
+    memory_bandwidth: MemoryRate | None = None
+    """Bytes that memory moves in a second, instead of the class's."""
+    drop_out: Hazard | None = None
+    """Constant hazard of giving up while active, instead of the class's."""
 
     def profile(self) -> DevicePlugin:
         """Return the device class with this entry's quantities.
@@ -115,6 +133,13 @@ class ServerConfig(_Entry):
         if device == TABLE:
             raise _fault("device class 'table' is for groups", "name a class, and change its quantities")
         return device
+
+    @field_validator("drop_out", mode="after")
+    @classmethod
+    def _stays(cls, drop_out: Hazard | None) -> Hazard | None:
+        if drop_out is not None and drop_out != Fixed(0.0):
+            raise _fault("a server does not drop out", "leave drop_out to the [[fleet]] groups")
+        return drop_out
 
 
 def _fault(problem: str, mend: str = "") -> PydanticCustomError:

@@ -166,7 +166,8 @@ class Spread:
     """Makes ``Annotated[Distribution, Spread(...)]`` a pydantic type: one value, or a table.
 
     Attributes:
-        dimension: What the quantity measures; None for a plain number from 0 to 3.
+        dimension: What the quantity measures; None for a plain number: from 0 to 3, or, where
+            zero is refused, to 1.
         positive: Whether zero is refused, in parameters of a table too.
     """
 
@@ -177,7 +178,8 @@ class Spread:
     def scalar(self) -> Any:
         """The pydantic type of one value."""
         if self.dimension is None:
-            return Annotated[float, Field(ge=0, le=3, strict=True)]
+            limits = Field(gt=0, le=1, strict=True) if self.positive else Field(ge=0, le=3, strict=True)
+            return Annotated[float, limits]
         return Annotated[float, Unit(self.dimension, self.positive)]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -32,9 +32,13 @@ from fedsim.errors import DataError
 from fedsim.fleet.device import (
     POSITIVE,
     QUANTITIES,
+    UNLIMITED_BYTES_PER_S,
     Delay,
     DevicePlugin,
+    Efficiency,
+    Hazard,
     Memory,
+    MemoryRate,
     Rate,
     Rows,
     Speed,
@@ -55,6 +59,9 @@ _UNITS: dict[str, dict[str, float]] = {
     "latency": _TIMES,
     "overhead": _TIMES,
     "variation": {"": 1.0},
+    "efficiency": {"": 1.0},
+    "memory_bandwidth": {"gbytes_per_s": 1e9},
+    "drop_out": {"per_h": 1 / 3600},
 }
 
 COLUMNS: dict[str, tuple[str, float]] = {
@@ -71,7 +78,16 @@ OTHERS = ("share", "label")
 """The columns that give none."""
 
 NEEDED = ("speed", "memory", "up", "down", "latency")
-"""Quantities without a default; overhead and variation are 0 where nothing gives them."""
+"""Quantities without a default."""
+
+DEFAULTS = {
+    "overhead": 0.0,
+    "variation": 0.0,
+    "efficiency": 1.0,
+    "memory_bandwidth": UNLIMITED_BYTES_PER_S,
+    "drop_out": 0.0,
+}
+"""The others, where neither a column nor the entry gives them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +189,12 @@ class TableConfig(Config):
     """Fixed time that each job takes besides its operations."""
     variation: Variation | None = None
     """Sigma of the log-normal load from run to run."""
+    efficiency: Efficiency | None = None
+    """Share of the speed that training reaches."""
+    memory_bandwidth: MemoryRate | None = None
+    """Bytes that memory moves in a second."""
+    drop_out: Hazard | None = None
+    """Constant hazard of giving up while active."""
 
 
 class TableDevices(DevicePlugin):
@@ -203,7 +225,7 @@ class TableDevices(DevicePlugin):
             if law is not None:
                 drawn[name] = draw_quantity(law, num, key.child(name))
             else:
-                drawn[name] = table.columns[name][rows] if name in table.columns else 0.0
+                drawn[name] = table.columns[name][rows] if name in table.columns else DEFAULTS[name]
         return drawn
 
     def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from fedsim.errors import InvariantError
@@ -27,19 +29,45 @@ FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 """Layers whose weight may be a matrix although they look up or scale, which counts nothing."""
 
 
-def count(function: Callable[[], object]) -> int:
-    """Return the floating-point operations of ``function()``, whose tensors are on the meta device.
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What a piece of work asks of a processor.
 
-    A multiplication and an addition count as two.
+    Attributes:
+        flops: Floating-point operations; a multiplication and an addition count as two.
+        moved_bytes: Bytes of the tensors that each operation reads and writes, as if no cache kept any.
     """
+
+    flops: float
+    moved_bytes: float = 0
+
+    def __add__(self, other: Operations) -> Operations:
+        return Operations(self.flops + other.flops, self.moved_bytes + other.moved_bytes)
+
+    def __rmul__(self, times: int) -> Operations:
+        return Operations(times * self.flops, times * self.moved_bytes)
+
+
+def measure(function: Callable[[], object]) -> Operations:
+    """Return what ``function()`` asks for, whose tensors are on the meta device."""
     counter = _Counter()
     with counter:
         function()
-    return counter.total
+    return Operations(counter.total, counter.moved_bytes)
+
+
+def count(function: Callable[[], object]) -> int:
+    """Return the floating-point operations of ``function()``, whose tensors are on the meta device."""
+    return int(measure(function).flops)
 
 
 def forward_flops(architecture: Architecture, batch_size: int) -> int:
-    """Return the operations of one forward pass over ``batch_size`` samples.
+    """Return the floating-point operations of one forward pass; see :func:`forward`."""
+    return int(forward(architecture, batch_size).flops)
+
+
+def forward(architecture: Architecture, batch_size: int) -> Operations:
+    """Return what one forward pass over ``batch_size`` samples asks for.
 
     Raises:
         DataError: The model cannot take the task's samples.
@@ -77,7 +105,7 @@ def forward_flops(architecture: Architecture, batch_size: int) -> int:
             f"products, convolutions or attention, register its operator with "
             f"torch.utils.flop_counter.register_flop_formula, or remove the layer if nothing uses it"
         )
-    return counter.total
+    return Operations(counter.total, counter.moved_bytes)
 
 
 def _multiplies(module: nn.Module) -> bool:
@@ -91,6 +119,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total: int = 0
+        self.moved_bytes: int = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -99,10 +128,20 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if formula is None:
             with self:
                 result = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if result is NotImplemented else result
+            if result is not NotImplemented:
+                return result
+            result = func(*args, **kwargs)
+            self._move(func, args, result)
+            return result
         result = func(*args, **kwargs)
+        self._move(func, args, result)
         self.total += int(formula(*args, **kwargs, out_val=result))
         return result
+
+    def _move(self, func: Any, args: Any, result: Any) -> None:
+        if not func.is_view:
+            leaves = tree_leaves((args, result))
+            self.moved_bytes += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
 def _convolution_backward(

@@ -52,6 +52,9 @@ _QUANTITIES = {
     "latency": "latency_s",
     "overhead": "overhead_s",
     "variation": "variation",
+    "efficiency": "efficiency",
+    "memory_bandwidth": "memory_bandwidth_bytes_per_s",
+    "drop_out": "drop_out_per_s",
 }
 
 

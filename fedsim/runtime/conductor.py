@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ import numpy as np
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.clock import EventClass, Trace, call_after, now_s, wait
+from fedsim.clock import EventClass, Trace, call_after, now_s, sleep_for, wait
 from fedsim.engine.engine import Engine
-from fedsim.errors import InvariantError
+from fedsim.errors import InvariantError, RunError
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.runtime.finite import non_finite
@@ -32,6 +33,12 @@ from fedsim.runtime.records import DISPATCH, DROP, LATE, MERGE, REJECT, ROUND_EN
 from fedsim.runtime.verify import unchanged
 from fedsim.wire import SERVER, Message, Packed, pack
 
+MOST_ASKED = 1024
+"""Of so many clients at most the server asks when they may come."""
+
+MOST_WAITS = 100_000
+"""So often it waits for somebody in vain before it gives the run up."""
+
 
 @dataclass(slots=True, eq=False)
 class Asked:
@@ -39,6 +46,7 @@ class Asked:
 
     header: Header
     version: int
+    at_s: float
     answer: asyncio.Future[Reply | None]
     lease: asyncio.TimerHandle | None = field(default=None)
 
@@ -82,6 +90,8 @@ class Conductor:
         self._asked_before: dict[int, int] = {}
         self._turns: dict[tuple[int, str], int] = {}
         self._merged: dict[int, int] = {}
+        self._took_s: dict[str, dict[int, float]] = {}
+        self._selections = 0
         self._eligible = parts.eligible()
         self._sizes = parts.data.sizes("train")
         self._state: Any = None
@@ -101,6 +111,11 @@ class Conductor:
             self._take(await self._endpoint.receive())
 
     @property
+    def wanted(self) -> int:
+        """Size of a cohort."""
+        return self._parts.clients_per_round or len(self._eligible)
+
+    @property
     def state(self) -> Any:
         """The algorithm's state at the server."""
         return self._state
@@ -117,16 +132,40 @@ class Conductor:
         self._round += 1
         self._recorder.begin(self._round, now_s())
 
-    def select(self) -> Sequence[int]:
-        """Return a cohort among the eligible clients that owe no answer, ascending.
+    async def someone(self) -> None:
+        """Wait until at least one client that owes no answer is there.
+
+        Raises:
+            RunError: Nobody will ever be.
+        """
+        fleet, asked = self._parts.fleet, 0
+        while not fleet.is_always_there and len(self._free()) and not len(self._candidates()):
+            free = self._free()
+            # Of a crowd only some are asked when they may come: the answer is then late, never wrong.
+            few = free[:: max(1, len(free) // MOST_ASKED)].tolist()
+            next_s = min(fleet.availability.next_change(client, now_s()) for client in few)
+            asked += 1
+            if not isfinite(next_s) or asked > MOST_WAITS:
+                raise RunError(
+                    f"no client can take part: at {now_s():.0f} s none of {len(free)} that could be asked is "
+                    "available, and none will be: give some of the fleet another availability"
+                )
+            await sleep_for(max(next_s - now_s(), 1e-9))
+
+    def select(self, count: int | None = None) -> Sequence[int]:
+        """Return a cohort among the clients that are there and owe no answer, ascending.
+
+        Args:
+            count: How many at most; ``participation.clients_per_round`` by default.
 
         Raises:
             InvariantError: The selector chose somebody twice, or somebody who was no candidate.
         """
-        candidates, count = self._candidates(), self._parts.clients_per_round
+        candidates = self._candidates()
         if count is None:
-            count = len(candidates)
-        key = self._key.child("select", self._round)
+            count = self.wanted
+        key = self._key.child("select", self._selections)
+        self._selections += 1
         chosen = np.sort(self._parts.selector.select(candidates, self._sizes[candidates], count, key))
         if not np.isin(chosen, candidates).all() or (np.diff(chosen) == 0).any():
             raise InvariantError(
@@ -186,6 +225,26 @@ class Conductor:
             await self._merge(exchange, replies)
         return [reply.client for reply in replies]
 
+    def discard(self, tickets: Sequence[Any], cause: str) -> None:
+        """Close tickets and merge nothing of them; each counts as dropped.
+
+        Raises:
+            InvariantError: A ticket that was closed before.
+        """
+        for asked in tickets:
+            counted = asked.answer.done() and asked.answer.result() is None
+            self._close(asked, cause)
+            if asked.answer.done() and not counted:
+                self._drop(asked, cause)
+
+    def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
+        """Return how long clients are predicted to take, from how long they took last in this exchange."""
+        known = self._took_s.get(exchange.name)
+        if not known:
+            return []
+        usual = float(np.median(list(known.values())))
+        return [known.get(client, usual) for client in clients]
+
     async def end_round(self) -> None:
         """Measure and report.
 
@@ -234,7 +293,7 @@ class Conductor:
         self._turns[client, exchange.name] = turn + 1
         merged = self._merged.get(client, -1)
         header = Header(SERVER, client, self._round, exchange.name, dispatch, turn, merged)
-        asked = Asked(header, self._version, asyncio.get_running_loop().create_future())
+        asked = Asked(header, self._version, now_s(), asyncio.get_running_loop().create_future())
         asked.lease = call_after(
             self._parts.client_timeout_s, self._expire, asked, event_class=EventClass.DEADLINE
         )
@@ -264,6 +323,7 @@ class Conductor:
         )
         if asked.lease is not None:
             asked.lease.cancel()
+        self._took_s.setdefault(header.exchange, {})[header.client] = now_s() - asked.at_s
         asked.answer.set_result(reply)
 
     def _expire(self, asked: Asked) -> None:
@@ -277,8 +337,8 @@ class Conductor:
         self._recorder.dropped(asked.client, cause)
         self._log.warning("dropped", client=asked.client, dispatch=asked.header.dispatch, cause=cause)
 
-    def _close(self, asked: Asked) -> None:
-        """Forget a ticket; who has not answered until now was not waited for."""
+    def _close(self, asked: Asked, cause: str = "too late") -> None:
+        """Forget a ticket; who has not answered until now is not waited for."""
         if self._open.pop((asked.client, asked.header.dispatch), None) is None:
             raise InvariantError(
                 f"dispatch {asked.header.dispatch} of client {asked.client} was merged before: "
@@ -290,7 +350,7 @@ class Conductor:
         if asked.lease is not None:
             asked.lease.cancel()
         if not asked.answer.done():
-            self._drop(asked, "closed")
+            self._drop(asked, cause)
 
     def _fits(self, context: ServerContext, exchange: Exchange, asked: Asked, reply: Reply) -> bool:
         reason = self._misfit(context, exchange, reply)
@@ -329,10 +389,17 @@ class Conductor:
         everyone: list[int] = self._eligible.tolist()
         return everyone
 
-    def _candidates(self) -> Array:
+    def _free(self) -> Array:
+        """Return the eligible clients that owe no answer, ascending."""
         if not self._busy:
             return self._eligible
-        return self._eligible[~np.isin(self._eligible, np.fromiter(self._busy, np.int64, len(self._busy)))]
+        busy = np.fromiter(self._busy, np.int64, len(self._busy))
+        return self._eligible[~np.isin(self._eligible, busy)]
+
+    def _candidates(self) -> Array:
+        """Return those of them that are there."""
+        free = self._free()
+        return free if self._parts.fleet.is_always_there else free[self._parts.fleet.available(free, now_s())]
 
     def _context(self, hook: str) -> ServerContext:
         parts = self._parts

@@ -9,6 +9,7 @@ What a client holds in mirrored fields counts only once the server has merged th
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -65,6 +66,7 @@ class ClientHost:
         self._key = parts.key
         self._held: dict[int, Held] = {}
         self._waiting: dict[int, deque[Delivery]] = {}
+        self._serving: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Take deliveries for ever."""
@@ -75,7 +77,14 @@ class ClientHost:
                 self._waiting[client].append(delivery)
             else:
                 self._waiting[client] = deque([delivery])
-                self._tasks.start(self._serve(client), name=f"client {client}")
+                self._serving[client] = self._tasks.start(self._serve(client), name=f"client {client}")
+
+    def abandon(self, client: int) -> None:
+        """End what a client is at, and forget what waits for it; its state stays as it was before."""
+        task = self._serving.pop(client, None)
+        if task is not None:
+            del self._waiting[client]
+            task.cancel()
 
     def observed(self, client: int, round: int) -> ClientContext:  # noqa: A002
         """Return a client's context in which work costs nothing; its generators are the observer's own."""
@@ -113,10 +122,14 @@ class ClientHost:
 
     async def _serve(self, client: int) -> None:
         waiting = self._waiting[client]
-        while waiting:
-            await self._answer(waiting[0].header, waiting[0].message)
-            waiting.popleft()
-        del self._waiting[client]
+        try:
+            while waiting:
+                await self._answer(waiting[0].header, waiting[0].message)
+                waiting.popleft()
+        finally:
+            # A task that was given up may end after the next one has begun.
+            if self._waiting.get(client) is waiting:
+                del self._waiting[client], self._serving[client]
 
     async def _answer(self, header: Header, message: Any) -> None:
         client = header.receiver

@@ -28,11 +28,9 @@ def check_counts(ledger: Ledger, recorder: Recorder) -> None:
     total = Totals()
     for row in recorder.rows:
         total = total + row.traffic
-        if row.asked != row.merged + row.dropped + row.rejected:
-            raise InvariantError(
-                f"round {row.round} asked {row.asked} times, merged {row.merged}, dropped {row.dropped} and "
-                f"rejected {row.rejected}"
-            )
+    counts = {name: int(of_client.sum()) for name, of_client in recorder.by_client.items()}
+    if counts["asked"] != counts["merged"] + counts["dropped"] + counts["rejected"]:
+        raise InvariantError(f"a dispatch is merged, dropped or rejected, but the tallies are {counts}")
     if total != ledger.totals():
         raise InvariantError(f"rounds sum to {total}, the ledger to {ledger.totals()}")
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedsim.algorithms.base import Algorithm
 from fedsim.algorithms.contexts import Initial
-from fedsim.config import Config
 from fedsim.data import FederatedData, Split
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.training import TrainingConfig
@@ -22,6 +21,7 @@ from fedsim.network import NetworkPlugin
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.runtime.pacing.base import Pacing
+from fedsim.runtime.presence import OnLeave
 from fedsim.runtime.selectors.base import Selector
 
 
@@ -61,6 +61,7 @@ class Parts:
         clients_per_round: Size of a cohort; None for all that are eligible.
         seed: The one seed.
         client_timeout_s: The lease of a dispatch: a client that has not answered by then counts as dropped.
+        on_leave: What becomes of work when its client goes away.
         device: Where jobs run: ``cpu`` or ``cuda``.
         verify: Check everything that can be checked, at the price of speed.
 
@@ -72,15 +73,16 @@ class Parts:
     data: FederatedData
     fleet: Fleet
     architectures: Mapping[str, Architecture]
-    network: NetworkPlugin[Config]
+    network: NetworkPlugin[Any]
     executor: Executor
-    selector: Selector[Config]
-    pacing: Pacing[Config]
+    selector: Selector[Any]
+    pacing: Pacing[Any]
     training: TrainingConfig
     rounds: int
     seed: int = 0
     clients_per_round: int | None = None
     client_timeout_s: float = 3600.0
+    on_leave: OnLeave = "resume"
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     device: str = "cpu"
     verify: bool = False

@@ -19,6 +19,7 @@ from fedsim.runtime.invariants import check_counts, check_trace
 from fedsim.runtime.log import Log, silent
 from fedsim.runtime.observer import Accuracy, Observer
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.presence import Presence
 from fedsim.runtime.recorder import Recorder, RoundRow
 from fedsim.runtime.tasks import Tasks
 from fedsim.wire import COMMON, Kinds
@@ -109,9 +110,14 @@ async def _simulate(
     host = ClientHost(parts, engine, bus.clients, initial, tasks)
     observer = Observer(parts, engine, host, trace)
     conductor = Conductor(parts, engine, bus.server, initial, observer, recorder, trace, log)
+    bus.presence = presence = _presence(parts, bus, engine, host, trace)
     tasks.start(host.run(), "client host")
     tasks.start(conductor.listen(), "server inbox")
-    await tasks.until(conductor.run())
+    try:
+        await tasks.until(conductor.run())
+    finally:
+        if presence is not None:
+            presence.close()
     simulated_s = clock.now_s()
     check_counts(ledger, recorder)
     if parts.verify:
@@ -126,6 +132,20 @@ async def _simulate(
         trace.hash(),
         await observer.model_hash(conductor.state, conductor.merged, parts.rounds),
     )
+
+
+def _presence(
+    parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace
+) -> Presence | None:
+    """Return who watches the clients at work; nobody where none ever goes away."""
+    if parts.fleet.is_steady:
+        return None
+
+    def give_up(client: int, cause: str) -> None:
+        host.abandon(client)
+        bus.cancel(client, cause)
+
+    return Presence(parts.fleet, parts.on_leave, (bus, engine), give_up, trace, parts.key)
 
 
 def _links(parts: Parts) -> Links:

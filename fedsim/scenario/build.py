@@ -38,7 +38,7 @@ def build(scenario: Scenario) -> Parts:
     key = Key.root(scenario.run.seed)
     data = _data(scenario, key.child("data"))
     model = server_label(scenario.models, scenario.fleet, scenario.server)
-    fleet = build_fleet(scenario.fleet, scenario.server, key, default_model=model)
+    fleet = _fleet(scenario, key, model)
     if faults := _idle_groups(fleet, data):
         raise ScenarioError(faults, scenario.run.name)
     evaluation, participation = scenario.evaluation, scenario.participation
@@ -56,6 +56,7 @@ def build(scenario: Scenario) -> Parts:
         seed=scenario.run.seed,
         clients_per_round=participation.clients_per_round,
         client_timeout_s=participation.client_timeout,
+        on_leave=participation.on_leave,
         evaluation=EvaluationSettings(
             every=evaluation.every,
             clients=evaluation.clients,
@@ -95,6 +96,22 @@ def _data(scenario: Scenario, key: Key) -> FederatedData:
         )
     except DataError as error:
         raise ScenarioError([Fault(path, str(error))], scenario.run.name) from error
+
+
+def _fleet(scenario: Scenario, key: Key, default_model: str) -> Fleet:
+    faults, availability = [], []
+    for number, group in enumerate(scenario.fleet):
+        model = group.availability.make()
+        availability.append(model)
+        try:
+            model.bind(1, key)  # to tell which group a file with a fault belongs to
+        except DataError as error:
+            faults.append(Fault(f"fleet.{number}.availability.params", str(error)))
+    if faults:
+        raise ScenarioError(faults, scenario.run.name)
+    return build_fleet(
+        scenario.fleet, scenario.server, key, default_model=default_model, availability=availability
+    )
 
 
 def _architectures(scenario: Scenario, task: Task) -> dict[str, Architecture]:

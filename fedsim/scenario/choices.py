@@ -17,7 +17,7 @@ from fedsim.config import Config
 from fedsim.data import DatasetPlugin, PartitionPlugin
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import UnknownPluginError
-from fedsim.fleet import DevicePlugin
+from fedsim.fleet import AvailabilityPlugin, DevicePlugin
 from fedsim.fleet.groups import DEVICES
 from fedsim.models import ModelPlugin
 from fedsim.network import NetworkPlugin
@@ -77,6 +77,7 @@ class Kind:
 
 
 ALGORITHM = Kind("algorithm", "fedsim.algorithms", Algorithm)
+AVAILABILITY = Kind("availability model", "fedsim.fleet.availability", AvailabilityPlugin)
 DATASET = Kind("data set", "fedsim.data", DatasetPlugin)
 DEVICE = Kind("device class", DEVICES, DevicePlugin)
 EXECUTOR = Kind("executor", "fedsim.engine.executors", Executor)

@@ -12,6 +12,7 @@ from fedsim.plugins import Plugin, available
 from fedsim.scenario.choices import DEVICE, EXECUTOR, Choice, Kind
 from fedsim.scenario.schema import (
     AlgorithmChoice,
+    AvailabilityChoice,
     DataConfig,
     ModelChoice,
     NetworkChoice,
@@ -25,6 +26,7 @@ Json = dict[str, Any]
 
 CHOICES: tuple[type[Choice], ...] = (
     AlgorithmChoice,
+    AvailabilityChoice,
     DataConfig,
     ModelChoice,
     NetworkChoice,
@@ -41,7 +43,7 @@ def json_schema() -> Json:
     for choice in CHOICES:
         _offer(definitions[choice.__name__], choice, definitions)
     for table, key, kind in (
-        ("GroupConfig", "device", DEVICE),
+        ("FleetGroup", "device", DEVICE),
         ("ServerConfig", "device", DEVICE),
         ("EngineConfig", "executor", EXECUTOR),
     ):

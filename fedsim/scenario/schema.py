@@ -29,8 +29,10 @@ from fedsim.data import DatasetPlugin, Shares, shares_fault
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import QUANTITIES
+from fedsim.runtime.presence import OnLeave
 from fedsim.scenario.choices import (
     ALGORITHM,
+    AVAILABILITY,
     DATASET,
     DEVICE,
     EXECUTOR,
@@ -197,6 +199,25 @@ def _spelt_out(value: Any) -> Any:
     return value
 
 
+class AvailabilityChoice(Choice):
+    """When clients are there."""
+
+    KIND = AVAILABILITY
+    name: str = "always"
+    """Availability model: a file of ``fedsim/fleet/availability``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the availability model."""
+
+
+class FleetGroup(GroupConfig):
+    """One ``[[fleet]]`` entry: clients of one device class or file, and when they are there."""
+
+    availability: Annotated[AvailabilityChoice, BeforeValidator(_spelt_out, str | AvailabilityChoice)] = (
+        Field("always", validate_default=True)
+    )
+    """When these clients are there: a name, or a table of name and params."""
+
+
 class ParticipationConfig(Config):
     """Who takes part, and how long the server waits."""
 
@@ -204,6 +225,9 @@ class ParticipationConfig(Config):
     """Clients asked in a round; all if left out."""
     client_timeout: PositiveSeconds = Field("1 h", validate_default=True)
     """How long the server waits for a client before it counts as dropped."""
+    on_leave: OnLeave = "resume"
+    """What becomes of work when its client goes away: when the client returns it goes on (resume) or begins
+    anew (restart), or it is lost at once."""
     selector: Annotated[SelectorChoice, BeforeValidator(_spelt_out, str | SelectorChoice)] = Field(
         "uniform", validate_default=True
     )
@@ -314,7 +338,7 @@ class Scenario(Config):
     training: TrainingConfig = TrainingConfig()
     """How clients train."""
     fleet: Annotated[
-        tuple[Annotated[GroupConfig, AfterValidator(_explicit)], ...], AsTuple, Field(min_length=1)
+        tuple[Annotated[FleetGroup, AfterValidator(_explicit)], ...], AsTuple, Field(min_length=1)
     ]
     """Groups of clients, one [[fleet]] table each."""
     server: Annotated[ServerConfig, AfterValidator(_explicit)] = left_out()

@@ -127,7 +127,7 @@ class World:
             network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
             executor=THREADS(ExecutorConfig(workers=workers)),
             selector=UNIFORM(Config()),
-            pacing=SYNCHRONOUS(Config()),
+            pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
             training=TrainingConfig(**{"lr": 0.1, "batch_size": 8, **(training or {})}),
             rounds=3,
             verify=True,

@@ -32,6 +32,7 @@ from fedsim.engine.worker import Resources
 from fedsim.errors import InvariantError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
+from fedsim.models.flops import Operations
 from fedsim.params import Model
 from fedsim.rng import Key
 
@@ -50,13 +51,13 @@ def costs(resources: Resources) -> Costs:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What is counted on the meta device."""
     seen: list[object] = []
-    count = flops.count
+    measure = flops.measure
 
-    def counting(function: Callable[[], object]) -> int:
+    def counting(function: Callable[[], object]) -> flops.Operations:
         seen.append(function)
-        return count(function)
+        return measure(function)
 
-    monkeypatch.setattr(flops, "count", counting)
+    monkeypatch.setattr(flops, "measure", counting)
     return seen
 
 
@@ -287,18 +288,20 @@ def _device(**changes: float) -> Device:
 
 
 def test_seconds_are_overhead_and_work_over_speed() -> None:
-    assert duration_s(_device(), 5e8, Key.root(0)) == 0.25 + 0.5
-    assert duration_s(_device(), 0, Key.root(0)) == 0.25
+    assert duration_s(_device(), Operations(5e8), Key.root(0)) == 0.25 + 0.5
+    assert duration_s(_device(), Operations(0), Key.root(0)) == 0.25
 
 
 def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
     device = _device(variation=0.3)
-    load = duration_s(device, 1e9, Key.root(4)) - 0.25
-    assert duration_s(device, 2e9, Key.root(4)) == pytest.approx(0.25 + 2 * load)
-    doubled = duration_s(_device(variation=0.6), 1e9, Key.root(4)) - 0.25
+    load = duration_s(device, Operations(1e9), Key.root(4)) - 0.25
+    assert duration_s(device, Operations(2e9), Key.root(4)) == pytest.approx(0.25 + 2 * load)
+    doubled = duration_s(_device(variation=0.6), Operations(1e9), Key.root(4)) - 0.25
     assert doubled == pytest.approx(load**2)
-    assert duration_s(device, 1e9, Key.root(4)) != duration_s(device, 1e9, Key.root(5))
-    draws = [np.log(duration_s(device, 1e9, Key.root(0).child(i)) - 0.25) for i in range(2000)]
+    assert duration_s(device, Operations(1e9), Key.root(4)) != duration_s(
+        device, Operations(1e9), Key.root(5)
+    )
+    draws = [np.log(duration_s(device, Operations(1e9), Key.root(0).child(i)) - 0.25) for i in range(2000)]
     assert np.mean(draws) == pytest.approx(0, abs=0.03)
     assert np.std(draws) == pytest.approx(0.3, abs=0.02)
     assert np.mean(np.abs(draws) < 2 * 0.3) == pytest.approx(0.9545, abs=0.015)
@@ -306,4 +309,4 @@ def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
 
 @pytest.mark.parametrize("octet", [b"\x00", b"\xff"])
 def test_the_rarest_draws_are_finite(octet: bytes) -> None:
-    assert 0 < duration_s(_device(variation=0.5, overhead_s=0.0), 1e9, Key(octet * 16)) < 100
+    assert 0 < duration_s(_device(variation=0.5, overhead_s=0.0), Operations(1e9), Key(octet * 16)) < 100

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from fedsim.errors import DataError
 from fedsim.fleet import Device, Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.table import COLUMNS, NEEDED, parse_table
+from fedsim.fleet.table import COLUMNS, DEFAULTS, NEEDED, parse_table
 from fedsim.rng import Key
 
 PHONES = """# made up
@@ -40,7 +40,7 @@ def fleet_of(**entry: object) -> Fleet:
 
 def test_columns_are_quantities_in_units() -> None:
     assert {quantity for quantity, _ in COLUMNS.values()} == set(QUANTITIES)
-    assert set(NEEDED) == set(QUANTITIES) - {"overhead", "variation"}
+    assert set(NEEDED) == set(QUANTITIES) - set(DEFAULTS)
     assert COLUMNS["up_mbps"] == ("up", 1e6)
     assert COLUMNS["memory_gb"] == ("memory", 1e9)
     assert COLUMNS["latency_ms"] == ("latency", 1e-3)

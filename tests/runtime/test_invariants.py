@@ -62,7 +62,7 @@ def test_a_dispatch_without_an_end_is_caught() -> None:
     recorder = _recorder(Ledger())
     recorder.asked(0)
     recorder.end(1.0)
-    with pytest.raises(InvariantError, match="round 1 asked 2 times, merged 1, dropped 0 and rejected 0"):
+    with pytest.raises(InvariantError, match="'asked': 2, 'merged': 1, 'dropped': 0, 'rejected': 0"):
         check_counts(Ledger(), recorder)
 
 

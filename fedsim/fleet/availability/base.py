@@ -51,6 +51,11 @@ class Availability(ABC):
     def __init__(self, num: int) -> None:
         self.num = num
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether everybody is always there."""
+        return False
+
     def is_available(self, client: int, at_s: float) -> bool:
         """Return whether a client is there at an instant.
 
@@ -113,6 +118,11 @@ class AvailabilityPlugin(Plugin[C], ABC):
 class EverPresent(Availability):
     """Clients that are always there."""
 
+    @property
+    def is_constant(self) -> bool:
+        """It is so."""
+        return True
+
     def _states(self, clients: Clients, tick: int) -> Flags:
         return np.ones(len(clients), np.bool_)
 
@@ -131,6 +141,11 @@ class Grouped(Availability):
         self._groups = tuple(groups)
         self._stops = np.cumsum([group.num for group in groups])
         super().__init__(int(self._stops[-1]))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is so in every group."""
+        return all(group.is_constant for group in self._groups)
 
     def _states(self, clients: Clients, tick: int) -> Flags:
         if len(self._groups) == 1:

@@ -41,7 +41,14 @@ class Rounds(Protocol):
     def begin_round(self) -> None:
         """Count a round; rounds do not overlap."""
 
-    def select(self) -> Sequence[int]:
+    @property
+    def wanted(self) -> int:
+        """Size of a cohort, ``participation.clients_per_round``."""
+
+    async def someone(self) -> None:
+        """Wait until at least one client that owes no answer is there."""
+
+    def select(self, count: int | None = None) -> Sequence[int]:
         """Return a cohort of ``participation.clients_per_round``, ascending."""
 
     async def ask(
@@ -54,6 +61,12 @@ class Rounds(Protocol):
 
         Who has not answered by then counts as dropped. A ticket is merged once.
         """
+
+    def discard(self, tickets: Sequence[Ticket], cause: str) -> None:
+        """Close tickets and merge nothing of them; each counts as dropped."""
+
+    def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
+        """Return how long clients are predicted to take; nothing where nobody was ever asked."""
 
     async def end_round(self) -> None:
         """Measure and report."""

@@ -1,27 +1,134 @@
-"""Synchronous rounds: an exchange closes when everyone asked has answered or has run out of time."""
+"""Synchronous rounds: ask a cohort, close the round, merge, and begin the next.
+
+By default a round closes when everyone asked has answered or has run out of time. Over-selection invites
+more clients than are wanted and closes with the fastest (Bonawitz et al., MLSys 2019, arXiv 1902.01046,
+invite 130 %); a deadline closes in any case, at a fixed time or at a quantile of the cohort's predicted
+times. All of these combine, for the first exchange of a round; in the others, which concern those who
+answered it, only the deadline applies. A round with too few replies fails: nothing is merged.
+"""
 
 from __future__ import annotations
 
-from fedsim.clock import wait
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from math import ceil
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedsim.algorithms.base import Exchange
+from fedsim.clock import as_completed, deadline_after
 from fedsim.config import Config
-from fedsim.runtime.pacing.base import Pacing, Rounds
+from fedsim.errors import RunError
+from fedsim.runtime.pacing.base import Pacing, Rounds, Ticket
+from fedsim.units import PositiveSeconds
+
+MOST_REPEATS = 100
+"""A round that fails so often in a row ends the run."""
 
 
-class Synchronous(Pacing[Config]):
-    """Wait for all of the cohort."""
+class SynchronousConfig(Config):
+    """When a synchronous round closes."""
+
+    over_selection: Annotated[float, Field(ge=1, le=100)] = 1.0
+    """Clients invited for each one wanted; the round closes with as many replies as are wanted."""
+    deadline: PositiveSeconds | None = None
+    """Time after which an exchange closes in any case; none if left out."""
+    deadline_quantile: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Or: the quantile of the cohort's predicted times at which it closes. A client is predicted to take as
+    long as it took last, a new one as long as the median of the others; the first round has no deadline."""
+    late: Literal["drop", "carry"] = "drop"
+    """What becomes of replies after the deadline: dropped, or merged with the next round's."""
+    min_replies: Annotated[int, Field(ge=1)] = 1
+    """With fewer replies an exchange fails, and with it its round."""
+    on_failure: Literal["skip", "repeat", "stop"] = "skip"
+    """What happens then: the next round, the same round with another cohort, or the end of the run."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.deadline is not None and self.deadline_quantile is not None:
+            raise ValueError("deadline and deadline_quantile both say when a round closes: give one of them")
+        if self.late == "carry" and self.deadline is None and self.deadline_quantile is None:
+            raise ValueError("late = 'carry' needs something to be late for: give a deadline")
+        return self
+
+
+class Synchronous(Pacing[SynchronousConfig]):
+    """One round after the other."""
+
+    Config = SynchronousConfig
 
     async def run(self, rounds: Rounds) -> None:
-        """Run one round after the other."""
+        """Run all rounds.
+
+        Raises:
+            RunError: A round failed, and the scenario says that this ends the run.
+        """
+        carried: dict[str, list[Ticket]] = {}
         for _ in range(rounds.num_rounds):
             rounds.begin_round()
-            cohort = rounds.select()
-            answered = cohort
-            for exchange in rounds.exchanges:
-                tickets = await rounds.ask(exchange, cohort, answered)
-                if tickets:
-                    await wait([ticket.answer for ticket in tickets])
-                answered = await rounds.merge(exchange, tickets)
+            repeats = 0
+            while not await self._round(rounds, carried):
+                repeats += 1
+                if self.config.on_failure == "stop" or repeats > MOST_REPEATS:
+                    raise RunError(
+                        f"a round had fewer than min_replies = {self.config.min_replies} replies"
+                        + (f" {repeats} times in a row" if repeats > 1 else "")
+                        + ": ask more clients, give them more time, or let on_failure be 'skip'"
+                    )
+                if self.config.on_failure == "skip":
+                    break
             await rounds.end_round()
+        for tickets in carried.values():
+            rounds.discard(tickets, "the run ended")
+
+    async def _round(self, rounds: Rounds, carried: dict[str, list[Ticket]]) -> bool:
+        """Hold one round; say whether it succeeded."""
+        await rounds.someone()
+        cohort = rounds.select(ceil(self.config.over_selection * rounds.wanted))
+        answered: Sequence[int] = cohort
+        for number, exchange in enumerate(rounds.exchanges):
+            tickets = await rounds.ask(exchange, cohort, answered)
+            wanted = rounds.wanted if number == 0 and exchange.who == "cohort" else len(tickets)
+            late = await self._collect(tickets, wanted, self._deadline_s(rounds, exchange, tickets))
+            ready = [*carried.pop(exchange.name, ()), *tickets]
+            if late and self.config.late == "carry":
+                carried[exchange.name] = [one for one in ready if not one.answer.done()]
+                ready = [one for one in ready if one.answer.done()]
+            if tickets and sum(_has_reply(one) for one in ready) < self.config.min_replies:
+                rounds.discard(ready, "round failed")
+                return False
+            answered = await rounds.merge(exchange, ready)
+        return True
+
+    def _deadline_s(self, rounds: Rounds, exchange: Exchange, tickets: Sequence[Ticket]) -> float | None:
+        if self.config.deadline_quantile is None:
+            return self.config.deadline
+        predicted = rounds.predicted_s(exchange, [ticket.client for ticket in tickets])
+        return float(np.quantile(predicted, self.config.deadline_quantile)) if predicted else None
+
+    async def _collect(self, tickets: Sequence[Ticket], wanted: int, deadline_s: float | None) -> bool:
+        """Wait for so many replies, or for all to be settled; say whether the deadline came first."""
+        limit: AbstractAsyncContextManager[Any] = nullcontext()
+        if deadline_s is not None:
+            limit = deadline_after(deadline_s)
+        replies = 0
+        try:
+            async with limit:
+                async for answer in as_completed([ticket.answer for ticket in tickets]):
+                    replies += answer.result() is not None
+                    if replies >= wanted:
+                        break
+        except TimeoutError:
+            return True
+        return False
+
+
+def _has_reply(ticket: Ticket) -> bool:
+    answer: asyncio.Future[Any] = ticket.answer
+    return answer.done() and answer.result() is not None
 
 
 PLUGIN = Synchronous

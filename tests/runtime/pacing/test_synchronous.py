@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from fedsim import clock
 from fedsim.algorithms.base import Exchange
 from fedsim.clock import now_s
-from fedsim.config import Config
+from fedsim.errors import RunError
 from fedsim.runtime.pacing.synchronous import PLUGIN
+
+TWO = (Exchange("share"), Exchange("distil", who="answered"))
+ONE = (Exchange("train"),)
 
 
 @dataclass
@@ -21,19 +26,34 @@ class Ticket:
 
 
 class Rounds:
-    """Client k answers after k + 1 seconds; the first exchange merges all but client 0."""
+    """Client k answers after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s."""
 
-    exchanges = (Exchange("share"), Exchange("distil", who="answered"))
-    num_rounds = 2
-
-    def __init__(self, cohort: Sequence[int]) -> None:
+    def __init__(
+        self,
+        cohort: Sequence[int],
+        *,
+        exchanges: tuple[Exchange, ...] = ONE,
+        num_rounds: int = 1,
+        wanted: int | None = None,
+        silent: Sequence[int] = (),
+        known: Sequence[float] = (),
+    ) -> None:
         self.cohort = cohort
+        self.exchanges = exchanges
+        self.num_rounds = num_rounds
+        self.wanted = len(cohort) if wanted is None else wanted
+        self.silent = silent
+        self.known = list(known)
         self.calls: list[tuple[Any, ...]] = []
 
     def begin_round(self) -> None:
         self.calls.append(("begin", now_s()))
 
-    def select(self) -> Sequence[int]:
+    async def someone(self) -> None:
+        self.calls.append(("someone",))
+
+    def select(self, count: int | None = None) -> Sequence[int]:
+        self.calls.append(("select", count))
         return self.cohort
 
     async def ask(
@@ -43,38 +63,149 @@ class Rounds:
         loop = asyncio.get_running_loop()
         tickets = [Ticket(client, loop.create_future()) for client in answered]
         for ticket in tickets:
-            loop.call_later(ticket.client + 1, ticket.answer.set_result, None)
+            silent = ticket.client in self.silent
+            loop.call_later(20 if silent else ticket.client + 1, _settle, ticket, not silent)
         return tickets
 
     async def merge(self, exchange: Exchange, tickets: Sequence[Any]) -> Sequence[int]:
-        self.calls.append(("merge", exchange.name, [ticket.client for ticket in tickets], now_s()))
-        return [ticket.client for ticket in tickets if ticket.client]
+        clients = [ticket.client for ticket in tickets]
+        self.calls.append(("merge", exchange.name, clients, now_s()))
+        return [t.client for t in tickets if t.answer.done() and t.answer.result()]
+
+    def discard(self, tickets: Sequence[Any], cause: str) -> None:
+        self.calls.append(("discard", [ticket.client for ticket in tickets], cause, now_s()))
+
+    def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
+        return self.known
 
     async def end_round(self) -> None:
         self.calls.append(("end", now_s()))
 
+    def of(self, *names: str) -> list[tuple[Any, ...]]:
+        return [call for call in self.calls if call[0] in names]
+
+
+def _settle(ticket: Ticket, replied: bool) -> None:
+    if not ticket.answer.done():
+        ticket.answer.set_result("reply" if replied else None)
+
+
+def play(rounds: Rounds, **config: Any) -> Rounds:
+    clock.run(PLUGIN(PLUGIN.Config(**config)).run(rounds))
+    return rounds
+
 
 def test_each_exchange_waits_for_all_and_asks_those_who_answered() -> None:
-    rounds = Rounds([0, 3, 1])
-    clock.run(PLUGIN(Config()).run(rounds))
-    one_round = [
-        ("ask", "share", [0, 3, 1], [0, 3, 1]),
-        ("ask", "distil", [0, 3, 1], [3, 1]),
-    ]
-    assert [call for call in rounds.calls if call[0] == "ask"] == one_round * 2
-    assert [call for call in rounds.calls if call[0] != "ask"] == [
+    rounds = play(Rounds([0, 3, 1], exchanges=TWO, num_rounds=2))
+    one_round = [("ask", "share", [0, 3, 1], [0, 3, 1]), ("ask", "distil", [0, 3, 1], [0, 3, 1])]
+    assert rounds.of("ask") == one_round * 2
+    assert rounds.of("begin", "merge", "end") == [
         ("begin", 0.0),
         ("merge", "share", [0, 3, 1], 4.0),
-        ("merge", "distil", [3, 1], 8.0),
+        ("merge", "distil", [0, 3, 1], 8.0),
         ("end", 8.0),
         ("begin", 8.0),
         ("merge", "share", [0, 3, 1], 12.0),
-        ("merge", "distil", [3, 1], 16.0),
+        ("merge", "distil", [0, 3, 1], 16.0),
         ("end", 16.0),
     ]
 
 
+def test_who_is_silent_is_waited_for_until_its_lease_runs_out() -> None:
+    rounds = play(Rounds([0, 1, 2], exchanges=TWO, silent=[1]))
+    assert rounds.of("merge") == [("merge", "share", [0, 1, 2], 20.0), ("merge", "distil", [0, 2], 23.0)]
+
+
 def test_an_empty_cohort_is_no_reason_to_stop() -> None:
-    rounds = Rounds([])
-    clock.run(PLUGIN(Config()).run(rounds))
-    assert [call[0] for call in rounds.calls] == ["begin", "ask", "merge", "ask", "merge", "end"] * 2
+    rounds = play(Rounds([], exchanges=TWO, num_rounds=2))
+    assert [call[0] for call in rounds.of("ask", "merge", "end")] == ["ask", "merge"] * 2 + ["end"] + [
+        "ask",
+        "merge",
+    ] * 2 + ["end"]
+
+
+def test_over_selection_invites_more_and_closes_with_the_fastest() -> None:
+    rounds = play(Rounds([4, 2, 0, 3], exchanges=TWO, wanted=3), over_selection=1.3)
+    assert rounds.of("select") == [("select", 4)]  # 1.3 times 3, rounded up
+    # The ticket of client 4 goes to the merge too, which closes it.
+    assert rounds.of("merge") == [("merge", "share", [4, 2, 0, 3], 4.0), ("merge", "distil", [2, 0, 3], 8.0)]
+
+
+def test_replies_of_one_instant_beyond_those_wanted_are_not_waited_for() -> None:
+    rounds = play(Rounds([0, 1, 2], wanted=1), over_selection=3.0)
+    assert rounds.of("merge") == [("merge", "train", [0, 1, 2], 1.0)]
+
+
+def test_a_deadline_closes_in_any_case_and_what_comes_at_its_instant_counts() -> None:
+    rounds = play(Rounds([0, 1, 2, 9]), deadline="3 s")
+    assert rounds.of("merge") == [("merge", "train", [0, 1, 2, 9], 3.0)]
+    (merged,) = [call for call in rounds.calls if call[0] == "merge"]
+    assert merged[3] == 3.0
+
+
+def test_a_quantile_of_predicted_times_is_a_deadline_once_times_are_known() -> None:
+    unknown = play(Rounds([0, 9]), deadline_quantile=0.5)
+    assert unknown.of("merge") == [("merge", "train", [0, 9], 10.0)]
+    known = play(Rounds([0, 9], known=[2.0, 4.0]), deadline_quantile=0.5)
+    assert known.of("merge") == [("merge", "train", [0, 9], 3.0)]
+
+
+def test_late_replies_are_carried_into_the_next_round() -> None:
+    rounds = play(Rounds([0, 4], num_rounds=3), deadline="3 s", late="carry")
+    assert rounds.of("merge", "discard") == [
+        ("merge", "train", [0], 3.0),
+        ("merge", "train", [4, 0], 6.0),  # asked at 0, answered at 5
+        ("merge", "train", [4, 0], 9.0),
+        ("discard", [4], "the run ended", 9.0),
+    ]
+
+
+def test_a_round_with_too_few_replies_merges_nothing() -> None:
+    rounds = play(Rounds([0, 5, 6], num_rounds=2), deadline="2 s", min_replies=2)
+    assert rounds.of("merge") == []
+    assert rounds.of("discard") == [
+        ("discard", [0, 5, 6], "round failed", 2.0),
+        ("discard", [0, 5, 6], "round failed", 4.0),
+    ]
+    assert len(rounds.of("end")) == 2
+
+
+def test_a_failed_round_may_be_repeated() -> None:
+    rounds = Rounds([0, 5], num_rounds=1)
+    rounds.silent = [0, 5]
+
+    async def recover() -> Sequence[Any]:
+        rounds.silent = []
+        return []
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(25, lambda: setattr(rounds, "silent", []))
+        await PLUGIN(PLUGIN.Config(on_failure="repeat")).run(rounds)
+
+    clock.run(main())
+    assert [call[3] for call in rounds.of("discard")] == [20.0, 40.0]
+    assert rounds.of("merge") == [("merge", "train", [0, 5], 46.0)]
+    assert len(rounds.of("begin", "end")) == 2
+
+
+@pytest.mark.parametrize(("on_failure", "times"), [("stop", 1), ("repeat", 101)])
+def test_a_run_may_end_because_rounds_fail(on_failure: str, times: int) -> None:
+    rounds = Rounds([0], silent=[0])
+    with pytest.raises(RunError, match=r"fewer than min_replies = 1 replies"):
+        play(rounds, on_failure=on_failure)
+    assert len(rounds.of("discard")) == times
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"deadline": "1 s", "deadline_quantile": 0.5}, "give one of them"),
+        ({"late": "carry"}, "give a deadline"),
+        ({"over_selection": 0.9}, "greater than or equal to 1"),
+        ({"min_replies": 0}, "greater than or equal to 1"),
+        ({"deadline": 3}, "unit"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PLUGIN.Config(**config)

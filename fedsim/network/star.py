@@ -1,0 +1,379 @@
+"""One shared link, each flow also with a cap of its own: exact max-min rates at O(log n) for an event.
+
+Max-min fairness gives every flow ``min(cap, theta)``, where ``theta`` is such that the rates add up to the
+capacity (or infinite, when the caps alone stay below it). Flows at their cap end at an instant that is known.
+The others all move at ``theta``, so a clock of *virtual work*, ``dV/dt = theta``, orders them: one that has
+``b`` bits left at ``V`` ends when the clock shows ``V + b``, however ``theta`` changes meanwhile. Only a flow
+that passes from one kind to the other is touched.
+
+Instants are float seconds from an origin of the caller's choice. Whoever rounds them to nanoseconds does it
+upwards, so that no flow ends early; :func:`noise_s` says how much of an instant is rounding error.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heapify, heappop, heappush, heapreplace
+
+_FEW_MOVES = 1024  # below this, stale entries are not worth a tidying
+_UNITS = (
+    2.0**60
+)  # in a bit/s; sums of caps are whole numbers of these units, which no rounding error can enter
+_WHOLE_UNITS = 2**60
+
+
+def noise_s(at_s: float) -> float:
+    """Return how far an instant may be off by rounding error: a picosecond, or a few of its last digits."""
+    return 1e-12 + 5e-16 * at_s
+
+
+class Flow:
+    """A transfer through a :class:`Star`, which keeps its notes here; in one star at a time.
+
+    Args:
+        order: Flows that end at one instant end in this order.
+    """
+
+    __slots__ = (
+        "_cap_bps",
+        "_cap_units",
+        "_end_s",
+        "_in_ends",
+        "_is_capped",
+        "_since_s",
+        "_stamp",
+        "_work_bits",
+        "order",
+    )
+
+    _cap_bps: float
+    _cap_units: int  # 0 for no cap
+    _is_capped: bool
+    _work_bits: float  # a capped flow's remaining bits at _since_s; a sharing one's reading of V at its end
+    _since_s: float  # of a capped flow
+    _end_s: float  # of a capped flow
+    _in_ends: bool  # whether the heap of ends holds it, at its end or before
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+        self._stamp = 0  # of its heap entries that count; 0 when it is in no star
+
+
+Heap = list[tuple[float, int, Flow]]
+
+
+class Star:
+    """The solver. Changes take effect at the instant of the last :meth:`advance`, all of them together.
+
+    Args:
+        capacity_bps: Capacity of the shared link, bit/s, finite.
+    """
+
+    def __init__(self, capacity_bps: float) -> None:
+        self._capacity_bps = _checked(capacity_bps)
+        self._spare_units = int(capacity_bps * _UNITS)  # what capped flows leave; negative before solving
+        self._now_s = 0.0
+        self._virtual_bits = 0.0
+        self._theta_bps = math.inf
+        self._num_capped = 0
+        self._num_sharing = 0
+        self._is_solved = True
+        self._stamp = 0
+        self._moves = 0  # since the last tidying
+        # An entry whose stamp is not its flow's is stale, and skipped when it surfaces. Every flow with a
+        # finite cap has one that counts in either of the first two, and one or more in the other two.
+        self._largest: Heap = []  # capped flows by -cap
+        self._smallest: Heap = []  # sharing flows by cap
+        self._ends: Heap = []  # flows by an instant that is not after their end
+        self._targets: Heap = []  # sharing flows by V at their end; stale if that is not the flow's any more
+
+    def __len__(self) -> int:
+        return self._num_capped + self._num_sharing
+
+    @property
+    def capacity_bps(self) -> float:
+        """Capacity of the shared link."""
+        return self._capacity_bps
+
+    @property
+    def now_s(self) -> float:
+        """The instant of the last :meth:`advance`."""
+        return self._now_s
+
+    def restart(self) -> None:
+        """Set the clock to 0; only an idle star can.
+
+        Raises:
+            ValueError: There are flows.
+        """
+        if len(self):
+            raise ValueError(f"a star with {len(self)} flows cannot restart its clock: wait until it is idle")
+        self._now_s = 0.0
+        self._virtual_bits = 0.0
+        self._moves = 0
+        for heap in (self._largest, self._smallest, self._ends, self._targets):
+            heap.clear()
+
+    def advance(self, at_s: float) -> None:
+        """Let time pass until an instant; flows that end on the way stay until :meth:`finished` is asked.
+
+        Raises:
+            ValueError: The instant is past.
+        """
+        passed_s = at_s - self._now_s
+        if passed_s == 0:
+            return
+        if not passed_s > 0:
+            raise ValueError(f"time goes forward: {at_s!r} s does not come after {self._now_s!r} s")
+        if not self._is_solved:
+            self._solve()
+        if self._num_sharing:
+            self._virtual_bits += self._theta_bps * passed_s
+        self._now_s = at_s
+
+    def add(self, flow: Flow, size_bits: float, cap_bps: float = math.inf) -> None:
+        """Start a flow now, with so many bits to go and at most so many bit/s.
+
+        Raises:
+            ValueError: The flow is under way, or a number is negative or NaN.
+        """
+        if flow._stamp:
+            raise ValueError("this flow is under way already")
+        if not (size_bits >= 0 and cap_bps >= 0):
+            raise ValueError(f"size {size_bits!r} bit and cap {cap_bps!r} bit/s must be 0 or more")
+        self._stamp = flow._stamp = self._stamp + 1
+        flow._cap_bps = cap_bps
+        flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
+        flow._in_ends = False
+        self._is_solved = False
+        # To the likely kind; solving corrects it.
+        if cap_bps <= self._theta_bps and cap_bps != math.inf:
+            self._put_capped(flow, size_bits)
+        else:
+            self._put_sharing(flow, size_bits)
+
+    def remove(self, flow: Flow) -> float:
+        """Take a flow out and return the bits that it still had to go.
+
+        Raises:
+            ValueError: The flow is not under way.
+        """
+        remaining_bits = self.remaining_bits(flow)
+        self._take(flow)
+        flow._stamp = 0
+        return remaining_bits
+
+    def set_cap(self, flow: Flow, cap_bps: float) -> None:
+        """Change a flow's cap.
+
+        Raises:
+            ValueError: The flow is not under way, or the number is negative or NaN.
+        """
+        if not cap_bps >= 0:
+            raise ValueError(f"cap {cap_bps!r} bit/s must be 0 or more")
+        if not flow._stamp or cap_bps != flow._cap_bps:
+            self.add(flow, self.remove(flow), cap_bps)
+
+    def set_capacity(self, capacity_bps: float) -> None:
+        """Change the capacity of the shared link.
+
+        Raises:
+            ValueError: The number is negative, infinite or NaN.
+        """
+        if capacity_bps != self._capacity_bps:
+            self._spare_units += int(_checked(capacity_bps) * _UNITS) - int(self._capacity_bps * _UNITS)
+            self._capacity_bps = capacity_bps
+            self._is_solved = False
+
+    def rate_bps(self, flow: Flow) -> float:
+        """Return the rate at which a flow moves from now on."""
+        if not self._is_solved:
+            self._solve()
+        return flow._cap_bps if flow._is_capped else self._theta_bps
+
+    def remaining_bits(self, flow: Flow) -> float:
+        """Return what a flow has to go now.
+
+        Raises:
+            ValueError: The flow is not under way.
+        """
+        if not flow._stamp:
+            raise ValueError("this flow is not under way")
+        return self._remaining_bits(flow)
+
+    def next_end_s(self) -> float:
+        """Return the instant of the next end, if nothing changes before it; infinity when there is none."""
+        if not self._is_solved:
+            self._solve()
+        end_s, reach_s = self._first_end_s(), self._first_reach_s()
+        return end_s if end_s < reach_s else reach_s
+
+    def finished(self) -> list[Flow]:
+        """Take out the flows that have ended by now, but for rounding error, and return them in order."""
+        if not self._is_solved:
+            self._solve()
+        by_s = self._now_s + noise_s(self._now_s)
+        flows = list[Flow]()
+        # Taking one out stirs neither heap, nor theta before the next solving.
+        while self._first_end_s() <= by_s:
+            flow = heappop(self._ends)[2]
+            self._take(flow)
+            flow._stamp = 0
+            flows.append(flow)
+        while self._first_reach_s() <= by_s:
+            flow = heappop(self._targets)[2]
+            self._take(flow)
+            flow._stamp = 0
+            flows.append(flow)
+        if len(flows) > 1:
+            flows.sort(key=_order)
+        return flows
+
+    def _first_end_s(self) -> float:
+        """Bring the first end of a capped flow to the top of the heap and return it."""
+        ends = self._ends
+        while ends:
+            early_s, stamp, flow = ends[0]
+            if stamp != flow._stamp:
+                heappop(ends)
+            elif not flow._is_capped:
+                heappop(ends)
+                flow._in_ends = False
+                heappush(self._targets, (flow._work_bits, stamp, flow))
+            elif flow._end_s > early_s:
+                heapreplace(ends, (flow._end_s, stamp, flow))
+            else:
+                return early_s
+        return math.inf
+
+    def _first_reach_s(self) -> float:
+        """Bring the first reading of V at which a sharing flow ends to the top, and return its instant."""
+        targets = self._targets
+        while targets:
+            target_bits, stamp, flow = targets[0]
+            if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped:
+                missing_bits = target_bits - self._virtual_bits
+                if missing_bits <= 0:
+                    return self._now_s
+                return self._now_s + missing_bits / self._theta_bps if self._theta_bps else math.inf
+            heappop(targets)
+        return math.inf
+
+    # ---- the two kinds of flow
+
+    def _remaining_bits(self, flow: Flow) -> float:
+        if flow._is_capped:
+            bits = flow._work_bits - (self._now_s - flow._since_s) * flow._cap_bps
+        else:
+            bits = flow._work_bits - self._virtual_bits
+        return bits if bits > 0 else 0.0
+
+    def _put_capped(self, flow: Flow, bits: float) -> None:
+        cap_bps, stamp = flow._cap_bps, flow._stamp
+        flow._is_capped = True
+        flow._work_bits = bits
+        flow._since_s = end_s = self._now_s
+        if bits:
+            end_s = end_s + bits / cap_bps if cap_bps else math.inf
+        flow._end_s = end_s
+        self._moves += 1
+        self._num_capped += 1
+        self._spare_units -= flow._cap_units
+        heappush(self._largest, (-cap_bps, stamp, flow))
+        # Sharing only ever delays an end, so an entry that it had before it shared is early enough.
+        if not flow._in_ends:
+            flow._in_ends = True
+            heappush(self._ends, (end_s, stamp, flow))
+
+    def _put_sharing(self, flow: Flow, bits: float) -> None:
+        flow._is_capped = False
+        flow._work_bits = target_bits = self._virtual_bits + bits
+        self._moves += 1
+        self._num_sharing += 1
+        if flow._cap_bps != math.inf:
+            heappush(self._smallest, (flow._cap_bps, flow._stamp, flow))
+        # Its end when it was capped will surface first, and then it is early enough for this.
+        if not flow._in_ends:
+            heappush(self._targets, (target_bits, flow._stamp, flow))
+
+    def _take(self, flow: Flow) -> None:
+        self._is_solved = False
+        if flow._is_capped:
+            self._num_capped -= 1
+            self._spare_units += flow._cap_units
+        else:
+            self._num_sharing -= 1
+
+    def _solve(self) -> None:
+        """Move flows between the two kinds until exactly those whose cap is at most theta are capped.
+
+        First out of the capped, largest cap first: each move raises theta, but not above that cap. Then into
+        them, smallest first, which raises it further, so nobody has to come out again: this ends, whatever
+        rounding does.
+        """
+        if self._moves > 4 * (self._num_capped + self._num_sharing) + _FEW_MOVES:
+            self._tidy()
+        largest, smallest = self._largest, self._smallest
+        theta_bps = self._fair_bps()
+        while largest:
+            negative_bps, stamp, flow = largest[0]
+            if stamp == flow._stamp:
+                if -negative_bps <= theta_bps:
+                    break
+                bits = self._remaining_bits(flow)
+                self._take(flow)
+                self._put_sharing(flow, bits)
+                theta_bps = self._fair_bps()
+            heappop(largest)
+        while smallest:
+            cap_bps, stamp, flow = smallest[0]
+            if stamp == flow._stamp:
+                if cap_bps > theta_bps:
+                    break
+                bits = self._remaining_bits(flow)
+                self._take(flow)
+                self._put_capped(flow, bits)
+                theta_bps = self._fair_bps()
+            heappop(smallest)
+        self._theta_bps = theta_bps if self._num_sharing else math.inf
+        self._is_solved = True
+
+    def _fair_bps(self) -> float:
+        if self._num_sharing:
+            return self._spare_units / (self._num_sharing * _WHOLE_UNITS)
+        # With all flows at their caps and too little for them, some must share: the largest first.
+        return math.inf if self._spare_units >= 0 else -1.0
+
+    def _tidy(self) -> None:
+        """Drop stale entries and count V from 0, against growth of both.
+
+        Done once in as many moves as there are a few times flows, it costs a constant for each move.
+        """
+        self._moves = 0
+        base_bits, self._virtual_bits = self._virtual_bits, 0.0
+        for heap in (self._largest, self._smallest, self._ends):
+            heap[:] = [entry for entry in heap if entry[1] == entry[2]._stamp]
+            heapify(heap)
+        targets = [
+            flow
+            for target_bits, stamp, flow in self._targets
+            if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped
+        ]
+        for _, _, flow in self._smallest:
+            flow._work_bits -= base_bits
+        for flow in targets:
+            if flow._cap_bps == math.inf:
+                flow._work_bits -= base_bits
+        # A flow that was capped between may be here twice, which does no harm.
+        self._targets[:] = [(flow._work_bits, flow._stamp, flow) for flow in targets]
+        heapify(self._targets)
+
+
+def _order(flow: Flow) -> int:
+    return flow.order
+
+
+def _checked(capacity_bps: float) -> float:
+    if not 0 <= capacity_bps < math.inf:
+        raise ValueError(f"capacity {capacity_bps!r} bit/s must be finite and 0 or more")
+    return capacity_bps

@@ -1,0 +1,152 @@
+"""What becomes of work when a client's device goes away in the middle of it.
+
+Only clients at work are watched: one timer each, at the next instant at which its availability may change.
+Leaving stops the client's transfers and the virtual time of its jobs at once; what happens next is the
+scenario's choice. ``resume``: on its return all goes on where it was. ``restart``: on its return transfers
+and jobs under way begin anew. ``lost``: the work is over, and the server learns of it when the lease runs
+out.
+
+Beside it, a device may drop out for good at a constant hazard while it is at work; then the work is lost too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, log
+from typing import Literal, Protocol
+
+from fedsim.clock import RecordKind, Trace, call_after, now_s
+from fedsim.fleet import Fleet
+from fedsim.rng import Key
+
+LEAVE = RecordKind("leave", ("client", "policy"))
+RETURN = RecordKind("return", ("client",))
+ABANDON = RecordKind("abandon", ("client", "dispatch", "cause"))
+
+OnLeave = Literal["resume", "restart", "lost"]
+
+
+class Pausable(Protocol):
+    """What stands still while a client is away: the bus and the engine."""
+
+    def pause(self, client: int) -> None:
+        """Hold all that the client does."""
+
+    def resume(self, client: int, *, restart: bool) -> None:
+        """Let it go on, or begin anew."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    dispatches: list[int]
+    is_away: bool = False
+    change: asyncio.TimerHandle | None = None
+
+
+class Presence:
+    """Watches the clients at work.
+
+    Args:
+        fleet: Whose availability and hazards.
+        on_leave: What becomes of work.
+        pausables: Bus and engine.
+        give_up: Ends a client's work for good, naming the cause.
+        trace: Where comings and goings are recorded.
+        key: Names the draws of drop-outs.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        on_leave: OnLeave,
+        pausables: tuple[Pausable, ...],
+        give_up: Callable[[int, str], None],
+        trace: Trace,
+        key: Key,
+    ) -> None:
+        self._fleet = fleet
+        self._on_leave = on_leave
+        self._pausables = pausables
+        self._give_up = give_up
+        self._trace = trace
+        self._key = key
+        self._watched: dict[int, _Watched] = {}
+        self._hazards: dict[tuple[int, int], asyncio.TimerHandle] = {}
+
+    def expect(self, client: int, dispatch: int) -> None:
+        """A client is at work on a dispatch from now on."""
+        hazard_per_s = self._fleet.device(client).drop_out_per_s
+        if hazard_per_s:
+            uniform = self._key.child("drop_out", client, dispatch).uniform()
+            lasts_s = -log(uniform) / hazard_per_s
+            self._hazards[client, dispatch] = call_after(lasts_s, self._abandon, client, "dropped out")
+        watched = self._watched.get(client)
+        if watched is not None:
+            watched.dispatches.append(dispatch)
+            return
+        self._watched[client] = _Watched([dispatch])
+        self._look(client)
+
+    def dismiss(self, client: int, dispatch: int) -> None:
+        """Nothing more is to come of a dispatch."""
+        if (hazard := self._hazards.pop((client, dispatch), None)) is not None:
+            hazard.cancel()
+        watched = self._watched.get(client)
+        if watched is None or dispatch not in watched.dispatches:
+            return
+        watched.dispatches.remove(dispatch)
+        if not watched.dispatches:
+            self._forget(client)
+
+    def close(self) -> None:
+        """Watch nobody any more."""
+        for client in list(self._watched):
+            self._forget(client)
+        for hazard in self._hazards.values():
+            hazard.cancel()
+        self._hazards.clear()
+
+    def _look(self, client: int) -> None:
+        """See whether a client is there, act on a change, and look again when it may change next."""
+        watched, availability, at_s = self._watched[client], self._fleet.availability, now_s()
+        is_away = not availability.is_available(client, at_s)
+        if is_away != watched.is_away:
+            watched.is_away = is_away
+            if not is_away:
+                self._come(client)
+            elif self._on_leave == "lost":
+                self._abandon(client, "left")
+                return
+            else:
+                self._trace.record(LEAVE, client, self._on_leave)
+                for one in self._pausables:
+                    one.pause(client)
+        next_s = availability.next_change(client, at_s)
+        # Time is whole nanoseconds here: a look that comes a rounding too early looks again a little later.
+        wait_s = max(next_s - at_s, 1e-9)
+        watched.change = call_after(wait_s, self._look, client) if isfinite(next_s) else None
+
+    def _come(self, client: int) -> None:
+        self._trace.record(RETURN, client)
+        for one in self._pausables:
+            one.resume(client, restart=self._on_leave == "restart")
+
+    def _abandon(self, client: int, cause: str) -> None:
+        watched = self._watched[client]
+        for dispatch in watched.dispatches:
+            self._trace.record(ABANDON, client, dispatch, cause)
+            if (hazard := self._hazards.pop((client, dispatch), None)) is not None:
+                hazard.cancel()
+        self._forget(client)
+        self._give_up(client, cause)
+
+    def _forget(self, client: int) -> None:
+        watched = self._watched.pop(client)
+        if watched.change is not None:
+            watched.change.cancel()
+        if watched.is_away:
+            # Nothing of it is under way any more; what comes next is watched anew.
+            for one in self._pausables:
+                one.resume(client, restart=False)

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.errors import DataError
+from fedsim.network.capacity import Capacity, read_capacity, read_csv, read_mahimahi
+
+MS, S = 1_000_000, 1_000_000_000
+# 8 Mbit/s (1000 bytes a millisecond) for 2 ms, nothing for 1, half of it for 1.
+STEPS = Capacity([0, 2 * MS, 3 * MS], [8e6, 0.0, 4e6], 4 * MS)
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "rate", "next_ns"),
+    [
+        (0, 8e6, 2 * MS),
+        (2 * MS - 1, 8e6, 2 * MS),
+        (2 * MS, 0.0, 3 * MS),
+        (3 * MS, 4e6, 4 * MS),
+        (4 * MS, 8e6, 6 * MS),
+        (4 * MS * 10**9 + 3 * MS, 4e6, 4 * MS * 10**9 + 4 * MS),
+    ],
+)
+def test_steps_repeat_in_every_lap(at_ns: int, rate: float, next_ns: int) -> None:
+    assert STEPS.rate_at(at_ns) == rate
+    assert STEPS.next_change_ns(at_ns) == next_ns
+
+
+def test_steps_that_change_nothing_are_none() -> None:
+    constant = Capacity([0, 5, 9], [7.0, 7.0, 7.0], 10)
+    assert constant.next_change_ns(3) is None
+    assert constant.rate_at(99) == 7.0
+    assert Capacity([0, 5, 9], [7.0, 7.0, 8.0], 10).next_change_ns(3) == 9
+
+
+def test_bytes_add_up() -> None:
+    assert STEPS.lap_bytes == 2500
+    assert [STEPS.bytes_by(at * MS) for at in (0, 1, 2, 3, 4, 5)] == [0, 1000, 2000, 2000, 2500, 3500]
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "num_bytes", "end_ms"),
+    [
+        (0, 0, 0),
+        (2.5, 0, 2.5),
+        (0, 500, 0.5),
+        (0, 2000, 2),  # the last byte passes before the gap, not after it
+        (0, 2250, 3.5),
+        (0, 2500, 4),
+        (0, 5000, 8),
+        (1, 1000, 2),
+        (2.5, 500, 4),
+        (2.5, 501, 4.001),
+        (1, 25_000, 41),
+    ],
+)
+def test_a_transfer_alone_ends_where_its_bytes_have_passed(
+    start_ms: float, num_bytes: int, end_ms: float
+) -> None:
+    lap = 10**6 * 4 * MS
+    assert STEPS.end_ns(round(start_ms * MS), num_bytes) == round(end_ms * MS)
+    assert STEPS.end_ns(lap + round(start_ms * MS), num_bytes) == lap + round(end_ms * MS)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**9)), min_size=1, max_size=8),
+    st.integers(0, 10**11),
+    st.integers(1, 10**9),
+)
+def test_a_transfer_never_ends_early(steps: list[tuple[int, int]], start_ns: int, num_bytes: int) -> None:
+    rates = [float(rate) for _, rate in steps]
+    if not any(rates):
+        rates[0] = 1e6
+    ends = np.cumsum([length for length, _ in steps]).tolist()
+    capacity = Capacity([0, *ends[:-1]], rates, ends[-1])
+    end_ns = capacity.end_ns(start_ns, num_bytes)
+    wanted = capacity.bytes_by(start_ns) + num_bytes
+    assert capacity.bytes_by(end_ns) >= wanted * (1 - 1e-12)
+    assert capacity.bytes_by(end_ns - 1) <= wanted * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("starts", "rates", "period", "message"),
+    [
+        ([], [], 1, "at least one step"),
+        ([0, 1], [1.0], 2, "a rate for each"),
+        ([1], [1.0], 2, "must begin at 0"),
+        ([0, 2, 2], [1.0] * 3, 3, "must increase"),
+        ([0, 2], [1.0] * 2, 2, "must increase"),
+        ([0], [-1.0], 1, "finite and 0 or more"),
+        ([0], [float("nan")], 1, "finite and 0 or more"),
+        ([0], [float("inf")], 1, "finite and 0 or more"),
+        ([0, 1], [0.0, 0.0], 2, "never above 0"),
+    ],
+)
+def test_what_is_no_capacity_is_refused(
+    starts: list[int], rates: list[float], period: int, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        Capacity(starts, rates, period)
+
+
+# Mahimahi
+
+
+def write(folder: Path, text: str, name: str = "trace.up") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_packet_each_millisecond_is_12_mbps(tmp_path: Path) -> None:
+    capacity = read_mahimahi(write(tmp_path, "1\n"))
+    assert (capacity.rate_at(0), capacity.next_change_ns(0), capacity.period_ns) == (12e6, None, MS)
+
+
+def test_packets_are_counted_over_bins_the_last_of_which_is_shorter(tmp_path: Path) -> None:
+    # Bins end at 10, 20 and 25 ms and hold 3 (0, 4, 10), 0 and 2 packets.
+    capacity = read_mahimahi(write(tmp_path, "0\n4\n10\n25\n25\n"), bin_ms=10)
+    assert [capacity.rate_at(at * MS) for at in (0, 10, 20, 25)] == [3.6e6, 0, 4.8e6, 3.6e6]
+    assert capacity.period_ns == 25 * MS
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40), st.integers(1, 200))
+def test_a_lap_passes_what_the_file_lets_pass(
+    tmp_path_factory: pytest.TempPathFactory, stamps: list[int], bin_ms: int
+) -> None:
+    stamps = [*sorted(stamps), 501]
+    path = write(tmp_path_factory.mktemp("mahimahi"), "\n".join(map(str, stamps)))
+    capacity = read_mahimahi(path, bin_ms)
+    assert capacity.lap_bytes == pytest.approx(1500 * len(stamps), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "trace.up: is empty"),
+        (" \n\n", "trace.up: is empty"),
+        ("1\n-2\n", "trace.up:2: '-2' is not a whole number of milliseconds"),
+        ("1\n\n2.5\n", "trace.up:3: '2.5' is not a whole number"),
+        ("one\n", "trace.up:1: 'one' is not a whole number"),
+        ("1\n5\n4\n", "trace.up:3: 4 comes after 5: the instants must not decrease"),
+        ("0\n0\n", "trace.up:2: the last line is the length of a lap"),
+    ],
+)
+def test_a_wrong_mahimahi_file_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_mahimahi(write(tmp_path, text))
+
+
+def test_bins_have_a_length(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="bin_ms = 0"):
+        read_mahimahi(write(tmp_path, "1\n"), bin_ms=0)
+
+
+# CSV
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at_s,bps\n0,8000000\n0.002,0\n0.003,4e6\n",
+        "at_ms,kbps\n0,8000\n2,0\n3,4000\n",
+        "at_us , Mbps\r\n0.0 , 8\r\n2000 , 0\r\n3000 , 4\r\n\r\n",
+    ],
+)
+def test_csv_with_units_in_its_header(tmp_path: Path, text: str) -> None:
+    capacity = read_csv(write(tmp_path, text, "trace.csv"))
+    # The last step lasts as long as the one before it.
+    assert capacity.period_ns == STEPS.period_ns
+    assert [capacity.rate_at(at * MS) for at in range(5)] == [STEPS.rate_at(at * MS) for at in range(5)]
+
+
+def test_csv_of_one_line_is_constant(tmp_path: Path) -> None:
+    capacity = read_csv(write(tmp_path, "at_s,Gbps\n0,1\n"))
+    assert (capacity.rate_at(5), capacity.next_change_ns(5)) == (1e9, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "trace.csv: is empty"),
+        ("at_s,bps\n", "trace.csv:1: there is a header and no line below it"),
+        ("time,bps\n0,1\n", "trace.csv:1: 'time,bps' is no header of a capacity: .* such as 'at_s,bps'"),
+        ("at_s,furlongs\n0,1\n", "trace.csv:1: .*rates: bps, kbps, Mbps, Gbps"),
+        ("at_s,bps,note\n0,1,x\n", "trace.csv:1: 'at_s,bps,note' is no header"),
+        ("0,1\n1,2\n", "trace.csv:1: '0,1' is no header"),
+        ("at_s,bps\n0,1\n1\n", "trace.csv:3: '1' has 1 columns"),
+        ("at_s,bps\n0,fast\n", "trace.csv:2: 'fast bps' is not a number"),
+        ("at_s,bps\n0,-5\n", "trace.csv:2: '-5 bps' is negative"),
+        ("at_s,bps\n0,nan\n", "trace.csv:2: 'nan bps' is not finite"),
+        ("at_s,bps\n-1,5\n", "trace.csv:2: '-1 s' is negative"),
+        ("at_s,bps\n1,5\n", "trace.csv:2: '1,5' is the first step: it must begin at 0"),
+        ("at_s,bps\n0,5\n2,5\n2,6\n", "trace.csv:4: '2,6' begins no later than the step before it"),
+        ("at_s,bps\n0,5\n2,5\n1,6\n", "trace.csv:4: '1,6' begins no later"),
+        ("at_s,bps\n0,0\n2,0\n", "trace.csv: the capacity is never above 0"),
+    ],
+)
+def test_a_wrong_csv_file_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_csv(write(tmp_path, text, "trace.csv"))
+
+
+def test_the_name_tells_the_format(tmp_path: Path) -> None:
+    assert read_capacity(write(tmp_path, "at_s,bps\n0,5\n", "trace.CSV")).rate_at(0) == 5
+    assert read_capacity(write(tmp_path, "2\n", "trace.down")).rate_at(0) == 6e6
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.csv: cannot be read: No such file"):
+        read_capacity(tmp_path / "nowhere.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"bytes\.csv: is not a text file"):
+        read_capacity(tmp_path / "bytes.csv")
+
+
+# Real ones
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["bandwidth_lte_nyc", "bandwidth_hsdpa_3g_norway"])
+def test_measured_bandwidth_as_csv(tmp_path: Path, name: str) -> None:
+    root = Path(os.environ.get("FEDSIM_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
+    if not (root / "traces" / f"{name}.npz").is_file():
+        pytest.skip(f"there is no traces/{name}.npz in {root}; set FEDSIM_DATA to a folder of data sets")
+    with np.load(root / "traces" / f"{name}.npz") as traces:
+        first, after = traces["offset"][:2]
+        durations_ms, kbps = traces["duration_ms"][first:after], traces["kbps"][first:after]
+    starts_ms = np.concatenate([[0], np.cumsum(durations_ms)[:-1]])
+    lines = [f"{start},{rate}" for start, rate in zip(starts_ms, kbps, strict=True)]
+    capacity = read_csv(write(tmp_path, "\n".join(["at_ms,kbps", *lines]), "trace.csv"))
+    durations_ms[-1] = durations_ms[-2]  # what the reader takes it to be
+    assert capacity.lap_bytes == pytest.approx((durations_ms * kbps).sum() / 8, rel=1e-9)
+    middle_ns = int(starts_ms[len(starts_ms) // 2]) * MS
+    assert capacity.rate_at(middle_ns) == pytest.approx(1000 * kbps[len(starts_ms) // 2])
+    hour_ns = capacity.end_ns(middle_ns, 10 * capacity.lap_bytes)
+    assert hour_ns - middle_ns == pytest.approx(10 * capacity.period_ns, rel=1e-9)

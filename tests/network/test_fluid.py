@@ -1,0 +1,534 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim import clock
+from fedsim.clock import VirtualTimeLoop, call_after, deadline_at, now_ns, now_s, sleep_for, sleep_until
+from fedsim.errors import DataError, DeadlockError, VirtualTimeError
+from fedsim.network import Links, NetworkPlugin, Parcel
+from fedsim.network.base import Passage
+from fedsim.network.capacity import Capacity
+from fedsim.network.filling import Filling
+from fedsim.network.fluid import PLUGIN as FLUID
+from fedsim.network.fluid import FluidCarrier, FluidConfig
+from fedsim.network.naive import PLUGIN as NAIVE
+from fedsim.network.none import PLUGIN as NONE
+from fedsim.network.star import Star
+from fedsim.rng import Key
+
+MS = 1_000_000
+S = 1_000 * MS
+
+
+def links(
+    up: list[float], down: list[float], server_up: float, server_down: float, latency_s: float = 0.0
+) -> Links:
+    return Links(np.array(up), np.array(down), np.full(len(up), latency_s), server_up, server_down, 0.0)
+
+
+class World:
+    """A carrier, and a diary of what arrives."""
+
+    def __init__(self, over: Links, **traces: Capacity) -> None:
+        self.carrier = FluidCarrier(over, **traces)
+        self.arrivals: list[tuple[str, int]] = []
+
+    def send(self, name: str, sender: int, receiver: int, num_bytes: int) -> Passage:
+        return self.carrier.carry(Parcel(sender, receiver, num_bytes, name), Note(self))
+
+    def down(self, name: str, client: int, num_bytes: int) -> Passage:
+        return self.send(name, -1, client, num_bytes)
+
+    def up(self, name: str, client: int, num_bytes: int) -> Passage:
+        return self.send(name, client, -1, num_bytes)
+
+
+class Note:
+    """Writes arrivals down."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.left_at_ns: int | None = None
+
+    def left(self) -> None:
+        self.left_at_ns = now_ns()
+
+    def arrived(self, parcel: Parcel) -> None:
+        assert self.left_at_ns == now_ns()
+        self.world.arrivals.append((parcel.payload, now_ns()))
+
+    def lost(self, cause: str) -> None:
+        raise AssertionError(cause)
+
+
+# Sharing
+
+
+async def test_downloads_share_the_servers_egress() -> None:
+    world = World(links([1e9] * 3, [1e9] * 3, 8e6, 1e9))
+    for client in range(3):
+        world.down(f"to {client}", client, (client + 1) * 1000)  # 1, 2 and 3 ms alone
+    await sleep_for(1)
+    assert world.arrivals == [("to 0", 3 * MS), ("to 1", 5 * MS), ("to 2", 6 * MS)]
+
+
+async def test_uploads_share_the_servers_ingress_and_leave_downloads_alone() -> None:
+    world = World(links([1e9] * 2, [8e6] * 2, 1e9, 8e6))
+    world.up("up 0", 0, 1000)
+    world.up("up 1", 1, 1000)
+    world.down("down", 0, 1000)
+    await sleep_for(1)
+    assert world.arrivals == [("down", MS), ("up 0", 2 * MS), ("up 1", 2 * MS)]
+
+
+async def test_latency_comes_first_and_loads_nothing() -> None:
+    over = Links(np.full(2, 1e9), np.full(2, 1e9), np.array([0.002, 0.0]), 8e6, 1e9, 0.001)
+    world = World(over)
+    world.down("far", 0, 1000)  # flows from 3 ms
+    world.down("near", 1, 2000)  # flows from 1 ms, alone until 3 ms, when it is done
+    await sleep_for(1)
+    assert world.arrivals == [("near", 3 * MS), ("far", 4 * MS)]
+
+
+async def test_parcels_of_one_client_share_its_link() -> None:
+    # Server 24 Mbit/s, client 0 has 8: its two get 4 each beside client 1's 16, then the second gets 8.
+    world = World(links([1e9] * 2, [8e6, 16e6], 24e6, 1e9))
+    world.down("a", 0, 1000)
+    world.down("b", 0, 3000)
+    world.down("c", 1, 16_000)
+    await sleep_for(1)
+    assert world.arrivals == [("a", 2 * MS), ("b", 4 * MS), ("c", 8 * MS)]
+
+
+async def test_a_parcel_that_joins_another_of_its_client_slows_it() -> None:
+    world = World(links([1e9], [8e6], 1e9, 1e9))
+    world.down("a", 0, 3000)
+    await sleep_for(0.001)
+    world.down("b", 0, 1000)  # both at 4 until it is done at 3 ms; "a" then has 1000 to go
+    await sleep_for(1)
+    assert world.arrivals == [("b", 3 * MS), ("a", 4 * MS)]
+
+
+async def test_nothing_takes_latency_alone() -> None:
+    world = World(links([8e6], [8e6], 8e6, 8e6, latency_s=0.01))
+    world.down("nothing", 0, 0)
+    world.down("something", 0, 1000)
+    await sleep_for(1)
+    assert world.arrivals == [("nothing", 10 * MS), ("something", 11 * MS)]
+
+
+async def test_equal_ends_come_in_the_order_of_their_starts() -> None:
+    world = World(links([1e9] * 4, [1e9, 1e6, 1e9, 1e6], 4e6, 1e9))
+    for client, num_bytes in [(2, 1000), (1, 1000), (0, 1000), (3, 1000)]:
+        world.down(f"to {client}", client, num_bytes)
+    await sleep_for(1)
+    assert world.arrivals == [(f"to {client}", 8 * MS) for client in (2, 1, 0, 3)]
+
+
+async def test_what_ends_at_a_deadline_counts() -> None:
+    world = World(links([8e6], [8e6], 8e6, 8e6))
+    world.down("in time", 0, 1000)
+    with pytest.raises(TimeoutError):
+        async with deadline_at(0.001):
+            await sleep_for(1)
+    assert world.arrivals == [("in time", MS)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**7), st.integers(10**3, 10**9)), min_size=1, max_size=5),
+    st.integers(10**3, 10**9),
+    st.integers(0, 10**6),
+)
+def test_a_parcel_that_is_alone_never_arrives_early_and_at_most_at_the_next_nanosecond(
+    parcels: list[tuple[int, int]], server_bps: int, start_s: int
+) -> None:
+    async def main() -> None:
+        world = World(
+            links([1.0] * 5, [float(bps) for _, bps in parcels] + [1.0] * 5, float(server_bps), 1.0)
+        )
+        await sleep_until(start_s)
+        for client, (num_bytes, bps) in enumerate(parcels):
+            began_ns, world.arrivals = now_ns(), []
+            world.down("alone", client, num_bytes)
+            await sleep_for(1e6)
+            took_ns = Fraction(8 * num_bytes * S, min(bps, server_bps))
+            ((_, at_ns),) = world.arrivals
+            error_ns = Fraction(1, 500) + took_ns * Fraction(1, 10**15)
+            assert took_ns - error_ns <= at_ns - began_ns < took_ns + 1 + error_ns
+
+    clock.run(main())
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 20), st.integers(0, 2), st.integers(0, 10**5)), min_size=1, max_size=15
+    ),
+    st.lists(st.integers(1, 40), min_size=3, max_size=3),
+    st.integers(1, 60),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 40)), max_size=5),
+)
+def test_equal_to_progressive_filling_over_client_and_server_links(
+    parcels: list[tuple[int, int, int]],
+    client_mbps: list[int],
+    server_mbps: int,
+    steps: list[tuple[int, int, int]],
+) -> None:
+    """Parcels as (start in ms, client, bytes), several of a client at once; steps as (ms, client, Mbit/s)."""
+    steps += [(1000, client, 10) for client in range(3)]  # so that everything arrives
+    rates = [1e6 * mbps for mbps in client_mbps]
+
+    async def main() -> dict[int, int]:
+        world = World(links([1.0] * 3, rates, 1e6 * server_mbps, 1.0))
+        for number, (at_ms, client, num_bytes) in enumerate(parcels):
+            call_after(at_ms / 1e3, world.down, str(number), client, num_bytes)
+        for at_ms, client, mbps in steps:
+            call_after(at_ms / 1e3, world.carrier.set_client_capacity, client, "down", 1e6 * mbps)
+        await sleep_for(1e4)
+        return {int(name): at_ns for name, at_ns in world.arrivals}
+
+    filling, expected_s = Filling([*rates, 1e6 * server_mbps]), dict[int, float]()
+
+    def pass_until(at_s: float) -> None:
+        while filling.next_end_s() <= at_s:
+            filling.advance(end_s := filling.next_end_s())
+            expected_s.update((number, end_s) for number in filling.finished())
+        filling.advance(at_s)
+        expected_s.update((number, at_s) for number in filling.finished())
+
+    for number, (at_ms, client, value) in sorted(enumerate(parcels + steps), key=lambda pair: pair[1][0]):
+        pass_until(at_ms / 1e3)
+        if number < len(parcels):
+            filling.add(number, 8.0 * value, [client, 3])
+        else:
+            filling.set_capacity(client, 1e6 * value)
+    pass_until(1e4)
+    arrived_ns = clock.run(main())
+    assert arrived_ns.keys() == expected_s.keys()
+    # Each end is rounded up, and keeps its share until then, so it may delay later ones by as much.
+    for number, end_s in expected_s.items():
+        assert (
+            end_s * 1e9 * (1 - 1e-9) - 1e-3 <= arrived_ns[number] <= end_s * 1e9 * (1 + 1e-9) + len(parcels)
+        )
+
+
+# Leaving in the middle
+
+
+async def test_a_cancelled_parcel_frees_its_share() -> None:
+    world = World(links([1e9] * 2, [1e9] * 2, 8e6, 1e9))
+    gone = world.down("gone", 0, 2000)
+    world.down("stays", 1, 2000)
+    await sleep_for(0.002)
+    assert gone.remaining_bytes == pytest.approx(1000, rel=1e-12)
+    gone.cancel()
+    assert gone.remaining_bytes == pytest.approx(1000, rel=1e-12)
+    gone.resume()  # in vain
+    await sleep_for(1)
+    assert world.arrivals == [("stays", 3 * MS)]
+
+
+async def test_a_paused_parcel_goes_on_with_what_remains_after_its_latency() -> None:
+    world = World(links([1e9] * 2, [1e9] * 2, 8e6, 1e9, latency_s=0.001))
+    moved = world.down("moved", 0, 2000)
+    world.down("stays", 1, 3000)
+    await sleep_for(0.003)  # 1000 of each are across
+    moved.pause()
+    moved.pause()
+    await sleep_for(0.001)  # another 1000 of the other
+    assert moved.remaining_bytes == pytest.approx(1000, rel=1e-12)
+    moved.resume()
+    moved.resume()
+    await sleep_for(1)
+    # The other is across at 5 ms, when this one's latency is over.
+    assert world.arrivals == [("stays", 5 * MS), ("moved", 6 * MS)]
+    assert moved.remaining_bytes == 0.0
+
+
+async def test_a_parcel_paused_during_its_latency_pays_it_again() -> None:
+    world = World(links([1e9], [8e6], 1e9, 1e9, latency_s=0.010))
+    passage = world.down("late", 0, 1000)
+    await sleep_for(0.009)
+    assert passage.remaining_bytes == 1000.0
+    passage.pause()
+    await sleep_for(0.011)
+    passage.resume()
+    await sleep_for(1)
+    assert world.arrivals == [("late", 31 * MS)]
+
+
+@pytest.mark.parametrize("stop", ["cancel", "pause"])
+async def test_a_parcel_stopped_at_the_instant_of_its_end_by_another_that_ends_is_not_heard_of(
+    stop: Literal["cancel", "pause"],
+) -> None:
+    world = World(links([1e9] * 2, [1e9] * 2, 8e6, 1e9))
+
+    class Stopper(Note):
+        def arrived(self, parcel: Parcel) -> None:
+            super().arrived(parcel)
+            getattr(second, stop)()
+
+    world.carrier.carry(Parcel(-1, 0, 1000, "first"), Stopper(world))
+    second = world.down("second", 1, 1000)
+    await sleep_for(1)
+    assert world.arrivals == [("first", 2 * MS)]
+    assert second.remaining_bytes == 0.0
+    second.resume()
+    await sleep_for(1)
+    assert [name for name, _ in world.arrivals] == ["first"] + ["second"] * (stop == "pause")
+
+
+async def test_a_transfer_started_by_an_arrival_begins_at_that_instant() -> None:
+    world = World(links([8e6], [8e6], 8e6, 8e6))
+
+    class Answer(Note):
+        def arrived(self, parcel: Parcel) -> None:
+            super().arrived(parcel)
+            world.up("answer", 0, 1000)
+            world.down("more", 0, 0)
+
+    world.carrier.carry(Parcel(-1, 0, 1000, "question"), Answer(world))
+    await sleep_for(1)
+    assert world.arrivals == [("question", MS), ("more", MS), ("answer", 2 * MS)]
+
+
+def test_a_listener_that_fails_does_not_keep_the_others_from_hearing() -> None:
+    failures = list[str]()
+
+    class Failing(Note):
+        def arrived(self, parcel: Parcel) -> None:
+            raise RuntimeError("no ear for it")
+
+    async def main() -> list[tuple[str, int]]:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: failures.append(str(context["exception"]))
+        )
+        world = World(links([1e9] * 3, [1e9] * 3, 8e6, 1e9))
+        world.down("a", 0, 1000)
+        world.carrier.carry(Parcel(-1, 1, 1000, "b"), Failing(world))
+        world.down("c", 2, 1000)
+        world.down("d", 2, 2000)
+        await sleep_for(1)
+        return world.arrivals
+
+    assert clock.run(main()) == [("a", 4 * MS), ("c", 4 * MS), ("d", 5 * MS)]
+    assert failures == ["no ear for it"]
+
+
+# Capacities over time
+
+
+async def test_the_servers_capacity_follows_its_trace_whether_or_not_anybody_is_there() -> None:
+    # 8 Mbit/s for 1 ms, nothing for 2, and again.
+    trace = Capacity([0, MS], [8e6, 0.0], 3 * MS)
+    world = World(links([1e9] * 2, [1e9] * 2, 1.0, 8e6), server_up=trace)
+    world.down("a", 0, 1500)  # at 3.5 ms
+    world.up("not this way", 0, 1000)
+    await sleep_until(0.0105)
+    world.down("b", 0, 500)  # has to wait from 10.5 until 12
+    await sleep_until(0.0200)
+    world.down("c", 0, 500)
+    world.down("d", 1, 500)
+    await sleep_for(1)
+    assert world.arrivals == [
+        ("not this way", MS),
+        ("a", 3_500_000),
+        ("b", 12_500_000),
+        ("c", 22 * MS),
+        ("d", 22 * MS),
+    ]
+
+
+async def test_a_clients_capacity_can_be_set() -> None:
+    world = World(links([8e6] * 2, [8e6] * 2, 1e9, 1e9))
+    world.carrier.set_client_capacity(0, "down", 4e6)
+    world.down("a", 0, 1000)
+    world.down("b", 1, 1000)
+    world.up("c", 0, 1000)
+    await sleep_for(0.001)
+    world.carrier.set_client_capacity(0, "down", 0.0)
+    await sleep_for(0.001)
+    world.carrier.set_client_capacity(0, "down", 1e6)
+    await sleep_for(1)
+    assert world.arrivals == [("b", MS), ("c", MS), ("a", 6 * MS)]
+
+
+async def test_a_clients_capacity_can_follow_a_trace() -> None:
+    world = World(links([8e6] * 2, [8e6] * 2, 1e9, 1e9))
+    world.carrier.set_client_trace(0, "up", Capacity([0, MS], [8e6, 4e6], 2 * MS))
+    world.up("a", 0, 3000)  # 1000, 500, 1000, 500
+    world.up("b", 0, 0)
+    await sleep_until(0.0105)
+    world.up("c", 0, 1000)  # 500 until 11 ms, then 500 at half the rate
+    await sleep_until(0.0206)
+    world.up("d", 0, 1000)
+    await sleep_until(0.0208)
+    world.carrier.set_client_trace(0, "up", Capacity([0], [4e6], MS))  # 200 are across
+    await sleep_for(1)
+    assert world.arrivals == [("b", 0), ("a", 4 * MS), ("c", 12 * MS), ("d", 22_400_000)]
+
+
+def test_an_idle_network_leaves_no_event_behind() -> None:
+    # Otherwise a trace would go on for ever, and a program that waits for nothing would never be told so.
+    async def main() -> None:
+        trace = Capacity([0, MS], [8e6, 4e6], 2 * MS)
+        world = World(links([8e6], [8e6], 8e6, 8e6), server_up=trace)
+        world.carrier.set_client_trace(0, "down", trace)
+        world.down("a", 0, 10_000)
+        world.down("b", 0, 10_000).cancel()
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(DeadlockError):
+        clock.run(main())
+
+
+# Cost
+
+
+def count_solvings(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    count, solve = 0, Star._solve
+
+    def counted(self: Star) -> None:
+        nonlocal count
+        count += 1
+        solve(self)
+
+    monkeypatch.setattr(Star, "_solve", counted)
+    return lambda: count
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.01])
+async def test_all_that_happens_at_one_instant_is_solved_once(
+    latency_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solvings, loop = count_solvings(monkeypatch), asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    world = World(links([1e9] * 1000, [8e6] * 1000, 1e9, 1e9, latency_s))
+    for client in range(1000):
+        world.down(str(client), client, 1000)
+    for client in range(100):
+        world.down(f"again {client}", 0, 1000)
+    before = loop.events_run
+    await sleep_for(1)
+    assert len(world.arrivals) == 1100
+    assert solvings() < 10
+    assert loop.events_run - before < 20 + (1100 if latency_s else 0)
+
+
+def test_four_servers_of_equal_flows_are_a_queue_with_four_servers() -> None:
+    # 4,000 Poisson arrivals at 70 % load, each capped at a quarter of the link: M/M/4, mean sojourn 1.3572 s.
+    generator, flows = Key.root(3).child("queue").numpy(), 4000
+    gaps_s = generator.exponential(1 / 2.8, flows)
+    sizes = (generator.exponential(1e9 / 8, flows)).astype(int)
+    sojourns_s = list[float]()
+
+    class End(Note):
+        def arrived(self, parcel: Parcel) -> None:
+            sojourns_s.append(now_s() - parcel.payload)
+
+    async def main() -> None:
+        world = World(links([1.0] * flows, [1e9] * flows, 4e9, 1.0))
+        for client in range(flows):
+            world.carrier.carry(Parcel(-1, client, int(sizes[client]), now_s()), End(world))
+            await sleep_for(float(gaps_s[client]))
+        await sleep_for(1000)
+
+    clock.run(main())
+    assert len(sojourns_s) == flows
+    assert np.mean(sojourns_s) == pytest.approx(1.3572, rel=0.1)
+
+
+# Misuse
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [(0, 1), (-1, -1)])
+async def test_parcels_go_between_the_server_and_a_client(sender: int, receiver: int) -> None:
+    with pytest.raises(ValueError, match=r"joins the server \(-1\) with clients"):
+        World(links([1.0] * 2, [1.0] * 2, 1.0, 1.0)).send("astray", sender, receiver, 1)
+
+
+@pytest.mark.parametrize("bps", [-1.0, math.inf, math.nan])
+def test_a_clients_capacity_is_finite(bps: float) -> None:
+    with pytest.raises(ValueError, match="must be finite"):
+        World(links([1.0], [1.0], 1.0, 1.0)).carrier.set_client_capacity(0, "up", bps)
+
+
+def test_it_takes_virtual_time() -> None:
+    async def main() -> None:
+        World(links([1.0], [1.0], 1.0, 1.0)).down("real", 0, 1)
+
+    with pytest.raises(VirtualTimeError, match=r"clock\.run"), asyncio.Runner() as runner:
+        runner.run(main())
+
+
+# The plugin
+
+
+async def test_traces_come_from_files(tmp_path: Path) -> None:
+    up, down = tmp_path / "up.csv", tmp_path / "down.mahimahi"
+    up.write_text("at_ms,Mbps\n0,8\n2,4\n")
+    down.write_text("1\n")
+    config = FluidConfig(server_up_trace=str(up), server_down_trace=str(down))
+    world = World(links([1e9], [1e9], 1.0, 1.0))
+    carrier = FLUID(config).carrier(links([1e9], [1e9], 1.0, 1.0))
+    assert isinstance(carrier, FluidCarrier)
+    world.carrier = carrier
+    world.down("down", 0, 2500)  # 2000 in 2 ms, then 500 at half the rate
+    world.up("up", 0, 15_000)  # 12 Mbit/s
+    await sleep_for(1)
+    assert world.arrivals == [("down", 3 * MS), ("up", 10 * MS)]
+
+
+def test_a_trace_that_cannot_be_read_is_found_before_the_run(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.csv"
+    with pytest.raises(DataError, match=r"missing\.csv: cannot be read"):
+        FLUID(FluidConfig(server_down_trace=str(missing)))
+
+
+# Alone on its links, a parcel of the naive network is held up and stopped in the same way
+
+
+@pytest.mark.parametrize("plugin", [NAIVE, FLUID])
+async def test_a_lone_parcel_is_paused_and_goes_on(plugin: type[NetworkPlugin[Any]]) -> None:
+    world = World(links([8e6], [8e6], 1e9, 1e9))
+    carrier = plugin(plugin.Config()).carrier(links([8e6], [8e6], 8e6, 1e9, latency_s=0.002))
+    passage = carrier.carry(Parcel(-1, 0, 1000, "it"), Note(world))
+    await sleep_for(0.001)
+    assert passage.remaining_bytes == 1000
+    await sleep_for(0.00125)
+    assert passage.remaining_bytes == pytest.approx(750, rel=1e-12)
+    passage.pause()
+    passage.pause()
+    await sleep_for(1)
+    assert passage.remaining_bytes == pytest.approx(750, rel=1e-12)
+    passage.resume()
+    passage.resume()
+    await sleep_for(1)
+    assert world.arrivals == [("it", 1_002_250_000 + 2_750_000)]
+    assert passage.remaining_bytes == 0
+    passage.pause()
+    passage.resume()
+    await sleep_for(1)
+    assert len(world.arrivals) == 1
+
+
+@pytest.mark.parametrize("plugin", [NAIVE, NONE, FLUID])
+async def test_a_cancelled_parcel_is_not_resumed(plugin: type[NetworkPlugin[Any]]) -> None:
+    world = World(links([8e6], [8e6], 1e9, 1e9))
+    carrier = plugin(plugin.Config()).carrier(links([8e6], [8e6], 8e6, 1e9))
+    for stop in (("cancel",), ("pause", "cancel"), ("cancel", "pause")):
+        passage = carrier.carry(Parcel(-1, 0, 1000, "it"), Note(world))
+        for call in stop:
+            getattr(passage, call)()
+        passage.resume()
+        await sleep_for(1)
+        assert (world.arrivals, passage.remaining_bytes) == ([], 1000)
