@@ -2,7 +2,8 @@
 
 Two currencies (specification 2.3). *Bytes* are the length of each frame, whether or not it arrived.
 *Parameters* are the papers' metric: scalars of fields declared ``counted``. Frames of a kind that is marked
-as data carry raw samples; their bytes stand apart as ``data`` and are part of neither. A row costs 43 bytes.
+as data carry raw samples; their bytes stand apart as ``data`` and are part of neither. What protocols add to
+a frame on the link is ``overhead``, apart from all of these. A row costs 47 bytes.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Totals:
     parameters_down: int = 0
     data_up: int = 0
     data_down: int = 0
+    overhead_up: int = 0
+    overhead_down: int = 0
 
     def __sub__(self, earlier: Totals) -> Totals:
         """Return what was added since ``earlier``."""
@@ -61,12 +64,13 @@ class Ledger:
         self._dispatch = array("i")
         self._bytes = array("q")
         self._parameters = array("q")
+        self._overhead = array("i")
         self._data = array("b")
         self._outcome = array("b")
         self._arrivals = array("i")
         self._words: dict[str, int] = {}
-        # frames, bytes, parameters, data bytes; [down, up]
-        self._totals = ([0, 0, 0, 0], [0, 0, 0, 0])
+        # frames, bytes, parameters, data bytes, overhead bytes; [down, up]
+        self._totals = ([0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
 
     def __len__(self) -> int:
         return len(self._client)
@@ -76,7 +80,15 @@ class Ledger:
         """What one frame costs to remember."""
         return sum(column.itemsize for column in vars(self).values() if isinstance(column, array))
 
-    def sent(self, header: Header, kind: str, num_bytes: int, num_parameters: int, is_data: bool) -> int:
+    def sent(
+        self,
+        header: Header,
+        kind: str,
+        num_bytes: int,
+        num_parameters: int,
+        is_data: bool,
+        overhead_bytes: int = 0,
+    ) -> int:
         """Enter a frame that is being put on a link; return its row."""
         up = header.sender >= 0
         row = len(self._client)
@@ -88,11 +100,13 @@ class Ledger:
         self._dispatch.append(header.dispatch)
         self._bytes.append(num_bytes)
         self._parameters.append(num_parameters)
+        self._overhead.append(overhead_bytes)
         self._data.append(is_data)
         self._outcome.append(Outcome.IN_FLIGHT)
         self._arrivals.append(0)
         totals = self._totals[up]
         totals[0] += 1
+        totals[4] += overhead_bytes
         if is_data:
             totals[3] += num_bytes
         else:
@@ -111,8 +125,8 @@ class Ledger:
 
     def totals(self) -> Totals:
         """Return the sums over all frames so far."""
-        (fd, bd, pd, dd), (fu, bu, pu, du) = self._totals
-        return Totals(fu, fd, bu, bd, pu, pd, du, dd)
+        (fd, bd, pd, dd, od), (fu, bu, pu, du, ou) = self._totals
+        return Totals(fu, fd, bu, bd, pu, pd, du, dd, ou, od)
 
     def outcomes(self) -> dict[str, int]:
         """Return how many frames ended how, by the outcome's name in lower case."""
@@ -132,6 +146,7 @@ class Ledger:
             "dispatch": np.array(self._dispatch),
             "bytes": np.array(self._bytes),
             "parameters": np.array(self._parameters),
+            "overhead": np.array(self._overhead),
             "arrivals": np.array(self._arrivals),
             "up": np.array(self._up, dtype=bool),
             "data": np.array(self._data, dtype=bool),
@@ -148,6 +163,7 @@ class Ledger:
         """
         way, data = np.array(self._up, dtype=bool), np.array(self._data, dtype=bool)
         num_bytes, parameters = np.array(self._bytes), np.array(self._parameters)
+        overhead = np.array(self._overhead)
         for up in (False, True):
             models, samples = (way == up) & ~data, (way == up) & data
             sums = [
@@ -155,12 +171,13 @@ class Ledger:
                 int(num_bytes[models].sum()),
                 int(parameters[models].sum()),
                 int(num_bytes[samples].sum()),
+                int(overhead[way == up].sum()),
             ]
             if sums != self._totals[up]:
                 way_name = "up" if up else "down"
                 raise InvariantError(
-                    f"the ledger's rows {way_name} sum to {sums} (frames, bytes, parameters, data bytes), "
-                    f"its totals say {self._totals[up]}"
+                    f"the ledger's rows {way_name} sum to {sums} (frames, bytes, parameters, data, overhead) "
+                    f"but its totals say {self._totals[up]}"
                 )
 
     def _word(self, word: str) -> int:

@@ -19,11 +19,11 @@ from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import RecordKind, Trace
 from fedsim.errors import DecodeError, InvariantError
-from fedsim.network import Carrier, Parcel, Passage
+from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
 
 TRANSFER_START = RecordKind(
-    "transfer_start", ("client", "dispatch", "up", "message", "bytes", "parameters", "data")
+    "transfer_start", ("client", "dispatch", "up", "message", "bytes", "parameters", "data", "overhead")
 )
 TRANSFER_END = RecordKind("transfer_end", ("client", "dispatch", "up", "outcome", "cause"))
 """The first end of a frame; ``cause`` says why it was not delivered."""
@@ -39,16 +39,25 @@ class MemoryBus:
         kinds: The kinds of message that may travel.
         ledger: Where every frame is entered.
         trace: Where transfers start and end.
+        overhead: What protocols add to a frame on the link; by default nothing.
         verify: Also decode every frame from contiguous bytes, and compare.
     """
 
     def __init__(
-        self, carrier: Carrier, kinds: Kinds, ledger: Ledger, trace: Trace, *, verify: bool = False
+        self,
+        carrier: Carrier,
+        kinds: Kinds,
+        ledger: Ledger,
+        trace: Trace,
+        *,
+        overhead: OverheadConfig = NO_OVERHEAD,
+        verify: bool = False,
     ) -> None:
         self.ledger = ledger
         self.trace = trace
         self._carrier = carrier
         self._kinds = kinds
+        self._overhead = overhead
         self._verify = verify
         self._under_way: dict[int, dict[int, _Transfer]] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
@@ -100,7 +109,10 @@ class MemoryBus:
 
     def _launch(self, header: Header, packed: Packed, frame: Frame, released: asyncio.Future[None]) -> None:
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
-        row = self.ledger.sent(header, packed.kind, num_bytes, packed.num_parameters, packed.is_data)
+        wire_bytes = self._overhead.wire_bytes(num_bytes, "up" if up else "down")
+        row = self.ledger.sent(
+            header, packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
+        )
         self.trace.record(
             TRANSFER_START,
             client,
@@ -110,9 +122,10 @@ class MemoryBus:
             num_bytes,
             packed.num_parameters,
             packed.is_data,
+            wire_bytes - num_bytes,
         )
         transfer = _Transfer(self, header, packed, frame, row, released)
-        parcel = Parcel(header.sender, header.receiver, num_bytes, frame)
+        parcel = Parcel(header.sender, header.receiver, wire_bytes, frame)
         transfer.passage = self._carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:

@@ -2,5 +2,15 @@
 
 from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
 from fedsim.network.links import Links
+from fedsim.network.overhead import NO_OVERHEAD, OverheadConfig
 
-__all__ = ["Carrier", "Links", "Listener", "NetworkPlugin", "Parcel", "Passage"]
+__all__ = [
+    "NO_OVERHEAD",
+    "Carrier",
+    "Links",
+    "Listener",
+    "NetworkPlugin",
+    "OverheadConfig",
+    "Parcel",
+    "Passage",
+]

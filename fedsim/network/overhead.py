@@ -62,6 +62,10 @@ class OverheadConfig(Config):
         return num_bytes + SEGMENT_HEADER_BYTES * _ceil_divide(num_bytes, SEGMENT_BYTES)
 
 
+NO_OVERHEAD = OverheadConfig(protocol="none")
+"""Frames travel as they are."""
+
+
 def _websocket_header_bytes(payload_bytes: int) -> int:
     # The length fits into the second byte up to 125; 126 and 127 announce 2 or 8 more.
     return 2 if payload_bytes <= 125 else 4 if payload_bytes <= 65_535 else 10

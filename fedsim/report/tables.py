@@ -43,6 +43,8 @@ TRAFFIC = (
     "parameters_down",
     "data_up",
     "data_down",
+    "overhead_up",
+    "overhead_down",
 )
 _QUANTITIES = {
     "speed": "speed_flops",
@@ -157,7 +159,7 @@ def traffic_by_client(ledger: Ledger, population: int) -> dict[str, Array]:
     for name in TRAFFIC:
         what, _, way = name.partition("_")
         chosen = columns["up"] if way == "up" else ~columns["up"]
-        if what != "frames":
+        if what not in ("frames", "overhead"):
             chosen = chosen & (data if what == "data" else ~data)
         values = ones if what == "frames" else columns["bytes" if what == "data" else what]
         total = np.zeros(population, np.int64)

@@ -8,21 +8,24 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Algorithm
 from fedsim.algorithms.contexts import Initial
 from fedsim.data import FederatedData, Split
 from fedsim.engine.executors.base import Executor
+from fedsim.engine.memory import needed_bytes
 from fedsim.engine.training import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture
-from fedsim.network import NetworkPlugin
+from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.runtime.pacing.base import Pacing
 from fedsim.runtime.presence import OnLeave
 from fedsim.runtime.selectors.base import Selector
+from fedsim.units import format_quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Parts:
         fleet: Devices of clients and server.
         architectures: By label.
         network: How parcels move.
+        overhead: What protocols add to a frame on the link.
         executor: Who trains.
         selector: Who is asked.
         pacing: When a round closes.
@@ -84,6 +88,7 @@ class Parts:
     client_timeout_s: float = 3600.0
     on_leave: OnLeave = "resume"
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    overhead: OverheadConfig = NO_OVERHEAD
     device: str = "cpu"
     verify: bool = False
 
@@ -109,15 +114,48 @@ class Parts:
             }
         )
 
+    def needed_bytes(self, label: str) -> int:
+        """Return the memory that a client needs to train an architecture (:mod:`fedsim.engine.memory`)."""
+        return needed_bytes(self.architectures[label], self.training.batch_size, self.training)
+
+    def holds_job(self) -> NDArray[np.bool_]:
+        """Return which clients' devices have the memory to train their architecture, ``[K]``."""
+        holds = np.empty(len(self.fleet), np.bool_)
+        for group in self.fleet.groups:
+            holds[group.start : group.stop] = group.column("memory") >= self.needed_bytes(group.model)
+        return holds
+
     def eligible(self) -> Array:
-        """Return the clients that have something to train on, int64, ascending (specification 3.5, E8).
+        """Return the clients that can take part, int64, ascending.
+
+        They have something to train on (specification 3.5, E8), and the memory to do so.
 
         Raises:
             UserError: There are none.
         """
-        eligible = np.flatnonzero(self.data.sizes("train") > 0)
-        if not len(eligible):
+        has_samples = self.data.sizes("train") > 0
+        if not has_samples.any():
             raise UserError(
                 "no client has a training sample: give the data set more samples, or use fewer clients"
             )
+        eligible = np.flatnonzero(has_samples & self.holds_job())
+        if not len(eligible):
+            raise UserError(self._too_small(has_samples))
         return eligible
+
+    def _too_small(self, has_samples: NDArray[np.bool_]) -> str:
+        """Say by how much memory the devices of all clients with samples are too small."""
+        memory = self.fleet.values("memory")
+        lacks = []
+        for group in self.fleet.groups:
+            own = slice(group.start, group.stop)
+            if has_samples[own].any():
+                largest, needed = memory[own][has_samples[own]].max(), self.needed_bytes(group.model)
+                lacks.append((largest / needed, group.model, needed, float(largest)))
+        _, label, needed, largest = max(lacks)
+        need, have = (format_quantity(number, "data size") for number in (needed, largest))
+        return (
+            f"no client that has training samples can hold its job: training {label!r} with batches of "
+            f"{self.training.batch_size} needs {need}, the largest device has {have}; take a smaller model "
+            "or batch, or devices with more memory"
+        )

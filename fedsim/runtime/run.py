@@ -104,7 +104,7 @@ async def _simulate(
     ledger = Ledger()
     carrier = parts.network.carrier(_links(parts))
     kinds = Kinds((*COMMON, *parts.algorithm.messages))
-    bus = MemoryBus(carrier, kinds, ledger, trace, verify=parts.verify)
+    bus = MemoryBus(carrier, kinds, ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
     recorder = Recorder(parts.data.num_clients, ledger, watch)
     host = ClientHost(parts, engine, bus.clients, initial, tasks)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedsim.data import FederatedData, LoadContext, federate
 from fedsim.engine.executors.base import Executor
-from fedsim.errors import DataError, Fault, ScenarioError
+from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
 from fedsim.models import Architecture
 from fedsim.rng import Key
@@ -30,7 +30,8 @@ def build(scenario: Scenario) -> Parts:
     the same samples.
 
     Raises:
-        ScenarioError: Data that cannot be had or spread, a model that cannot take it, an idle group.
+        ScenarioError: Data that cannot be had or spread, a model that cannot take it, an idle group,
+            or a fleet in which nobody has the memory to train.
     """
     tables = {name: getattr(scenario, name) for name in Scenario.model_fields}
     if faults := check(tables):
@@ -42,12 +43,13 @@ def build(scenario: Scenario) -> Parts:
     if faults := _idle_groups(fleet, data):
         raise ScenarioError(faults, scenario.run.name)
     evaluation, participation = scenario.evaluation, scenario.participation
-    return Parts(
+    parts = Parts(
         algorithm=scenario.algorithm.make(),
         data=data,
         fleet=fleet,
         architectures=_architectures(scenario, data.task),
         network=scenario.network.make(),
+        overhead=scenario.network.overhead,
         executor=_executor(scenario.engine),
         selector=participation.selector.make(),
         pacing=participation.pacing.make(),
@@ -65,6 +67,11 @@ def build(scenario: Scenario) -> Parts:
         ),
         device=scenario.engine.device,
     )
+    try:
+        parts.eligible()
+    except UserError as error:
+        raise ScenarioError([Fault("fleet", str(error))], scenario.run.name) from None
+    return parts
 
 
 def num_workers(engine: EngineConfig) -> int:

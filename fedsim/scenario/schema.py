@@ -29,6 +29,7 @@ from fedsim.data import DatasetPlugin, Shares, shares_fault
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import QUANTITIES
+from fedsim.network import OverheadConfig
 from fedsim.runtime.presence import OnLeave
 from fedsim.scenario.choices import (
     ALGORITHM,
@@ -165,10 +166,12 @@ class NetworkChoice(Choice):
 
     KIND = NETWORK
     KEY = "model"
-    model: str = "naive"
+    model: str = "fluid"
     """Network model: a file of ``fedsim/network``, or a dotted path."""
     params: Params = left_out()
     """Parameters of the network model."""
+    overhead: OverheadConfig = OverheadConfig()
+    """What protocols add to each message on the link."""
 
 
 class SelectorChoice(Choice):

@@ -14,7 +14,7 @@ from fedsim.bus import Delivery, Header, Ledger, MemoryBus
 from fedsim.clock import Trace, now_ns
 from fedsim.config import Config
 from fedsim.errors import InvariantError
-from fedsim.network import Carrier, Links, Listener, Parcel
+from fedsim.network import Carrier, Links, Listener, OverheadConfig, Parcel
 from fedsim.network.base import Passage
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array, Model
@@ -149,9 +149,23 @@ async def test_a_message_travels_as_a_real_frame(verify: bool) -> None:
     assert bus.ledger.totals().bytes_down == num_bytes
     assert bus.ledger.totals().parameters_down == 6  # buffers and scalars count nothing
     assert kinds_of(bus) == [
-        ("transfer_start", 2, 0, False, "model", num_bytes, 6, False),
+        ("transfer_start", 2, 0, False, "model", num_bytes, 6, False, 0),
         ("transfer_end", 2, 0, False, "delivered", ""),
     ]
+    bus.ledger.check()
+
+
+async def test_protocols_add_to_what_is_on_the_link_and_not_to_the_frame() -> None:
+    overhead = OverheadConfig(protocol="http", tls=True)
+    bus = make_bus(overhead=overhead)
+    bus.server.send(DOWN, BROADCAST)
+    await bus.clients.receive()
+    num_bytes = len(pack(BROADCAST).frame(sender=-1, receiver=2, round=1, exchange="train"))
+    wire_bytes = overhead.wire_bytes(num_bytes, "down")
+    assert wire_bytes == num_bytes + 157 + 22 + 52  # headers of HTTP, one TLS record, one TCP segment
+    assert now_ns() == wire_bytes * BYTE_NS
+    assert bus.ledger.totals().bytes_down == num_bytes
+    assert bus.ledger.totals().overhead_down == wire_bytes - num_bytes
     bus.ledger.check()
 
 
