@@ -56,7 +56,7 @@ def world(data: FederatedData, model: Any, executor: type[Executor], workers: in
         "selector": UNIFORM(Config()),
         "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
         "training": TrainingConfig(lr=0.05, batch_size=10, epochs=1),
-        "evaluation": EvaluationSettings(every=0),
+        "evaluation": EvaluationSettings(every=0, clients=1000),
         "rounds": 10,
     }
     return Parts(**(defaults | changes))

@@ -3,7 +3,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.report import outlook
+from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 
 
@@ -17,15 +19,27 @@ def test_the_tables_of_a_scenario(make_parts: Callable[..., Parts]) -> None:
     assert outlook.data(parts).notes[0] == "public set: 20 samples; global test set: 20 samples"
     assert outlook.models(parts).rows == [("linear", "linear", "650", "2.6 kB", "4")]
     assert outlook.groups(parts).rows == [
-        ("high", "4", "linear", "96"),
-        ("server (server)", "", "linear", ""),
+        ("high", "4", "4", "linear", "96"),
+        ("server (server)", "", "", "linear", ""),
     ]
+    assert not outlook.groups(parts).notes
 
 
-def test_clients_without_samples_are_told(make_parts: Callable[..., Parts]) -> None:
+def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts]) -> None:
     parts = make_parts()
+    groups = [
+        GroupConfig.model_validate({"count": 1, "device": "mid", "name": "roomy"}),
+        GroupConfig.model_validate({"count": 3, "name": "tiny", "memory": "1 kB"}),
+    ]
+    fleet = build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear")
     train = parts.data.holdings["train"]
     offsets = np.array([0, 24, 24, 48, 72])
     holdings = {**parts.data.holdings, "train": replace(train, offsets=offsets)}
-    grid = outlook.data(replace(parts, data=replace(parts.data, holdings=holdings)))
-    assert grid.notes[-1] == "never asked, for want of training samples: 1 client"
+    grid = outlook.groups(replace(parts, fleet=fleet, data=replace(parts.data, holdings=holdings)))
+    assert [row[:3] for row in grid.rows[:2]] == [("roomy", "1", "1"), ("tiny", "3", "0")]
+    # 650 parameters with a gradient, and 32 samples of 64 numbers, a label and 10 logits: 5200 + 9728 B.
+    assert grid.notes == [
+        "tiny: 3 clients never asked, for want of memory: training 'linear' with batches of 32 needs "
+        "14.9 kB, the largest of them has 1 kB",
+        "tiny: 1 client never asked, for want of training samples",
+    ]
