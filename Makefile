@@ -27,11 +27,13 @@ types: $(READY)  ## check types
 
 check: lint types test  ## all of it, as CI does
 
-bench: $(READY)  ## measure the loop, the frames, training and dispatching against their limits
+bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_loop.py --check
 	$(BIN)/python tools/bench_wire.py --check
 	$(BIN)/python tools/bench_train.py --check
 	$(BIN)/python tools/bench_dispatch.py --check
+	$(BIN)/python tools/bench_network.py --check
+	$(BIN)/python tools/bench_scale.py --check
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

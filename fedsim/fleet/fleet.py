@@ -162,10 +162,14 @@ class Fleet:
         return self.availability.is_constant
 
     @property
+    def drops_out(self) -> bool:
+        """Whether any client may drop out."""
+        return any(bool(np.any(group.column("drop_out"))) for group in self.groups)
+
+    @property
     def is_steady(self) -> bool:
         """Whether no client ever goes away or drops out."""
-        hazards = (np.any(group.column("drop_out")) for group in self.groups)
-        return self.is_always_there and not any(hazards)
+        return self.is_always_there and not self.drops_out
 
     def available(self, clients: Clients, at_s: float) -> NDArray[np.bool_]:
         """Return which of the clients ``[n]`` are there at an instant, ``[n]``.

@@ -67,6 +67,7 @@ class Presence:
         key: Key,
     ) -> None:
         self._fleet = fleet
+        self._drops_out = fleet.drops_out
         self._on_leave = on_leave
         self._pausables = pausables
         self._give_up = give_up
@@ -77,17 +78,20 @@ class Presence:
 
     def expect(self, client: int, dispatch: int) -> None:
         """A client is at work on a dispatch from now on."""
-        hazard_per_s = self._fleet.device(client).drop_out_per_s
-        if hazard_per_s:
-            uniform = self._key.child("drop_out", client, dispatch).uniform()
-            lasts_s = -log(uniform) / hazard_per_s
-            self._hazards[client, dispatch] = call_after(lasts_s, self._abandon, client, "dropped out")
+        if self._drops_out:
+            self._draw_drop_out(client, dispatch)
         watched = self._watched.get(client)
         if watched is not None:
             watched.dispatches.append(dispatch)
             return
         self._watched[client] = _Watched([dispatch])
         self._look(client)
+
+    def _draw_drop_out(self, client: int, dispatch: int) -> None:
+        hazard_per_s = self._fleet.device(client).drop_out_per_s
+        if hazard_per_s:
+            lasts_s = -log(self._key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
+            self._hazards[client, dispatch] = call_after(lasts_s, self._abandon, client, "dropped out")
 
     def dismiss(self, client: int, dispatch: int) -> None:
         """Nothing more is to come of a dispatch."""
