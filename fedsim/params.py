@@ -28,7 +28,8 @@ EMPTY: Tree = {}
 def freeze(tree: Tree) -> Tree:
     """Mark every array read-only, in place, and return the tree."""
     for array in tree.values():
-        array.flags.writeable = False
+        if isinstance(array, np.ndarray):  # arithmetic on arrays without dimensions gives scalars, which are
+            array.flags.writeable = False
     return tree
 
 
@@ -120,12 +121,12 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
             mean[name] = np.asarray(np.maximum.reduce([tree[name] for tree in trees]))
         else:
             mean[name] = heaviest[name]
-    return mean
+    return freeze(mean)
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An architecture's label with one set of values for it.
+    """An architecture's label with one set of values for it, which nobody may write into any more.
 
     Attributes:
         architecture: The label under which the run knows the architecture.
@@ -136,6 +137,10 @@ class Model:
     architecture: str
     params: Tree
     buffers: Tree = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        freeze(self.params)
+        freeze(self.buffers)
 
     def digest(self) -> bytes:
         """Return 16 bytes that identify the architecture's label and every value."""

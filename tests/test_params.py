@@ -119,8 +119,15 @@ def test_names_keep_the_order_of_the_first_tree() -> None:
 def test_arguments_are_not_changed_and_not_shared() -> None:
     tree = _tree(w=_f32(1, 2))
     mean = weighted_mean([tree, tree], [0.5, 0.5])
-    mean["w"][0] = 7
-    assert tree["w"].tolist() == [1, 2]
+    tree["w"][0] = 7
+    assert mean["w"].tolist() == [1, 2]
+
+
+def test_a_mean_and_a_model_cannot_be_written_into() -> None:
+    tree = _tree(w=_f32(1, 2))
+    for array in (weighted_mean([tree], [1.0])["w"], Model("m", tree).params["w"]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 7
 
 
 @pytest.mark.parametrize(

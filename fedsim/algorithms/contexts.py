@@ -46,6 +46,12 @@ class Background:
             )
         return await self._tasks.pop(name)
 
+    def drop(self) -> None:
+        """Give up all work that nobody has asked for."""
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
+
     @property
     def uncollected(self) -> tuple[str, ...]:
         """Names of work whose result nobody has asked for."""

@@ -21,7 +21,7 @@ from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadc
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import Stream, per_sample
-from fedsim.engine.losses import PUBLIC, TEACHER, absolute_error, divergence, squared_error
+from fedsim.engine.losses import PUBLIC, TEACHER, TRAIN, absolute_error, divergence, squared_error
 from fedsim.engine.steps import Descent, Loss
 from fedsim.params import Array, Model
 from fedsim.wire import LogitsDown, LogitsUp, Message, PublicBatch, indices_digest
@@ -36,6 +36,9 @@ class FedMDConfig(Config):
     """Public samples named in a round, drawn anew each time; all of them by default (the paper: 5000)."""
     pretrain_epochs: Annotated[int, Field(ge=0)] = 1
     """Passes over the client's own samples before the first round (the paper trains to convergence)."""
+    pretrain_public: bool = False
+    """First train as long on the public set with its labels, as the paper does where they are usable; the
+    profiles here have public labels of another label space."""
     digest: Literal["mae", "mse", "kl"] = "mae"
     """Distance to the consensus: mean absolute (the paper's) or squared error of logits, or KL divergence."""
     digest_epochs: Annotated[int, Field(ge=0)] = 1
@@ -53,10 +56,12 @@ class ServerState:
     Attributes:
         positions: The round's public samples, int64 ``[p]``.
         consensus: Mean of the logits that arrived, float32 ``[p, N]``.
+        asked: How many samples the cohort was asked about.
     """
 
     positions: Array
     consensus: Array
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +107,14 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     async def local_pretrain(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, Message | None]:
-        """Train alone; public labels, which may be of another label space, are never used."""
-        fitted = await client.fit(state.model, epochs=self.config.pretrain_epochs, name="pretrain")
+        """Train on the public set, if its labels are to be used, and then alone."""
+        model, epochs = state.model, self.config.pretrain_epochs
+        if self.config.pretrain_public:
+            everything = client.public(np.arange(client.num_public), labelled=True)
+            streams = {TRAIN: Stream(everything, client.training.batch_size)}
+            fitted = await client.fit(model, streams=streams, epochs=epochs, name="pretrain_public")
+            model = fitted.model
+        fitted = await client.fit(model, epochs=epochs, name="pretrain")
         return ClientState(fitted.model, state.positions), None
 
     async def merge_pretrain(
@@ -118,7 +129,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         """Draw the round's public samples, without replacement, and name them."""
         wanted = min(self.config.public_per_round or server.num_public, server.num_public)
         positions = server.key.child("public").numpy().permutation(server.num_public)[:wanted]
-        return ServerState(positions, state.consensus[:0]), broadcast(cohort, PublicBatch(positions))
+        return ServerState(positions, state.consensus[:0], wanted), broadcast(cohort, PublicBatch(positions))
 
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch
@@ -134,27 +145,44 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
     ) -> ServerState:
-        """Average the logits over those who answered, all alike (the paper's consensus)."""
-        total = np.zeros(replies[0].message.values.shape, np.float64)
+        """Average each sample's logits over those who sent some, all alike (the paper's consensus).
+
+        A sample that nobody has is left out (specification 3.5, E10).
+        """
+        total = np.zeros((len(state.positions), server.task.num_outputs), np.float64)
+        senders = np.zeros(len(state.positions), np.int64)
         for reply in replies:
-            total += reply.message.values
-        return ServerState(state.positions, (total / len(replies)).astype(np.float32))
+            rows = _rows(state.positions, reply.message.indices)
+            total[rows] += reply.message.values
+            senders[rows] += 1
+        known = senders > 0
+        consensus = total[known] / senders[known, None]
+        return ServerState(state.positions[known], consensus.astype(np.float32), state.asked)
 
     async def instruct_distil(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, Message | None]]:
-        """Send the consensus."""
-        digest = indices_digest(state.positions)
-        message = LogitsDown(state.consensus, form="logits", temperature=1.0, indices_digest=digest)
+        """Send the consensus; clients know the samples, unless some were left out."""
+        asked = state.asked
+        message = LogitsDown(
+            state.consensus,
+            form="logits",
+            temperature=1.0,
+            indices_digest=indices_digest(state.positions),
+            indices=None if len(state.positions) == asked else state.positions,
+        )
         return state, broadcast(cohort, message)
 
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: LogitsDown
     ) -> tuple[ClientState, Message | None]:
         """Digest the consensus, then revisit the client's own samples."""
+        positions = state.positions if message.indices is None else message.indices
+        if message.indices_digest != indices_digest(positions):
+            return state, None  # a consensus on other samples than were shared: nothing to learn from
         # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
         # client that is alone meets exactly its own logits, so that it learns nothing from itself.
-        public = Stream(client.public(state.positions), self.config.digest_batch_size, shuffled=False)
+        public = Stream(client.public(positions), self.config.digest_batch_size, shuffled=False)
         digested = await client.fit(
             state.model,
             step=Descent(loss=LOSSES[self.config.digest]),
@@ -176,9 +204,11 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse logits on other samples, or of another shape."""
         message: LogitsUp = reply.message
-        if message.indices_digest != indices_digest(state.positions):
+        named = state.positions if message.indices is None else message.indices
+        strange = len(np.unique(named)) < len(named) or not np.isin(named, state.positions).all()
+        if strange or message.indices_digest != indices_digest(named):
             return "logits on other public samples than were asked for"
-        wanted = (len(state.positions), server.task.num_outputs)
+        wanted = (len(named), server.task.num_outputs)
         if message.values.shape != wanted:
             return f"logits of shape {message.values.shape}, not {wanted}"
         return None
@@ -188,6 +218,14 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     ) -> Mapping[str, Predictor]:
         """Return the client's own model."""
         return {"personal": Predictor(client_state.model)}
+
+
+def _rows(positions: Array, named: Array | None) -> Array:
+    """Return the places of the samples named among those asked for; None names all of them."""
+    if named is None:
+        return np.arange(len(positions))
+    order = np.argsort(positions)
+    return order[np.searchsorted(positions, named, sorter=order)]
 
 
 PLUGIN = FedMD

@@ -174,7 +174,8 @@ def _meta_net(resources: Resources, job: Fit, name: str) -> BoundNet:
 
 
 def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:
-    shape, labelled = resources.data.task.input_shape, not isinstance(samples, PublicSamples)
+    shape = resources.data.task.input_shape
+    labelled = samples.labelled if isinstance(samples, PublicSamples) else True
     if isinstance(samples, InlineSamples):
         shape, labelled = samples.x.shape[1:], samples.y is not None
     y = torch.empty(size, dtype=torch.int64, device=META) if labelled else None
@@ -197,6 +198,8 @@ def _sample_shape(stream: Stream) -> tuple[Any, ...]:
     match stream.samples:
         case InlineSamples(x, y):
             return (x.shape[1:], y is not None)
+        case PublicSamples(labelled=labelled):
+            return (PublicSamples, labelled)
         case samples:
             return (type(samples),)
 

@@ -27,9 +27,13 @@ class ClientSamples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicSamples:
-    """Samples of the public set by their positions in it, int64 ``[p]``; without labels."""
+    """Samples of the public set by their positions in it, int64 ``[p]``.
+
+    Without labels, unless an algorithm asks for them: it then assumes that the public set has some.
+    """
 
     positions: Array
+    labelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

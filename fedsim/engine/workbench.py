@@ -145,9 +145,9 @@ class Workbench:
         """Return the party's own samples of a split: ``train``, ``val`` or ``test``."""
         return ClientSamples(self.client, split)
 
-    def public(self, positions: Array) -> Samples:
-        """Return samples of the public set by their positions, int64 ``[p]``; they carry no labels."""
-        return PublicSamples(positions)
+    def public(self, positions: Array, *, labelled: bool = False) -> Samples:
+        """Return samples of the public set by their positions, int64 ``[p]``, without labels unless asked."""
+        return PublicSamples(positions, labelled)
 
     def _num_steps(
         self,

@@ -98,8 +98,8 @@ class Resources:
         match samples:
             case ClientSamples(client, split):
                 return x, y, to_tensor(self.data.indices(client, split), self.device)
-            case PublicSamples(positions):
-                return x, None, to_tensor(self.data.public[positions], self.device)
+            case PublicSamples(positions, labelled):
+                return x, y if labelled else None, to_tensor(self.data.public[positions], self.device)
             case GlobalTest():
                 return x, y, to_tensor(self.data.global_test, self.device)
 

@@ -92,6 +92,7 @@ class Conductor:
         self._merged: dict[int, int] = {}
         self._took_s: dict[str, dict[int, float]] = {}
         self._selections = 0
+        self._unmerged = False
         self._eligible = parts.eligible()
         self._sizes = parts.data.sizes("train")
         self._state: Any = None
@@ -225,6 +226,8 @@ class Conductor:
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         if replies:
             await self._merge(exchange, replies)
+        else:
+            self._unmerged = True
         return [reply.client for reply in replies]
 
     def discard(self, tickets: Sequence[Any], cause: str) -> None:
@@ -238,6 +241,7 @@ class Conductor:
             self._close(asked, cause)
             if asked.answer.done() and not counted:
                 self._drop(asked, cause)
+        self._background.drop()
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
         """Return how long clients are predicted to take, from how long they took last in this exchange."""
@@ -275,6 +279,10 @@ class Conductor:
 
     async def _finish(self, measured: bool) -> None:
         """End a row of the record, with a measurement if there is to be one."""
+        if self._unmerged:
+            # A hook that would have collected it never ran: nobody was there to reply.
+            self._background.drop()
+        self._unmerged = False
         if self._background.uncollected:
             raise InvariantError(
                 f"round {self._round} ended with background work that no hook collected: "

@@ -216,6 +216,16 @@ def test_a_second_frame_lost_keeps_the_first_exchange(world: Any) -> None:
     assert COUNTED[2] == [0, 1, 2]
 
 
+def test_silence_in_the_second_exchange_does_not_stop_a_run(world: Any) -> None:
+    # Nobody confirms, so the hook that would collect the server's work never runs (specification 3.5, E2).
+    def confirmations(parcel: Any, ordinal: int) -> bool:
+        return bool(parcel.receiver < 0 and parcel.num_bytes < 500)
+
+    result = world.run(Pairs(Config()), lost=confirmations, client_timeout_s=30.0)
+    assert [row.merged for row in result.rounds] == [4, 4, 4]
+    assert result.drops["timeout"] == 12
+
+
 def test_repeats_itself_with_more_workers(world: Any) -> None:
     first, second = (world.run(Pairs(Config()), workers=workers) for workers in (1, 3))
     assert (first.trace_hash, first.model_hash) == (second.trace_hash, second.model_hash)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.fedmd import ServerState
-from fedsim.wire import LogitsUp, indices_digest
+from fedsim.algorithms.fedmd import ClientState, ServerState
+from fedsim.params import Model
+from fedsim.wire import LogitsDown, LogitsUp, indices_digest
 
 POSITIONS = np.array([4, 1], np.int64)
 
@@ -32,7 +34,7 @@ class _Server:
 def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
     state = ServerState(POSITIONS, np.empty((0, 2), np.float32))
     replies = [_reply(0, _logits([[1, 2], [3, 4]])), _reply(1, _logits([[3, 2], [-3, 0]]))]
-    merged = asyncio.run(world.algorithm("fedmd").merge_share(None, state, replies))
+    merged = asyncio.run(world.algorithm("fedmd").merge_share(_Server(), state, replies))
     assert merged.consensus.tolist() == [[2.0, 2.0], [0.0, 2.0]]
 
 
@@ -51,6 +53,52 @@ def test_misfits_are_rejected(message: LogitsUp, reason: str, world: Any) -> Non
     import re
 
     assert re.search(reason, found)
+
+
+def test_each_sample_is_averaged_over_those_who_sent_it(world: Any) -> None:
+    # Client 1 holds sample 1 alone; sample 9 nobody has (specification 3.5, E10).
+    state = ServerState(np.array([4, 9, 1]), np.empty((0, 2), np.float32), asked=3)
+    one = np.array([1], np.int64)
+    two = np.array([1, 4], np.int64)
+    replies = [
+        _reply(0, replace(_logits([[5, 6], [3, 4]], two), indices=two)),
+        _reply(1, replace(_logits([[7, 8]], one), indices=one)),
+    ]
+    algorithm = world.algorithm("fedmd")
+    assert [algorithm.vet(_Server(), state, reply) for reply in replies] == [None, None]
+    merged = asyncio.run(algorithm.merge_share(_Server(), state, replies))
+    assert merged.positions.tolist() == [4, 1]
+    assert merged.consensus.tolist() == [[3.0, 4.0], [6.0, 7.0]]
+    _, messages = asyncio.run(algorithm.instruct_distil(_Server(), merged, [0]))
+    assert messages[0].indices.tolist() == [4, 1]
+
+
+def test_samples_named_twice_or_not_asked_for_are_rejected(world: Any) -> None:
+    state = ServerState(POSITIONS, np.empty((0, 2), np.float32), asked=2)
+    for named in ([4, 4], [4, 2]):
+        indices = np.array(named, np.int64)
+        reply = _reply(0, replace(_logits([[1, 2], [3, 4]], indices), indices=indices))
+        assert "other public samples" in world.algorithm("fedmd").vet(_Server(), state, reply)
+
+
+def test_a_consensus_on_other_samples_is_not_digested(world: Any) -> None:
+    algorithm, state = world.algorithm("fedmd"), ClientState(Model("mlp", {}), POSITIONS)
+    message = LogitsDown(
+        np.zeros((2, 2), np.float32),
+        form="logits",
+        temperature=1.0,
+        indices_digest=indices_digest(np.array([7, 8])),
+    )
+    assert asyncio.run(algorithm.local_distil(None, state, message)) == (state, None)
+
+
+def test_public_labels_can_be_used_before_the_first_round(world: Any) -> None:
+    rounds = {"rounds": 1, "training": {"epochs": 1}}
+    without = world.run(world.algorithm("fedmd", pretrain_epochs=3), **rounds)
+    using = world.run(world.algorithm("fedmd", pretrain_epochs=3, pretrain_public=True), **rounds)
+    assert using.model_hash != without.model_hash
+    assert using.simulated_s > without.simulated_s
+    assert using.totals == without.totals
 
 
 def test_alone_it_equals_local(world: Any) -> None:

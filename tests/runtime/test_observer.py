@@ -236,8 +236,9 @@ def test_the_hash_is_that_of_the_models_and_not_of_the_objects(world: Any) -> No
 
     one = model_hash(personal=_model(1.0))
     assert model_hash(personal=_model(1.0)) == one
-    nudged = _model(1.0)
-    nudged.params["head.weight"][1, 1] += 1e-6
+    weight = np.full((2, 2), 1.0, np.float32)
+    weight[1, 1] += 1e-6
+    nudged = Model("linear", {**_model(1.0).params, "head.weight": weight})
     changed = {
         model_hash(personal=nudged),
         model_hash(personal=_model(1.0, "other")),
