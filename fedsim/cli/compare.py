@@ -74,18 +74,14 @@ def command(
 ) -> None:
     """Run several algorithms, and show side by side what each costs.
 
-    Beside the folders of the runs, comparison.csv and comparison.json hold what the table shows and more.
+    Beside the folders of the runs, comparison.csv and comparison.json hold what the tables show and more.
     """
-    from fedsim.report import comparison
+    from fedsim.report import comparison, spending
     from fedsim.report.folder import check_files, check_folders, write_file
     from fedsim.report.plan import RUNS, folder_name
     from fedsim.report.record import record
 
-    scenarios = [
-        plans.load(scenario_file, overrides, algorithm=algorithm, seed=seed)
-        for seed in seeds
-        for algorithm in algorithms
-    ]
+    scenarios = plans.load_all(scenario_file, overrides, algorithms=algorithms, seeds=seeds)
     name = scenarios[0].run.name
     parent = out or RUNS / name
     labels = [folder_name(one.algorithm.name, one.run.seed) for one in scenarios]
@@ -95,7 +91,7 @@ def command(
     check_files(files, force=force)
     summaries = []
     for scenario, label, folder in zip(scenarios, labels, folders, strict=True):
-        plan = plans.plan(scenario, verify=verify)
+        plan = plans.plan(scenario, scenario_file, verify=verify)
         with watching(f"{name} {label}", plan.parts.rounds, quiet=quiet) as watch:
             try:
                 summaries.append(record(plan, folder, force=force, watch=watch).summary)
@@ -105,4 +101,5 @@ def command(
     write_file(document, comparison.to_document(name, summaries, folders, parent))
     write_file(csv, comparison.to_csv(summaries))
     table(comparison.grid(summaries))
+    table(spending.grid(summaries))
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")

@@ -46,14 +46,14 @@ def command(
     name = folder_name(scenario.algorithm.name, scenario.run.seed)
     folder = out or RUNS / scenario.run.name / name
     check_folders([folder], force=force)
-    plan = plans.plan(scenario, verify=verify)
+    plan = plans.plan(scenario, scenario_file, verify=verify)
     with watching(f"{plan.name} {name}", plan.parts.rounds, quiet=quiet) as watch:
         recorded = record(plan, folder, force=force, watch=watch)
     _show(recorded, folder)
 
 
 def _show(recorded: Recorded, folder: Path) -> None:
-    from fedsim.report import text
+    from fedsim.report import spending, text
 
     summary, result = recorded.summary, recorded.result
     accuracy = summary["accuracy"]
@@ -81,6 +81,8 @@ def _show(recorded: Recorded, folder: Path) -> None:
         ("real time", text.duration(summary["wall_s"])),
     ]
     pairs(lines)
+    heading(spending.TITLE)
+    pairs(spending.lines(summary))
     note(f"\nresults are in {folder}")
 
 

@@ -10,7 +10,7 @@ stream was written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -21,6 +21,8 @@ from fedsim.errors import DataError
 
 Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
+Listener = Callable[[int, str, tuple[Any, ...]], None]
+"""Is told of a record: its instant in ns, its kind's name, its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
 _STAMPED = ("kind", "at_ns")
@@ -63,6 +65,7 @@ class Trace:
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
+        self._listeners: list[Listener] = []
         self._pack = msgpack.Packer().pack
         self._digest = hashlib.blake2b(digest_size=16)
         self._kinds: dict[str, tuple[int, RecordKind]] = {}
@@ -103,6 +106,21 @@ class Trace:
         if self.keep:
             plain = (tuple(value) if isinstance(value, list) else value for value in values)
             self.kept.append((at_ns, kind.name, *plain))
+        for listener in self._listeners:
+            listener(at_ns, kind.name, values)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell a function of every record from now on, as it is made; the hash stays the same.
+
+        Args:
+            listener: It must not change the values, nor keep those that are sequences: they belong to whoever
+                made the record. What it raises comes out of :meth:`record`.
+
+        Returns:
+            What ends it.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def hash(self) -> str:
         """Return the fingerprint of all records so far: 32 hexadecimal characters."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim import __version__
-from fedsim.report import text
+from fedsim.report import spending, text
 from fedsim.report.grid import Grid
 from fedsim.report.summary import Summary, to_json
 
@@ -70,7 +70,7 @@ class Row:
     Attributes:
         algorithm: Its name.
         seeds: The seeds that it ran with.
-        figures: Its figures, by the names of :data:`FIGURES`.
+        figures: Its figures, by the names of :data:`FIGURES` and of :data:`fedsim.report.spending.FIGURES`.
     """
 
     algorithm: str
@@ -87,11 +87,12 @@ def rows(summaries: Sequence[Summary]) -> list[Row]:
     by_algorithm: dict[str, list[Summary]] = {}
     for summary in summaries:
         by_algorithm.setdefault(summary["algorithm"], []).append(summary)
+    figures = {**FIGURES, **spending.FIGURES}
     return [
         Row(
             algorithm,
             tuple(one["seed"] for one in runs),
-            {name: Spread.of([figure(one) for one in runs]) for name, figure in FIGURES.items()},
+            {name: Spread.of([figure(one) for one in runs]) for name, figure in figures.items()},
         )
         for algorithm, runs in by_algorithm.items()
     ]
@@ -152,10 +153,15 @@ def grid(summaries: Sequence[Summary]) -> Grid:
 
 
 def to_csv(summaries: Sequence[Summary]) -> bytes:
-    """Return one line per run: the summary, with accuracy's parts as ``accuracy_*``; empty: not measured."""
+    """Return one line per run: the summary, with accuracy's parts as ``accuracy_*``; empty: not measured.
+
+    Likewise ``time_*``, ``bytes_*``, ``drops_by_cause_*`` and ``participation_*``.
+    """
     lines = [_flat(summary) for summary in summaries]
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, list(lines[0]), lineterminator="\n")
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    # Only causes of drops are not in every line: where one is missing, nothing was dropped by it.
+    writer = csv.DictWriter(sink, names, restval=0, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return sink.getvalue().encode()

@@ -20,14 +20,30 @@ def fleet(parts: Parts) -> Grid:
 
 
 def groups(parts: Parts) -> Grid:
-    """Return the groups of the fleet, and the server."""
-    rows = [
-        (group.label, str(group.stop - group.start), group.model, _samples(parts, group.start, group.stop))
-        for group in parts.fleet.groups
-    ]
-    rows.append((f"server ({parts.fleet.server.label})", "", parts.fleet.server_model, ""))
-    headings = ("group", "clients", "model", "training samples\nin all")
-    return Grid(headings, rows, text_columns=frozenset({0, 2}), title="Groups")
+    """Return the groups of the fleet, how many of their clients can take part, and the server."""
+    has_samples, holds = parts.data.sizes("train") > 0, parts.holds_job()
+    memory = parts.fleet.values("memory")
+    rows, notes = [], []
+    for group in parts.fleet.groups:
+        own = slice(group.start, group.stop)
+        able = int(np.count_nonzero(has_samples[own] & holds[own]))
+        samples = _samples(parts, group.start, group.stop)
+        rows.append((group.label, str(group.stop - group.start), str(able), group.model, samples))
+        if small := int(np.count_nonzero(~holds[own])):
+            need = text.size(parts.needed_bytes(group.model))
+            most = text.size(float(memory[own][~holds[own]].max()))
+            notes.append(
+                f"{group.label}: {text.several(small, 'client')} never asked, for want of memory: training "
+                f"{group.model!r} with batches of {parts.training.batch_size} needs {need}, the largest of "
+                f"them has {most}"
+            )
+        if idle := int(np.count_nonzero(~has_samples[own])):
+            notes.append(
+                f"{group.label}: {text.several(idle, 'client')} never asked, for want of training samples"
+            )
+    rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
+    headings = ("group", "clients", "able to\ntake part", "model", "training samples\nin all")
+    return Grid(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
 
 
 def data(parts: Parts) -> Grid:
@@ -41,9 +57,6 @@ def data(parts: Parts) -> Grid:
         f"public set: {len(held.public)} samples; global test set: {len(held.global_test)} samples",
         f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {held.task.num_outputs} classes",
     ]
-    idle = int(np.count_nonzero(held.sizes("train") == 0))
-    if idle:
-        notes.append(f"never asked, for want of training samples: {text.several(idle, 'client')}")
     title = "Data: samples of a client"
     return Grid(("split", *QUANTILE_HEADINGS, "in all"), rows, notes, title=title)
 

@@ -1,4 +1,4 @@
-"""``summary.json``: a run in thirty numbers.
+"""``summary.json``: a run in fifty numbers.
 
 Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from fedsim import __version__
 from fedsim.report.plan import Plan
+from fedsim.report.spending import spending
 from fedsim.runtime.run import RunResult
 
 Summary = dict[str, Any]
@@ -54,6 +55,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "rejected": result.rejections.total(),
         "trace_hash": result.trace_hash,
         "model_hash": result.model_hash,
+        **spending(result),
     }
 
 

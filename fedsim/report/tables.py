@@ -4,13 +4,16 @@
 ``rounds``           one row per round, and one each for what came before and after, if anything
 ``clients``          one row per client of the population, asked or not
 ``evaluations``      one row per evaluation and client measured
+``dispatches``       one row per asking of a client: where its time went, and what became of it
 ``messages``         one row per frame: the ledger
 ==================== ==========================================================================
 
 Names of columns carry SI units: ``_s``, ``_bytes``, ``_bps``, ``_flops``; shares are in ``[0, 1]``; null
 stands for what was not measured. ``bytes_*`` are frames of messages, ``data_*`` bytes of frames that carry
-raw samples, and neither is part of the other; *up* is towards the server. Each file's metadata holds
-``fedsim_table`` and ``fedsim_schema``, the version of these columns.
+raw samples, and neither is part of the other; *up* is towards the server. In ``rounds`` and ``clients``,
+``download_s``, ``compute_s``, ``upload_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are sums over
+dispatches (:mod:`fedsim.report.spending`), and each cause of drops that occurs has a column ``dropped_*``.
+Each file's metadata holds ``fedsim_table`` and ``fedsim_schema``, the version of these columns.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ import numpy as np
 from fedsim.bus import Ledger
 from fedsim.fleet import Fleet
 from fedsim.params import Array
+from fedsim.report import spending
+from fedsim.runtime.dispatches import PHASES, Dispatches
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import RoundRow
 from fedsim.runtime.run import RunResult
@@ -67,17 +72,19 @@ def write_tables(folder: Path, parts: Parts, result: RunResult) -> None:
         OSError: The folder cannot be written.
     """
     tables = {
-        "rounds": rounds(result.rounds),
+        "rounds": rounds(result),
         "clients": clients(parts, result),
         "evaluations": evaluations(result.rounds),
+        "dispatches": dispatches(result.dispatches),
         "messages": messages(result.ledger),
     }
     for name, columns in tables.items():
         write_table(folder / f"{name}.parquet", name, columns)
 
 
-def rounds(rows: Sequence[RoundRow]) -> Columns:
+def rounds(result: RunResult) -> Columns:
     """Return the rounds as columns."""
+    rows = result.rounds
     accuracy = [row.accuracy for row in rows]
     return {
         "round": ("int32", [row.round for row in rows]),
@@ -88,6 +95,7 @@ def rounds(rows: Sequence[RoundRow]) -> Columns:
             for name in ("asked", "merged", "dropped", "rejected", "late")
         },
         **{name: ("int64", [getattr(row.traffic, name) for row in rows]) for name in TRAFFIC},
+        **spending.by_round(result),
         "accuracy_mean": ("double", [a and a.mean for a in accuracy]),
         "accuracy_std": ("double", [a and a.std for a in accuracy]),
         "accuracy_worst_decile": ("double", [a and a.worst_decile for a in accuracy]),
@@ -112,6 +120,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         "num_test": ("int64", data.sizes("test")),
         **{name: ("int32", values) for name, values in result.by_client.items()},
         **{name: ("int64", values) for name, values in traffic_by_client(result.ledger, population).items()},
+        **spending.by_client(result, population),
         "accuracy": ("double", accuracy),
     }
 
@@ -130,6 +139,23 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
         "accuracy": ("double", joined([accuracy.personal for _, accuracy in measured])),
         "num_samples": ("int64", joined([accuracy.weights for _, accuracy in measured])),
     }
+
+
+def dispatches(table: Dispatches) -> Columns:
+    """Return every asking, in the order of asking, as columns."""
+    columns = table.columns()
+    types = {
+        "client": "int64",
+        "dispatch": "int32",
+        "round": "int32",
+        "exchange": "words",
+        "asked_at_s": "double",
+        "ended_at_s": "double",
+        **{f"{phase}_s": "double" for phase in PHASES},
+        "outcome": "words",
+        "cause": "words",
+    }
+    return {name: (kind, columns[name]) for name, kind in types.items()}
 
 
 def messages(ledger: Ledger) -> Columns:

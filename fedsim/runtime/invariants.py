@@ -5,13 +5,17 @@ The cheap ones are checked always; those that read the whole trace need it kept,
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from fedsim.bus import Ledger, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
+from fedsim.runtime.dispatches import PHASES, WORK, Dispatches, Fate
 from fedsim.runtime.recorder import Recorder
 
 
@@ -33,6 +37,79 @@ def check_counts(ledger: Ledger, recorder: Recorder) -> None:
         raise InvariantError(f"a dispatch is merged, dropped or rejected, but the tallies are {counts}")
     if total != ledger.totals():
         raise InvariantError(f"rounds sum to {total}, the ledger to {ledger.totals()}")
+
+
+def check_dispatches(dispatches: Dispatches, recorder: Recorder) -> None:
+    """Check that the table of dispatches tells the same as the tallies, and that no phase is negative.
+
+    Raises:
+        InvariantError: It does not.
+    """
+    client, fate, num = dispatches.client(), dispatches.fate(), len(recorder.by_client["asked"])
+    chosen = {
+        "asked": fate >= Fate.OPEN,
+        "merged": fate == Fate.MERGED,
+        "dropped": (fate == Fate.DROPPED) | (fate == Fate.LATE),
+        "rejected": fate == Fate.REJECTED,
+        "late": fate == Fate.LATE,
+    }
+    for name, rows in chosen.items():
+        found, tally = np.bincount(client[rows], minlength=num), recorder.by_client[name]
+        if (found != tally).any():
+            one = int(np.argmax(found != tally))
+            raise InvariantError(
+                f"client {one} has {tally[one]} dispatches {name}, the table of dispatches {found[one]}"
+            )
+    for phase in PHASES:
+        spent_ns = dispatches.phase_ns(phase)
+        if (spent_ns < 0).any():
+            row = int(np.argmin(spent_ns))
+            raise InvariantError(f"dispatch {row} of the table spent {spent_ns[row]} ns {phase}")
+
+
+def check_phases(trace: Trace, dispatches: Dispatches) -> None:
+    """Check the phases of all dispatches against the starts and ends of a kept trace.
+
+    A phase is as long as its transfers or jobs together; where some overlap, no longer. What has no end
+    is not compared.
+
+    Raises:
+        InvariantError: A phase is not.
+        ValueError: The trace was not kept.
+    """
+    if not trace.keep:
+        raise ValueError("only a kept trace can be checked: Trace(keep=True)")
+    began: dict[tuple[Any, ...], list[int]] = {}
+    spans: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
+    for at_ns, kind, *values in trace.kept:
+        what, _, edge = kind.partition("_")
+        if what not in ("transfer", "job") or values[0] < 0:
+            continue
+        phase = "compute" if what == "job" else "upload" if values[2] else "download"
+        of = (*values[:2], phase)
+        if edge == "start":
+            began.setdefault(of, []).append(at_ns)
+        elif edge == "end":
+            spans.setdefault((values[0], values[1]), []).append((began[of].pop(0), at_ns, phase))
+    unended = {of[:2] for of, starts in began.items() if starts}
+    compared = [of for of in spans if of not in unended]
+    if not compared:
+        return
+    rows = dispatches.rows_of(*np.array(compared).T).tolist()
+    table = {phase: dispatches.phase_ns(phase) for phase in WORK}
+    for of, row in zip(compared, rows, strict=True):
+        mine = sorted(spans[of])
+        overlap = any(one[1] > other[0] for one, other in itertools.pairwise(mine))
+        for phase in WORK:
+            lasted, spent = (
+                sum(end - start for start, end, name in mine if name == phase),
+                int(table[phase][row]),
+            )
+            if spent > lasted or (spent < lasted and not overlap):
+                raise InvariantError(
+                    f"dispatch {of[1]} of client {of[0]}: {phase} took {lasted} ns by the trace, "
+                    f"{spent} ns by the table of dispatches"
+                )
 
 
 def check_trace(trace: Trace, ledger: Ledger) -> None:

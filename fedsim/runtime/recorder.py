@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +29,7 @@ class RoundRow:
         late: Replies that came after their dispatch was closed.
         traffic: Frames, bytes and parameters sent during it.
         accuracy: What was measured at its end, if anything.
+        drops: Dispatches without an answer in time, by cause.
     """
 
     round: int
@@ -41,6 +42,7 @@ class RoundRow:
     late: int
     traffic: Totals
     accuracy: Accuracy | None
+    drops: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class Recorder:
     _began_at_s: float = 0.0
     _before: Totals = field(default_factory=Totals)
     _accuracy: Accuracy | None = None
+    _drops: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.by_client = {
@@ -104,8 +107,10 @@ class Recorder:
             tally.late,
             totals - self._before,
             self._accuracy,
+            self._drops,
         )
         self._tally, self._accuracy, self._before = _Tally(), None, totals
+        self._drops = Counter()
         self.rows.append(row)
         self.watch(row)
         return row
@@ -125,6 +130,7 @@ class Recorder:
         self._tally.dropped += 1
         self.by_client["dropped"][client] += 1
         self.drops[cause] += 1
+        self._drops[cause] += 1
 
     def rejected(self, client: int, reason: str) -> None:
         """Its reply cannot be merged."""

@@ -14,8 +14,9 @@ from fedsim.engine.worker import Resources
 from fedsim.network import Links
 from fedsim.params import Array
 from fedsim.runtime.conductor import Conductor
+from fedsim.runtime.dispatches import Dispatches
 from fedsim.runtime.host import ClientHost
-from fedsim.runtime.invariants import check_counts, check_trace
+from fedsim.runtime.invariants import check_counts, check_dispatches, check_phases, check_trace
 from fedsim.runtime.log import Log, silent
 from fedsim.runtime.observer import Accuracy, Observer
 from fedsim.runtime.parts import Parts
@@ -35,6 +36,7 @@ class RunResult:
             one for the closing after the last.
         by_client: Tallies of dispatches, ``[K]`` each: asked, merged, dropped, rejected, late.
         ledger: Every frame.
+        dispatches: Every asking, and where its time went.
         drops: Dispatches without an answer in time, by cause.
         rejections: Replies that could not be merged, by reason.
         trace_hash: Fingerprint of the event trace.
@@ -45,6 +47,7 @@ class RunResult:
     rounds: Sequence[RoundRow]
     by_client: Mapping[str, Array]
     ledger: Ledger
+    dispatches: Dispatches
     drops: Counter[str]
     rejections: Counter[str]
     trace_hash: str
@@ -101,7 +104,7 @@ def run(
 async def _simulate(
     parts: Parts, engine: Engine, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
 ) -> RunResult:
-    ledger = Ledger()
+    ledger, dispatches = Ledger(), Dispatches(trace)
     carrier = parts.network.carrier(_links(parts))
     kinds = Kinds((*COMMON, *parts.algorithm.messages))
     bus = MemoryBus(carrier, kinds, ledger, trace, overhead=parts.overhead, verify=parts.verify)
@@ -119,14 +122,18 @@ async def _simulate(
         if presence is not None:
             presence.close()
     simulated_s = clock.now_s()
+    dispatches.finish(clock.now_ns())
     check_counts(ledger, recorder)
+    check_dispatches(dispatches, recorder)
     if parts.verify:
         check_trace(trace, ledger)
+        check_phases(trace, dispatches)
     return RunResult(
         simulated_s,
         tuple(recorder.rows),
         recorder.by_client,
         ledger,
+        dispatches,
         recorder.drops,
         recorder.reasons,
         trace.hash(),

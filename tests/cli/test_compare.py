@@ -25,6 +25,11 @@ def test_algorithms_side_by_side(call: Call, here: Path) -> None:
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 100
     assert [line.split()[0] for line in lines[3:5]] == ["fedavg", "local"]
+    second = lines[lines.index("where time and bytes went") + 1 :]
+    assert second[1].split()[:5] == ["algorithm", "download", "compute", "upload", "waiting"]
+    assert [line.split()[0] for line in second[3:5]] == ["fedavg", "local"]
+    # Local training sends nothing.
+    assert second[4].endswith("-")
     assert "results are in runs/tiny" in result.stderr
     document = json.loads((parent / "comparison.json").read_text())
     assert [row["algorithm"] for row in document["algorithms"]] == ["fedavg", "local"]

@@ -83,6 +83,25 @@ def test_the_hash_does_not_depend_on_sink_or_keep() -> None:
     assert record_all(Trace(), EXAMPLE).hash() == record_all(Trace(io.BytesIO(), keep=True), EXAMPLE).hash()
 
 
+def test_a_listener_hears_of_every_record_until_it_stops() -> None:
+    trace, heard = Trace(), list[tuple[Any, ...]]()
+    stop = trace.listen(lambda *record: heard.append(record))
+    record_all(trace, EXAMPLE[:2])
+    assert heard == [(0, "send", (3, 1000)), (1_500_000_000, "merge", ([3, 4], 0.25, "first"))]
+    assert trace.hash() == record_all(Trace(), EXAMPLE[:2]).hash()
+    stop()
+    record_all(trace, EXAMPLE)
+    assert len(heard) == 2
+
+
+async def test_a_refused_record_is_not_heard_of() -> None:
+    trace, heard = Trace(), list[tuple[Any, ...]]()
+    trace.listen(lambda *record: heard.append(record))
+    with pytest.raises(ValueError, match="1 value"):
+        trace.record(SEND, 1)
+    assert heard == []
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -40,6 +40,15 @@ def summary(algorithm: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
         "rejected": 0,
         "trace_hash": "t",
         "model_hash": "m",
+        "time": {f"{name}_s": 1.0 for name in ("download", "compute", "upload", "waiting", "wasted")},
+        "bytes": {
+            "payload_up": 1000,
+            "payload_down": 3000,
+            "overhead_up": 40,
+            "overhead_down": 60,
+            "wasted": 400,
+        },
+        "drops_by_cause": {},
     } | changes
 
 
@@ -88,6 +97,14 @@ def test_the_csv_has_a_line_for_each_run() -> None:
     assert lines[0]["accuracy_personal_mean"] == "0.9"
     assert lines[0]["accuracy_global"] == ""
     assert lines[1]["data_down"] == "1000000"
+    assert lines[1]["time_download_s"] == "1.0"
+    assert lines[1]["bytes_overhead_down"] == "60"
+
+
+def test_a_cause_that_not_every_run_knows_is_a_column_all_the_same() -> None:
+    runs = [summary("fedavg"), summary("fedmd", drops_by_cause={"too late": 3})]
+    lines = list(csv.DictReader(io.StringIO(comparison.to_csv(runs).decode())))
+    assert [line["drops_by_cause_too late"] for line in lines] == ["0", "3"]
 
 
 def test_the_document_has_figures_and_runs() -> None:
@@ -95,4 +112,5 @@ def test_the_document_has_figures_and_runs() -> None:
     document = json.loads(comparison.to_document("s", RUNS, folders, Path("o")))
     assert document["scenario"] == "s"
     assert document["algorithms"][1]["bytes_down"] == {"mean": 1_000_000, "std": None}
+    assert document["algorithms"][1]["wasted_bytes"] == {"mean": 400, "std": None}
     assert document["runs"][2] == {"folder": "local"} | RUNS[2]

@@ -16,6 +16,7 @@ from fedsim.errors import JobError, OutputError
 from fedsim.report import Plan, tables
 from fedsim.report import record as module
 from fedsim.report.record import record
+from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.runtime.recorder import RoundRow
 
@@ -26,13 +27,15 @@ FILES = {
     "rounds.parquet",
     "clients.parquet",
     "evaluations.parquet",
+    "dispatches.parquet",
     "messages.parquet",
     "trace.msgpack",
     "log.jsonl",
 }
 SUMMARY = (
     "fedsim scenario algorithm seed rounds clients simulated_s wall_s bytes_up bytes_down data_up data_down "
-    "frames_up frames_down parameters_up parameters_down accuracy drops rejected trace_hash model_hash"
+    "frames_up frames_down parameters_up parameters_down accuracy drops rejected trace_hash model_hash "
+    "time bytes drops_by_cause participation"
 )
 
 
@@ -94,9 +97,37 @@ def test_the_tables_agree_with_the_summary(plan: Plan, tmp_path: Path) -> None:
     assert rounds[-1]["accuracy_mean"] == summary["accuracy"]["personal_mean"]
 
 
+def test_time_and_waste_agree_in_all_tables(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
+    done = record(Plan("tiny", "fedavg", "", make_parts(pacing=pacing)), tmp_path / "run")
+    summary, dispatches = done.summary, table(done.folder, "dispatches")
+    assert [(row["round"], row["client"], row["dispatch"]) for row in dispatches] == [
+        (r, c, r - 1) for r in (1, 2) for c in range(4)
+    ]
+    assert {(row["exchange"], row["outcome"], row["cause"]) for row in dispatches} == {
+        ("train", "dropped", "round failed")
+    }
+    for row in dispatches:
+        parts = [row[f"{phase}_s"] for phase in ("download", "compute", "upload", "waiting")]
+        assert sum(parts) == pytest.approx(row["ended_at_s"] - row["asked_at_s"], abs=4e-9)
+    for name in ("rounds", "clients"):
+        rows = table(done.folder, name)
+        for key, total in summary["time"].items():
+            assert sum(row[key] for row in rows) == pytest.approx(total)
+        assert sum(row["wasted_bytes"] for row in rows) == summary["bytes"]["wasted"]
+        assert sum(row["dropped_round_failed"] for row in rows) == 8
+    assert summary["bytes"]["wasted"] == summary["bytes_down"] + summary["bytes_up"] > 0
+    assert summary["drops_by_cause"] == {"round failed": 8}
+    time = summary["time"]
+    assert time["wasted_s"] == pytest.approx(time["download_s"] + time["compute_s"] + time["upload_s"])
+    assert summary["participation"]["dropped"] == 8
+    assert summary["participation"]["clients_asked"] == 4
+    assert summary["participation"]["clients_merged"] == 0
+
+
 def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path) -> None:
     done = record(plan, tmp_path / "run")
-    for name in ("rounds", "clients", "evaluations", "messages"):
+    for name in ("rounds", "clients", "evaluations", "dispatches", "messages"):
         metadata = pq.read_schema(done.folder / f"{name}.parquet").metadata
         assert metadata[b"fedsim_table"] == name.encode()
         assert metadata[b"fedsim_schema"] == b"1"

@@ -9,7 +9,8 @@ import pytest
 from fedsim.bus import Header, Ledger, Outcome
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
-from fedsim.runtime.invariants import check_counts, check_trace
+from fedsim.runtime.dispatches import Dispatches, Fate
+from fedsim.runtime.invariants import check_counts, check_dispatches, check_phases, check_trace
 from fedsim.runtime.recorder import Recorder
 
 
@@ -127,3 +128,57 @@ def test_a_transfer_that_the_ledger_has_under_way_needs_no_end() -> None:
 def test_only_a_kept_trace_can_be_checked() -> None:
     with pytest.raises(ValueError, match=r"Trace\(keep=True\)"):
         check_trace(Trace(), Ledger())
+
+
+def _dispatches() -> Dispatches:
+    """Return the table of one dispatch that was merged: a second down, then two of work."""
+    table = Dispatches(Trace())
+    for at_ns, kind, *values in (
+        (0, "dispatch", 0, 0, 1, "talk", 0),
+        (0, "transfer_start", 0, 0, False),
+        (1, "transfer_end", 0, 0, False, "delivered", ""),
+        (1, "job_start", 0, 0, "fit", 1.0, 1.0),
+        (3, "job_end", 0, 0, "fit", "done"),
+        (3, "merge", 1, "talk", 1, (0,), (0,)),
+    ):
+        table._hear(at_ns, kind, tuple(values))
+    table.finish(3)
+    return table
+
+
+def test_a_sound_table_of_dispatches_passes() -> None:
+    check_dispatches(_dispatches(), _recorder(Ledger()))
+
+
+def test_a_table_that_tells_of_other_dispatches_is_caught() -> None:
+    recorder, table = _recorder(Ledger()), _dispatches()
+    recorder.asked(0)
+    with pytest.raises(InvariantError, match="client 0 has 2 dispatches asked, the table of dispatches 1"):
+        check_dispatches(table, recorder)
+    table._fate[0] = Fate.LATE
+    with pytest.raises(InvariantError, match="client 0 has 1 dispatches merged, the table of dispatches 0"):
+        check_dispatches(table, _recorder(Ledger()))
+
+
+def test_phases_that_last_longer_than_the_whole_are_caught() -> None:
+    table = _dispatches()
+    table._ended_ns[0] = 2
+    with pytest.raises(InvariantError, match="dispatch 0 of the table spent -1 ns waiting"):
+        check_dispatches(table, _recorder(Ledger()))
+
+
+def test_phases_are_those_of_the_trace() -> None:
+    down = _start(0), _end(1)
+    work = (1, "job_start", 0, 0, "fit", 1.0, 1.0), (3, "job_end", 0, 0, "fit", "done")
+    check_phases(_trace(*down, *work), _dispatches())
+    # What overlaps may count for less than it lasted.
+    again = (1, "job_start", 0, 0, "call", 1.0, 1.0), (2, "job_end", 0, 0, "call", "done")
+    check_phases(_trace(*down, work[0], *again, work[1]), _dispatches())
+    longer = (1, "job_start", 0, 0, "fit", 1.0, 1.0), (4, "job_end", 0, 0, "fit", "done")
+    with pytest.raises(InvariantError, match="compute took 3 ns by the trace, 2 ns by the table"):
+        check_phases(_trace(*down, *longer), _dispatches())
+    with pytest.raises(InvariantError, match="of client 0: compute took 0 ns by the trace, 2 ns by the"):
+        check_phases(_trace(*down), _dispatches())
+    with pytest.raises(ValueError, match=r"Trace\(keep=True\)"):
+        check_phases(Trace(), _dispatches())
+    check_phases(_trace(_start(0)), _dispatches())

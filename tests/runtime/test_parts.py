@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsim.engine.training import TrainingConfig
 from fedsim.errors import UserError
+from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.rng import Key
 
 
@@ -29,3 +31,58 @@ def test_who_has_samples_is_eligible(world: Any) -> None:
     eligible = world.make_parts(world.Scripted(), sizes=(0, 2, 0, 1)).eligible()
     assert eligible.dtype == np.int64
     assert eligible.tolist() == [1, 3]
+
+
+def _fleet(*memories: dict[str, Any] | str, count: int = 2) -> Fleet:
+    groups = [GroupConfig.model_validate({"count": count, "memory": memory}) for memory in memories]
+    return build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear")
+
+
+# A linear model of 2 inputs and 2 outputs trained with batches of 32: 6 parameters and their gradients, and
+# for each sample 2 inputs, a label and 2 logits, 48 + 768 B.
+NEEDED = 816
+
+
+def test_who_has_the_memory_is_eligible(world: Any) -> None:
+    fleet = _fleet("815 B", "816 B", {"distribution": "uniform", "low": "1 B", "high": "1632 B"}, count=20)
+    parts = world.make_parts(world.Scripted(), sizes=[0, *[1] * 19, 0, *[1] * 39], fleet=fleet)
+    assert parts.needed_bytes("linear") == NEEDED
+    roomy = fleet.values("memory") >= NEEDED
+    assert not roomy[:20].any()
+    assert roomy[20:40].all()
+    assert 0 < roomy[40:].sum() < 20
+    assert parts.holds_job().tolist() == roomy.tolist()
+    assert parts.eligible().tolist() == np.flatnonzero(roomy)[1:].tolist()
+
+
+def test_only_who_has_the_memory_is_asked(world: Any) -> None:
+    result, _ = world.play(algorithm := world.Scripted(), sizes=(1, 1, 1, 1), fleet=_fleet("1 MB", "1 kB"))
+    assert [who for _, who, _ in algorithm.noted("merge")] == [(0, 1, 2, 3)]
+    result, _ = world.play(algorithm := world.Scripted(), sizes=(1, 1, 1, 1), fleet=_fleet("815 B", "1 MB"))
+    assert [who for _, who, _ in algorithm.noted("merge")] == [(2, 3)]
+    assert result.rounds[0].asked == 2
+
+
+def test_the_optimiser_and_the_batch_decide(world: Any) -> None:
+    parts = world.make_parts(world.Scripted(), sizes=(1, 1), fleet=_fleet("816 B"))
+    assert parts.eligible().tolist() == [0, 1]
+    for training in (TrainingConfig(momentum=0.9), TrainingConfig(batch_size=33)):
+        with pytest.raises(UserError):
+            replace(parts, training=training).eligible()
+    smaller = replace(parts, training=TrainingConfig(optimiser="adam", batch_size=30))
+    assert smaller.eligible().tolist() == [0, 1]
+
+
+def test_a_fleet_in_which_nobody_has_the_memory_is_refused(world: Any) -> None:
+    # The one with enough memory has no samples.
+    parts = world.make_parts(
+        world.Scripted(), sizes=(1, 0, 0, 0, 0, 2), fleet=_fleet("400 B", "1 MB", "600 B")
+    )
+    with pytest.raises(UserError) as caught:
+        parts.eligible()
+    assert str(caught.value) == (
+        "no client that has training samples can hold its job: training 'linear' with batches of 32 needs "
+        "816 B, the largest device has 600 B; take a smaller model or batch, or devices with more memory"
+    )
+    with pytest.raises(UserError, match="no client has a training sample"):
+        world.make_parts(world.Scripted(), sizes=(0, 0)).eligible()

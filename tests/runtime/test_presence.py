@@ -67,6 +67,18 @@ def test_work_goes_on_or_begins_anew_when_its_client_returns(on_leave: str, end_
     assert not result.drops
 
 
+@pytest.mark.parametrize(
+    ("on_leave", "compute_s", "waiting_s"), [("resume", 7, 0), ("restart", 8, 0), ("lost", 1, 29)]
+)
+def test_a_pause_in_the_middle_of_work_counts_as_work(
+    on_leave: str, compute_s: float, waiting_s: float, world: Any
+) -> None:
+    _, result, _ = play(world, {0: [(1, 5)]}, on_leave=on_leave)
+    columns = result.dispatches.columns()
+    assert (columns["compute_s"][0], columns["waiting_s"][0]) == (compute_s, waiting_s)
+    assert columns["outcome"][0] == ("dropped" if on_leave == "lost" else "merged")
+
+
 def test_several_absences_add_up(world: Any) -> None:
     _, _, trace = play(world, {0: [(1, 2), (3, 3.5), (100, 200)]})
     assert ends_of(trace, "job_end", 0) == [4.5]

@@ -29,7 +29,7 @@ def test_rows_tallies_and_what_is_told() -> None:
     assert (row.traffic.frames_down, row.traffic.bytes_down, row.traffic.parameters_down) == (1, 100, 3)
     assert row.accuracy is accuracy
     assert recorder.rows == told == [row]
-    assert recorder.drops == {"timeout": 1}
+    assert recorder.drops == row.drops == {"timeout": 1}
     assert recorder.reasons == {"rubbish": 1}
     assert {name: tally.tolist() for name, tally in recorder.by_client.items()} == {
         "asked": [1, 1, 1],
@@ -44,11 +44,13 @@ def test_a_round_starts_with_nothing() -> None:
     recorder = Recorder(1, Ledger())
     recorder.begin(1, 0.0)
     recorder.asked(0)
+    recorder.dropped(0, "timeout")
     recorder.measured(Accuracy(np.arange(1), np.ones(1), np.ones(1, np.int64), None))
     recorder.end(1.0)
     recorder.begin(2, 1.0)
     row = recorder.end(2.0)
     assert (row.asked, row.accuracy, row.traffic.frames_down) == (0, None, 0)
+    assert (recorder.rows[0].drops, row.drops) == ({"timeout": 1}, {})
 
 
 def test_what_happens_between_two_rounds_counts_in_the_second() -> None:

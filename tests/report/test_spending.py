@@ -1,0 +1,197 @@
+"""Where time and bytes went in a run of three dispatches, made by hand.
+
+Client 0 is merged, though its first download is lost and sent anew; client 2 is dropped in round 1 and late,
+and merged in round 2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.bus import Header, Ledger, Outcome
+from fedsim.clock import Trace
+from fedsim.report import spending
+from fedsim.runtime.dispatches import Dispatches
+from fedsim.runtime.recorder import Recorder
+from fedsim.runtime.run import RunResult
+
+S = 1_000_000_000
+EVENTS: list[tuple[Any, ...]] = [
+    (0, "dispatch", 0, 0, 1, "talk", 0),
+    (0, "dispatch", 2, 0, 1, "talk", 0),
+    (0, "transfer_start", 0, 0, False),
+    (2, "transfer_end", 0, 0, False, "lost", "restarted"),
+    (2, "transfer_start", 0, 0, False),
+    (3, "transfer_end", 0, 0, False, "delivered", ""),
+    (3, "job_start", 0, 0, "fit"),
+    (7, "job_end", 0, 0, "fit", "done"),
+    (7, "transfer_start", 0, 0, True),
+    (8, "transfer_end", 0, 0, True, "delivered", ""),
+    (9, "drop", 2, 0, "too late"),
+    (9, "merge", 1, "talk", 1, (0,), (0,)),
+    (10, "dispatch", 2, 1, 2, "talk", 1),
+    (10, "job_start", 2, 0, "fit"),
+    (15, "job_end", 2, 0, "fit", "done"),
+    (15, "late", 2, 0),
+    (15, "job_start", 2, 1, "fit"),
+    (16, "job_end", 2, 1, "fit", "done"),
+    (16, "merge", 2, "talk", 2, (2,), (1,)),
+]
+FRAMES = [
+    (-1, 0, 1, 0, 100, Outcome.LOST),
+    (-1, 0, 1, 0, 100, Outcome.DELIVERED),
+    (-1, 2, 1, 0, 100, Outcome.DELIVERED),
+    (0, -1, 1, 0, 30, Outcome.DELIVERED),
+    (-1, 2, 2, 1, 100, Outcome.DELIVERED),
+]
+
+
+@pytest.fixture
+def result() -> RunResult:
+    dispatches, ledger = Dispatches(Trace()), Ledger()
+    for at_s, kind, *values in EVENTS:
+        dispatches._hear(at_s * S, kind, tuple(values))
+    dispatches.finish(16 * S)
+    for sender, receiver, number, dispatch, num_bytes, outcome in FRAMES:
+        header = Header(sender, receiver, number, "talk", dispatch, 0)
+        ledger.ended(ledger.sent(header, "word", num_bytes, 1, False, 4), outcome)
+    recorder = Recorder(3, ledger)
+    recorder.begin(1, 0.0)
+    for client in (0, 2):
+        recorder.asked(client)
+    recorder.merged(0)
+    recorder.dropped(2, "too late")
+    recorder.end(9.0)
+    recorder.begin(2, 9.0)
+    recorder.asked(2)
+    recorder.late(2)
+    recorder.merged(2)
+    recorder.end(16.0)
+    return RunResult(
+        16.0, recorder.rows, recorder.by_client, ledger, dispatches, recorder.drops, Counter(), "t", "m"
+    )
+
+
+def told(columns: spending.Columns) -> dict[str, list[Any]]:
+    return {name: np.asarray(values).tolist() for name, (_, values) in columns.items()}
+
+
+def test_the_summary(result: RunResult) -> None:
+    assert spending.spending(result) == {
+        "time": {
+            "download_s": 3.0,
+            "compute_s": 4.0 + 5.0 + 1.0,
+            "upload_s": 1.0,
+            # Client 2 waits for 10 s before its first work, and for 5 before its second.
+            "waiting_s": 15.0,
+            "wasted_s": 5.0,
+        },
+        "bytes": {
+            "payload_up": 30,
+            "payload_down": 400,
+            "overhead_up": 4,
+            "overhead_down": 16,
+            "wasted": 100 + 100,
+        },
+        "drops_by_cause": {"too late": 1},
+        "participation": {
+            "asked": 3,
+            "merged": 2,
+            "dropped": 1,
+            "rejected": 0,
+            "late": 1,
+            "clients_asked": 2,
+            "clients_merged": 2,
+        },
+    }
+
+
+def test_rounds_count_the_work_that_they_asked_for(result: RunResult) -> None:
+    assert told(spending.by_round(result)) == {
+        "download_s": [3.0, 0.0],
+        "compute_s": [9.0, 1.0],
+        "upload_s": [1.0, 0.0],
+        "waiting_s": [10.0, 5.0],
+        "wasted_s": [5.0, 0.0],
+        "wasted_bytes": [200, 0],
+        "dropped_too_late": [1, 0],
+    }
+
+
+def test_clients(result: RunResult) -> None:
+    assert told(spending.by_client(result, 3)) == {
+        "download_s": [3.0, 0.0, 0.0],
+        "compute_s": [4.0, 0.0, 6.0],
+        "upload_s": [1.0, 0.0, 0.0],
+        "waiting_s": [0.0, 0.0, 15.0],
+        "wasted_s": [0.0, 0.0, 5.0],
+        "wasted_bytes": [100, 0, 100],
+        "dropped_too_late": [0, 0, 1],
+    }
+
+
+def summary(algorithm: str, **changes: Any) -> dict[str, Any]:
+    time = {"download_s": 1.0, "compute_s": 6.0, "upload_s": 1.0, "waiting_s": 30.0, "wasted_s": 2.0}
+    num_bytes = {
+        "payload_up": 1000,
+        "payload_down": 3000,
+        "overhead_up": 40,
+        "overhead_down": 60,
+        "wasted": 400,
+    }
+    part = {"asked": 9, "merged": 6, "dropped": 2, "rejected": 1, "late": 1, "clients_asked": 4}
+    return {
+        "algorithm": algorithm,
+        "clients": 5,
+        "time": time | changes.pop("time", {}),
+        "bytes": num_bytes | changes.pop("bytes", {}),
+        "drops_by_cause": changes.pop("drops_by_cause", {}),
+        "participation": part,
+    }
+
+
+def test_the_table_for_people() -> None:
+    nothing = {"payload_up": 0, "payload_down": 0, "overhead_up": 0, "overhead_down": 0, "wasted": 0}
+    idle = {"download_s": 0.0, "compute_s": 0.0, "upload_s": 0.0, "wasted_s": 0.0}
+    grid = spending.grid(
+        [
+            summary("fedavg", drops_by_cause={"timeout": 3, "left": 1}),
+            summary("fedavg", time={"compute_s": 14.0}, drops_by_cause={"timeout": 2}),
+            summary("local", bytes=nothing, time=idle),
+        ]
+    )
+    fedavg, local = grid.rows
+    # A quarter and an eighth of the work are wasted.
+    assert fedavg == ("fedavg", "1 s", "10 s", "1 s", "30 s", "18.8", "4 kB", "100 B", "10.0")
+    assert local == ("local", "0 s", "0 s", "0 s", "30 s", "-", "0 B", "0 B", "-")
+    assert grid.notes[-1] == "drops of fedavg: left 0.5, timeout 2.5"
+
+
+def test_the_table_fits_in_100_columns() -> None:
+    long_s = 23 * 3600.0 + 59 * 60
+    time = {f"{name}_s": long_s for name in ("download", "compute", "upload", "waiting")}
+    grid = spending.grid(
+        [
+            summary(
+                "fedsomething",
+                time=time | {"wasted_s": 3 * long_s},
+                bytes={"payload_up": 123_000_000, "overhead_up": 123_000_000, "wasted": 123_003_000},
+            )
+        ]
+    )
+    assert max(map(len, grid.lines())) <= 100
+    assert max(map(len, grid.notes)) <= 98
+
+
+def test_the_block_of_one_run() -> None:
+    assert spending.lines(summary("fedavg")) == [
+        ("client time", "1 s download, 6 s compute, 1 s upload, 30 s waiting"),
+        ("wasted", "25.0 % of the work, 10.0 % of the bytes"),
+        ("payload", "1 kB up, 3 kB down"),
+        ("overhead", "40 B up, 60 B down"),
+        ("asked", "4 of 5 clients, 9 times: merged 6, dropped 2, rejected 1, late 1"),
+    ]
