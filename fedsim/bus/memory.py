@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
+from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import Ledger, Outcome
@@ -58,7 +59,7 @@ class MemoryBus:
         self._carrier = carrier
         self._kinds = kinds
         self._overhead = overhead
-        self._verify = verify
+        self.verifies = verify
         self._under_way: dict[int, dict[int, _Transfer]] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self.presence: Presence | None = None
@@ -142,7 +143,7 @@ class MemoryBus:
         route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)
         if envelope != route:
             raise DecodeError(f"envelope: {envelope} came where {route} belongs")
-        if self._verify and isinstance(frame, Frame):
+        if self.verifies and isinstance(frame, Frame):
             again_envelope, again = decode(frame.join(), self._kinds)
             if again_envelope != envelope or not same(again, message):
                 raise InvariantError(f"a frame of kind {message.KIND!r} decodes differently once joined")
@@ -235,7 +236,7 @@ class _Transfer:
     def arrived(self, parcel: Parcel) -> None:
         bus, header = self._bus, self.header
         try:
-            message = bus.read(header, parcel.payload)
+            message = self._read(parcel.payload)
         except DecodeError as error:
             bus.ended(header, self.row, Outcome.UNDECODABLE, str(error))
             bus.dismiss(header)
@@ -244,6 +245,16 @@ class _Transfer:
         if not self._delivered:
             self._delivered = True
             bus.deliver(Delivery(header, message))
+
+    def _read(self, payload: Any) -> Message:
+        """Return the message; what one receiver of a broadcast has decoded serves the others."""
+        whole = payload is self.frame and not self._bus.verifies
+        if whole and self.packed.received is not None:
+            return self.packed.received
+        message = self._bus.read(self.header, payload)
+        if whole:
+            self.packed.received = message
+        return message
 
     def lost(self, cause: str) -> None:
         self.left()  # whoever sent it must not wait for ever

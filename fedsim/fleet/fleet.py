@@ -61,22 +61,13 @@ class Group:
 
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
-        value = {}
-        for name in QUANTITIES:
-            column = self.column(name)
-            value[name] = column if isinstance(column, float) else float(column[offset])
+        label = self.label if self.rows is None else self.row_labels[self.rows[offset]]
+        # In the order of QUANTITIES; by position, because a device is made for every dispatch.
+        speed, memory, up, down, latency, overhead, variation, efficiency, bandwidth, drop_out = (
+            column if isinstance(column, float) else float(column[offset]) for column in self.columns.values()
+        )
         return Device(
-            speed_flops=value["speed"],
-            memory_bytes=value["memory"],
-            up_bps=value["up"],
-            down_bps=value["down"],
-            latency_s=value["latency"],
-            overhead_s=value["overhead"],
-            variation=value["variation"],
-            label=self.label if self.rows is None else self.row_labels[self.rows[offset]],
-            efficiency=value["efficiency"],
-            memory_bandwidth_bytes_per_s=value["memory_bandwidth"],
-            drop_out_per_s=value["drop_out"],
+            speed, memory, up, down, latency, overhead, variation, label, efficiency, bandwidth, drop_out
         )
 
 

@@ -76,6 +76,7 @@ class Packed:
         kind: The message's kind.
         is_data: Whether its bytes are training or public data.
         num_parameters: Its scalars that count as parameters communicated.
+        received: The message as a receiver decoded it, kept by a bus in memory for the other receivers.
     """
 
     __slots__ = (
@@ -88,12 +89,14 @@ class Packed:
         "is_data",
         "kind",
         "num_parameters",
+        "received",
     )
 
     def __init__(self, message: Message, prefix: bytes, suffix: bytes, arrays: list[Array]) -> None:
         self.kind = message.KIND
         self.is_data = message.IS_DATA
         self.num_parameters = num_parameters(message)
+        self.received: Message | None = None
         self._prefix = prefix
         self._suffix = suffix
         self._first = _bin_header(arrays[0].nbytes) if arrays else b""

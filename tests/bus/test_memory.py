@@ -349,3 +349,15 @@ async def test_equal_traffic_leaves_equal_traces() -> None:
         await asyncio.sleep(10)
         hashes.append([(at_ns - start_ns, *rest) for at_ns, *rest in bus.trace.kept])
     assert hashes[0] == hashes[1]
+
+
+async def test_a_broadcast_is_decoded_once_and_a_changed_frame_always() -> None:
+    bus = make_bus()
+    packed = pack(BROADCAST)
+    for client in range(2):
+        bus.server.send(replace(DOWN, receiver=client), packed)
+    first, second = [(await bus.clients.receive()).message for _ in range(2)]
+    assert first is second
+    other = make_bus(verify=True)
+    other.server.send(DOWN, packed)
+    assert (await other.clients.receive()).message is not first
