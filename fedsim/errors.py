@@ -71,11 +71,28 @@ class UnitError(UserError):
 
 
 class UnknownPluginError(UserError):
-    """A name that no plugin has; the message names the nearest one."""
+    """A name that no plugin has; the message names the nearest one.
+
+    Attributes:
+        is_there: Whether there is a module of that name; the message then says why it is no plugin.
+    """
+
+    def __init__(self, message: str, *, is_there: bool = False) -> None:
+        super().__init__(message)
+        self.is_there = is_there
 
 
 class DataError(UserError):
-    """A data set, a file or a partition that cannot be used as asked."""
+    """A data set, a file or a partition that cannot be used as asked.
+
+    Attributes:
+        setting: The parameter, of whatever raised the error, that is to be changed; empty where that is
+            not known.
+    """
+
+    def __init__(self, message: str, *, setting: str = "") -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 class OutputError(UserError):

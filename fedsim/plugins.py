@@ -72,12 +72,13 @@ def load(package: str, name: str) -> type[Plugin[Any]]:
         # Only the plugin itself may be missing; a plugin that lacks one of *its* imports is another mistake.
         if isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}."):
             raise UnknownPluginError(_no_such(package, name)) from None
-        raise UnknownPluginError(f"{name!r} cannot be imported: {error}") from error
+        raise UnknownPluginError(f"{name!r} cannot be imported: {error}", is_there=True) from error
     plugin = getattr(module, "PLUGIN", None)
     if isinstance(plugin, type) and issubclass(plugin, Plugin):
         return plugin
     if is_private:
-        raise UnknownPluginError(f"module {name!r} offers no plugin: end it with PLUGIN = the class")
+        problem = f"module {name!r} offers no plugin: end it with PLUGIN = the class"
+        raise UnknownPluginError(problem, is_there=True)
     raise UnknownPluginError(_no_such(package, name))
 
 

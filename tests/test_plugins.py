@@ -98,6 +98,7 @@ def test_an_unknown_name_is_told_the_nearest_one(name: str, message: str, root: 
     with pytest.raises(UnknownPluginError) as caught:
         load(FOLDER, name)
     assert str(caught.value) == message
+    assert not caught.value.is_there
 
 
 def test_the_kind_is_named_in_the_singular() -> None:
@@ -117,8 +118,9 @@ def test_a_private_module_without_a_plugin_is_told_what_is_missing(source: str, 
     _private(root, source)
     with pytest.raises(
         UnknownPluginError, match=r"module 'my_lab.fast' offers no plugin: end it with PLUGIN ="
-    ):
+    ) as caught:
         load("fedsim.algorithms", "my_lab.fast")
+    assert caught.value.is_there
 
 
 @pytest.mark.parametrize(
@@ -134,6 +136,7 @@ def test_a_plugin_that_lacks_an_import_of_its_own_says_so(source: str, reason: s
     with pytest.raises(UnknownPluginError, match=f"'my_lab.fast' cannot be imported: {reason}") as caught:
         load("fedsim.algorithms", "my_lab.fast")
     assert isinstance(caught.value.__cause__, ImportError)
+    assert caught.value.is_there
 
 
 def test_any_other_error_of_a_plugin_is_its_authors_to_see(root: Path) -> None:

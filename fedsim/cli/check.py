@@ -24,7 +24,7 @@ def command(scenario_file: Path, overrides: Sequence[str], algorithm: str | None
     from fedsim.report.forecast import rehearse
 
     scenario = plans.load(scenario_file, overrides, algorithm=algorithm)
-    parts = plans.plan(scenario, verify=False).parts
+    parts = plans.plan(scenario, scenario_file, verify=False).parts
     what = f"{scenario.run.name}, {scenario.algorithm.name}, {text.several(parts.rounds, 'round')}"
     say(f"{scenario_file}: {what}")
     for grid in (outlook.groups(parts), outlook.fleet(parts), outlook.data(parts), outlook.models(parts)):
@@ -50,4 +50,6 @@ def command(scenario_file: Path, overrides: Sequence[str], algorithm: str | None
         ]
     )
     if last.dropped:
-        say(f"  {last.dropped} of {last.asked} askings were dropped: see participation.client_timeout")
+        causes = sorted(forecast.result.drops)
+        hint = ", see participation.client_timeout" if "timeout" in causes else ""
+        say(f"  {last.dropped} of {last.asked} askings were dropped: {', '.join(causes)}{hint}")

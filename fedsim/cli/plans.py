@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedsim.errors import Fault
     from fedsim.report.plan import Plan
     from fedsim.scenario import Scenario
 
@@ -25,8 +26,31 @@ def load(
     return load_scenario(file, overrides, algorithm=algorithm, seed=seed)
 
 
-def plan(scenario: Scenario, *, verify: bool) -> Plan:
-    """Build the parts of a run.
+def load_all(
+    file: Path, overrides: Sequence[str], *, algorithms: Sequence[str], seeds: Sequence[int | None]
+) -> list[Scenario]:
+    """Return the scenario of a file for each seed and algorithm, seed by seed.
+
+    Raises:
+        UserError: All faults that it has with any of them, each once.
+    """
+    from fedsim.errors import ScenarioError
+
+    scenarios: list[Scenario] = []
+    faults: dict[Fault, None] = {}
+    for seed in seeds:
+        for algorithm in algorithms:
+            try:
+                scenarios.append(load(file, overrides, algorithm=algorithm, seed=seed))
+            except ScenarioError as error:
+                faults |= dict.fromkeys(error.faults)
+    if faults:
+        raise ScenarioError(list(faults), str(file))
+    return scenarios
+
+
+def plan(scenario: Scenario, file: Path, *, verify: bool) -> Plan:
+    """Build the parts of a run; ``file`` is where the scenario is from, for errors to name.
 
     Raises:
         UserError: They cannot be built as the scenario says.
@@ -34,7 +58,7 @@ def plan(scenario: Scenario, *, verify: bool) -> Plan:
     from fedsim.report.plan import Plan
     from fedsim.scenario import build, resolved_toml
 
-    parts = build(scenario)
+    parts = build(scenario, str(file))
     return Plan(
         scenario.run.name, scenario.algorithm.name, resolved_toml(scenario), replace(parts, verify=verify)
     )

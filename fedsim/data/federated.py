@@ -191,12 +191,16 @@ def federate(
         raise DataError(
             f"of {total} samples, {public_size} are for the public set and {num_tested} for the global test "
             f"set, which leaves {max(kept, 0)} for {num_clients} clients: "
-            "hold out fewer, use fewer clients, or more samples"
+            "hold out fewer, use fewer clients, or more samples",
+            setting=_to_blame(total, num_clients, public_size, num_tested, limit),
         )
     order = key.child("hold_out").numpy().permutation(total)
     public, drawn_test = order[:public_size], order[public_size : public_size + num_tested]
     rest = np.sort(order[public_size + num_tested :])
-    held = partition.split(y[rest], num_clients, dataset.task.num_outputs, key.child("partition"))
+    try:
+        held = partition.split(y[rest], num_clients, dataset.task.num_outputs, key.child("partition"))
+    except DataError as error:
+        raise DataError(str(error), setting="partition") from error
     _check(held, len(rest), num_clients, partition)
 
     parts: tuple[list[Indices], ...] = ([], [], [])
@@ -207,6 +211,13 @@ def federate(
     holdings = {name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)}
     global_test = own_test if len(own_test) else drawn_test
     return FederatedData(dataset.task, x, y, _frozen(public), _frozen(global_test), num_clients, holdings)
+
+
+def _to_blame(total: int, num_clients: int, public_size: int, num_tested: int, limit: int | None) -> str:
+    """Return the parameter of :func:`federate` that leaves too few samples."""
+    if total < num_clients:
+        return "limit" if limit == total else "num_clients"
+    return "public_size" if public_size >= num_tested else "global_test_share"
 
 
 def _pool(dataset: Dataset, limit: int | None, key: Key) -> tuple[Samples, Labels, Indices]:

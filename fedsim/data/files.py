@@ -7,6 +7,8 @@ integers from 0. Nothing is ever unpickled.
 import lzma
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -70,7 +72,7 @@ class Files(DatasetPlugin[FilesConfig]):
             image_key = config.test_image_key or config.image_key
             label_key = config.test_label_key or config.label_key
             test_x, test_y = _part(
-                root, config.test_images, image_key, config.test_labels, label_key, config.layout
+                root, config.test_images, image_key, config.test_labels, label_key, config.layout, "test_"
             )
             if test_x.shape[1:] != x.shape[1:]:
                 raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
@@ -78,11 +80,21 @@ class Files(DatasetPlugin[FilesConfig]):
         return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y)
 
 
+@contextmanager
+def _blamed(setting: str) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error), setting=setting) from error.__cause__
+
+
 def _part(
-    root: Path, images: str, image_key: str, labels: str, label_key: str, layout: str
+    root: Path, images: str, image_key: str, labels: str, label_key: str, layout: str, prefix: str = ""
 ) -> tuple[Samples, Labels]:
-    x = _images(_array(root / images, image_key), images, layout)
-    y = _labels(_array(root / labels, label_key), labels)
+    with _blamed(f"{prefix}images"):
+        x = _images(_array(root / images, image_key), images, layout)
+    with _blamed(f"{prefix}labels"):
+        y = _labels(_array(root / labels, label_key), labels)
     if len(x) != len(y):
         raise DataError(
             f"{images} holds {len(x)} images and {labels} {len(y)} labels: one label for each image"

@@ -35,7 +35,8 @@ def load(name: str, context: LoadContext) -> Dataset:
     if context.root is None:
         raise DataError(
             f"{name} is read from {name}/raw in a folder of data sets, and none is set: "
-            "give data.root in the scenario, or set FEDSIM_DATA"
+            "give data.root in the scenario, or set FEDSIM_DATA",
+            setting="root",
         )
     raw = context.root / name / "raw"
     missing = [file for file in FILES if not (raw / file).is_file() and not (raw / f"{file}.gz").is_file()]
@@ -43,7 +44,8 @@ def load(name: str, context: LoadContext) -> Dataset:
         raise DataError(
             f"{raw} lacks {', '.join(missing)} (each plain or with .gz): "
             f"copy the four idx files of {name} there, "
-            f'or let torchvision fetch them: torchvision.datasets.{name}("{context.root}", download=True)'
+            f'or let torchvision fetch them: torchvision.datasets.{name}("{context.root}", download=True)',
+            setting="root",
         )
     with tempfile.TemporaryDirectory(prefix="fedsim-") as folder:
         view = Path(folder) / name / "raw"

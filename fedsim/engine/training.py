@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from fedsim.config import Config
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
@@ -31,13 +31,20 @@ class TrainingConfig(Config):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """L2 penalty, added to the gradient."""
 
-    @model_validator(mode="after")
-    def _one_measure_of_work(self) -> Self:
-        if self.epochs is not None and self.steps is not None:
+    # Of single fields, so that a fault of another field hides neither.
+    @field_validator("steps", mode="after")
+    @classmethod
+    def _one_measure_of_work(cls, steps: int | None, info: ValidationInfo) -> int | None:
+        if steps is not None and info.data.get("epochs") is not None:
             raise ValueError("work is measured in epochs or in steps: give one of them, not both")
-        if self.optimiser == "adam" and self.momentum:
+        return steps
+
+    @field_validator("momentum", mode="after")
+    @classmethod
+    def _of_sgd(cls, momentum: float, info: ValidationInfo) -> float:
+        if momentum and info.data.get("optimiser") == "adam":
             raise ValueError("momentum belongs to optimiser = 'sgd'; adam has its own averages: leave it out")
-        return self
+        return momentum
 
     def make_optimiser(self, lr: float | None = None) -> Optimiser:
         """Return the optimiser, with another learning rate if one is given."""

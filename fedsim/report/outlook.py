@@ -32,15 +32,10 @@ def groups(parts: Parts) -> Grid:
         if small := int(np.count_nonzero(~holds[own])):
             need = text.size(parts.needed_bytes(group.model))
             most = text.size(float(memory[own][~holds[own]].max()))
-            notes.append(
-                f"{group.label}: {text.several(small, 'client')} never asked, for want of memory: training "
-                f"{group.model!r} with batches of {parts.training.batch_size} needs {need}, the largest of "
-                f"them has {most}"
-            )
+            who = f"{group.label}: {text.several(small, 'client')} never asked"
+            notes.append(f"{who}: {group.model!r} needs {need} of memory, they have {most} at most")
         if idle := int(np.count_nonzero(~has_samples[own])):
-            notes.append(
-                f"{group.label}: {text.several(idle, 'client')} never asked, for want of training samples"
-            )
+            notes.append(f"{group.label}: {text.several(idle, 'client')} never asked: no training samples")
     rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
     headings = ("group", "clients", "able to\ntake part", "model", "training samples\nin all")
     return Grid(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
-from fedsim.data import FederatedData, LoadContext, federate
+from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, federate
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
 from fedsim.models import Architecture
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR
 from fedsim.scenario.schema import EngineConfig, Scenario
+from fedsim.scenario.values import Values
 from fedsim.task import Task
 
 MOST_WORKERS = 8
@@ -22,32 +25,50 @@ MOST_WORKERS = 8
 
 EVERYTHING = (1.0, 0.0, 0.0)
 
+PATHS = {
+    "global_test_share": "data.global_test",
+    "limit": "data.limit",
+    "num_clients": "fleet",
+    "partition": "data.partition",
+    "public_size": "data.public.size",
+}
+"""Where a scenario gives the parameters of :func:`fedsim.data.federate`."""
 
-def build(scenario: Scenario) -> Parts:
+
+def build(scenario: Scenario, source: str = "") -> Parts:
     """Return the parts of a run.
 
     The data depends on the seed, ``[data]`` and the number of clients alone, so algorithms are compared on
     the same samples.
 
+    Args:
+        scenario: What to build.
+        source: What errors call it, such as its file; the run's name if empty.
+
     Raises:
-        ScenarioError: Data that cannot be had or spread, a model that cannot take it, an idle group,
-            or a fleet in which nobody has the memory to train.
+        ScenarioError: All of these: data that cannot be had or spread; models that cannot take it, unless
+            it cannot be had; files of availability that cannot be used; groups without a sample, where
+            samples and devices are known. Or, where there is nothing else, a fleet in which nobody has the
+            memory to train.
     """
-    tables = {name: getattr(scenario, name) for name in Scenario.model_fields}
-    if faults := check(tables):
-        raise ScenarioError(faults, scenario.run.name)
+    source = source or scenario.run.name
+    if faults := check(Values(scenario)):
+        raise ScenarioError(faults, source)
     key = Key.root(scenario.run.seed)
-    data = _data(scenario, key.child("data"))
-    model = server_label(scenario.models, scenario.fleet, scenario.server)
-    fleet = _fleet(scenario, key, model)
-    if faults := _idle_groups(fleet, data):
-        raise ScenarioError(faults, scenario.run.name)
+    dataset = _dataset(scenario, key.child("data"), faults)
+    data = _spread(scenario, dataset, key.child("data"), faults) if dataset is not None else None
+    architectures = _architectures(scenario, dataset.task, faults) if dataset is not None else {}
+    fleet = _fleet(scenario, key, faults)
+    if fleet is not None and data is not None:
+        faults += _idle_groups(fleet, data)
+    if faults or fleet is None or data is None:
+        raise ScenarioError(faults, source)
     evaluation, participation = scenario.evaluation, scenario.participation
     parts = Parts(
         algorithm=scenario.algorithm.make(),
         data=data,
         fleet=fleet,
-        architectures=_architectures(scenario, data.task),
+        architectures=architectures,
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
         executor=_executor(scenario.engine),
@@ -70,7 +91,7 @@ def build(scenario: Scenario) -> Parts:
     try:
         parts.eligible()
     except UserError as error:
-        raise ScenarioError([Fault("fleet", str(error))], scenario.run.name) from None
+        raise ScenarioError([Fault("fleet", str(error))], source) from None
     return parts
 
 
@@ -82,15 +103,31 @@ def num_workers(engine: EngineConfig) -> int:
     return min(MOST_WORKERS, cores)
 
 
-def _data(scenario: Scenario, key: Key) -> FederatedData:
+# Each of these notes its faults, so that all are known before any is raised.
+
+
+def _dataset(scenario: Scenario, key: Key, faults: list[Fault]) -> Dataset | None:
     data = scenario.data
     root = data.root or os.environ.get("FEDSIM_DATA")
     folder = Path(root).expanduser() if root else None
-    # Where it is the files that are wrong, most likely the data set's own parameters name them.
-    path = "data.params" if type(data.params).model_fields else "data.name"
     try:
-        dataset = data.make().load(LoadContext(folder, scenario.num_clients, key.child("load")))
-        path = "data"
+        plugin: DatasetPlugin[Any] = data.make()
+        return plugin.load(LoadContext(folder, scenario.num_clients, key.child("load")))
+    except DataError as error:
+        # Where it is the files that are wrong, most likely the data set's own parameters name them.
+        settings = type(data.params).model_fields
+        path = "data.params" if settings else "data.name"
+        if error.setting in settings:
+            path = f"data.params.{error.setting}"
+        elif error.setting == "root":
+            path = "data.root"
+        faults.append(Fault(path, str(error)))
+        return None
+
+
+def _spread(scenario: Scenario, dataset: Dataset, key: Key, faults: list[Fault]) -> FederatedData | None:
+    data = scenario.data
+    try:
         return federate(
             dataset,
             data.partition.make() if data.partition else None,
@@ -102,11 +139,12 @@ def _data(scenario: Scenario, key: Key) -> FederatedData:
             limit=data.limit,
         )
     except DataError as error:
-        raise ScenarioError([Fault(path, str(error))], scenario.run.name) from error
+        faults.append(Fault(PATHS.get(error.setting, "data"), str(error)))
+        return None
 
 
-def _fleet(scenario: Scenario, key: Key, default_model: str) -> Fleet:
-    faults, availability = [], []
+def _fleet(scenario: Scenario, key: Key, faults: list[Fault]) -> Fleet | None:
+    availability, already = [], len(faults)
     for number, group in enumerate(scenario.fleet):
         model = group.availability.make()
         availability.append(model)
@@ -114,25 +152,21 @@ def _fleet(scenario: Scenario, key: Key, default_model: str) -> Fleet:
             model.bind(1, key)  # to tell which group a file with a fault belongs to
         except DataError as error:
             faults.append(Fault(f"fleet.{number}.availability.params", str(error)))
-    if faults:
-        raise ScenarioError(faults, scenario.run.name)
-    return build_fleet(
-        scenario.fleet, scenario.server, key, default_model=default_model, availability=availability
-    )
+    if len(faults) > already:
+        return None
+    model = server_label(scenario.models, scenario.fleet, scenario.server)
+    return build_fleet(scenario.fleet, scenario.server, key, default_model=model, availability=availability)
 
 
-def _architectures(scenario: Scenario, task: Task) -> dict[str, Architecture]:
+def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[str, Architecture]:
     architectures = {
         label: Architecture(label, choice.make(), task) for label, choice in scenario.models.items()
     }
-    faults = []
     for label, architecture in architectures.items():
         try:
             architecture.skeleton()
         except DataError as error:
-            faults.append(Fault(f"models.{label}", str(error)))
-    if faults:
-        raise ScenarioError(faults, scenario.run.name)
+            faults.append(Fault(toml.path("models", label), str(error)))
     return architectures
 
 

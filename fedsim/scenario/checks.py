@@ -1,13 +1,13 @@
 """What the tables of a scenario must say about each other.
 
-Each check names the tables that it looks at as its arguments, and runs if all of them are valid by
-themselves: so faults of every sort are reported together.
+Each rule reads single values, and ends where one of them is not valid by itself: so faults of every sort are
+reported together.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from fedsim.algorithms.base import Algorithm
@@ -17,32 +17,24 @@ from fedsim.engine.executors.base import Executor
 from fedsim.errors import Fault
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.plugins import available
-from fedsim.scenario.choices import ALGORITHM, EXECUTOR
+from fedsim.scenario import toml
+from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR
 from fedsim.scenario.faults import nearest
-from fedsim.scenario.schema import (
-    AlgorithmChoice,
-    DataConfig,
-    EngineConfig,
-    EvaluationConfig,
-    ModelChoice,
-    ParticipationConfig,
-)
+from fedsim.scenario.schema import DEFAULT_MODEL, ModelChoice
+from fedsim.scenario.values import NotValidError, Values
 
 Fleet = tuple[GroupConfig, ...]
 Models = Mapping[str, ModelChoice]
 
 
-def check(tables: Mapping[str, Any]) -> list[Fault]:
-    """Return the faults between tables.
-
-    Args:
-        tables: The valid ones, by name.
-    """
+def check(values: Values) -> list[Fault]:
+    """Return the faults between the tables of a document."""
     found: list[Fault] = []
     for rule in RULES:
-        names = list(inspect.signature(rule).parameters)
-        if all(name in tables for name in names):
-            found += rule(*(tables[name] for name in names))
+        try:
+            found.extend(rule(values))
+        except NotValidError:
+            continue
     return found
 
 
@@ -51,8 +43,9 @@ def server_label(models: Models, fleet: Fleet, server: ServerConfig) -> str:
     return server.model or fleet[0].model or next(iter(models))
 
 
-def _cohort(fleet: Fleet, participation: ParticipationConfig) -> Iterator[Fault]:
-    wanted, there = participation.clients_per_round, sum(group.count for group in fleet)
+def _cohort(values: Values) -> Iterator[Fault]:
+    wanted = values.at("participation", "clients_per_round")
+    there = sum(values.at("fleet", number, "count") for number in values.names("fleet"))
     if wanted is not None and wanted > there:
         yield Fault(
             "participation.clients_per_round",
@@ -61,11 +54,10 @@ def _cohort(fleet: Fleet, participation: ParticipationConfig) -> Iterator[Fault]
         )
 
 
-def _labels(models: Models, fleet: Fleet, server: ServerConfig) -> Iterator[Fault]:
-    labels = list(models)
-    entries = [(f"fleet.{number}", group.model) for number, group in enumerate(fleet)]
-    for path, label in [*entries, ("server", server.model)]:
-        if label is not None and label not in models:
+def _labels(values: Values) -> Iterator[Fault]:
+    labels = _models(values)
+    for path, label in _labelled(values):
+        if label is not None and label not in labels:
             yield Fault(f"{path}.model", f"no model is labelled {label!r}", nearest(label, labels))
         elif label is None and len(labels) > 1 and path != "server":
             listed = ", ".join(labels)
@@ -73,86 +65,102 @@ def _labels(models: Models, fleet: Fleet, server: ServerConfig) -> Iterator[Faul
             yield Fault(path, problem, f"add model = {labels[0]!r} or another of them")
 
 
-def _one_architecture(
-    algorithm: AlgorithmChoice, models: Models, fleet: Fleet, server: ServerConfig
-) -> Iterator[Fault]:
-    plugin = algorithm.plugin
+def _one_architecture(values: Values) -> Iterator[Fault]:
+    name, labels = values.at("algorithm", "name"), _models(values)
+    plugin = ALGORITHM.find(name)
     if not issubclass(plugin, Algorithm) or plugin.mixed_architectures:
         return
-    default = next(iter(models)) if len(models) == 1 else None
-    labels = [group.model or default for group in fleet]
-    first = labels[0]
-    if first not in models:
+    default = labels[0] if len(labels) == 1 else None
+    first = values.at("fleet", 0, "model") or default
+    if first not in labels:
         return
     able = [
         found.name for found in available(ALGORITHM.folder) if getattr(found.plugin, "mixed_architectures", 0)
     ]
-    rule = f"{algorithm.name} needs the same model everywhere"
+    rule = f"{name} needs the same model everywhere"
     mend = f"write {first!r}, or choose an algorithm for mixed architectures: {', '.join(able)}"
-    for number, label in enumerate(labels):
-        if label in models and label != first:
-            yield Fault(f"fleet.{number}.model", f"model {label!r} is not the first group's: {rule}", mend)
-    if server.model in models and server.model != first:
-        yield Fault("server.model", f"model {server.model!r} is not the clients': {rule}", mend)
+    for path, label in _labelled(values):
+        if label in labels and label != first:
+            whose = "the clients'" if path == "server" else "the first group's"
+            yield Fault(f"{path}.model", f"model {label!r} is not {whose}: {rule}", mend)
 
 
-def _public_set(algorithm: AlgorithmChoice, data: DataConfig) -> Iterator[Fault]:
-    plugin = algorithm.plugin
-    if issubclass(plugin, Algorithm) and plugin.needs_public and data.public.size == 0:
+def _public_set(values: Values) -> Iterator[Fault]:
+    name = values.at("algorithm", "name")
+    plugin = ALGORITHM.find(name)
+    if issubclass(plugin, Algorithm) and plugin.needs_public and values.at("data", "public", "size") == 0:
         yield Fault(
             "data.public.size",
-            f"0 samples, but {algorithm.name} exchanges knowledge on a public set",
+            f"0 samples, but {name} exchanges knowledge on a public set",
             "write size = 200, say, below [data.public]",
         )
 
 
-def _something_to_learn(data: DataConfig, engine: EngineConfig) -> Iterator[Fault]:
-    if not _has_samples(data) and _learns(engine):
+def _something_to_learn(values: Values) -> Iterator[Fault]:
+    name, executor = values.at("data", "name"), values.at("engine", "executor")
+    if not _has_samples(name) and _learns(executor):
         yield Fault(
             "engine.executor",
-            f"{engine.executor!r} trains, and data set {data.name!r} has sample counts only",
+            f"{executor!r} trains, and data set {name!r} has sample counts only",
             'write executor = "null" below [engine], or choose a data set with samples',
         )
 
 
-def _counts_alone(data: DataConfig) -> Iterator[Fault]:
-    if not _has_samples(data) and data.global_test > 0:
-        problem = f"{data.global_test} of no samples: data set {data.name!r} has sample counts only"
+def _counts_alone(values: Values) -> Iterator[Fault]:
+    name, share = values.at("data", "name"), values.at("data", "global_test")
+    if not _has_samples(name) and share > 0:
+        problem = f"{share} of no samples: data set {name!r} has sample counts only"
         yield Fault("data.global_test", problem, "leave it out")
 
 
-def _something_to_measure(
-    data: DataConfig, engine: EngineConfig, evaluation: EvaluationConfig
-) -> Iterator[Fault]:
-    if not evaluation.every or not _learns(engine) or data.split is None:
+def _something_to_measure(values: Values) -> Iterator[Fault]:
+    every, split = values.at("evaluation", "every"), values.at("evaluation", "split")
+    shares = values.at("data", "split")
+    if not every or shares is None or not _learns(values.at("engine", "executor")):
         return
-    if data.split[SPLITS.index(evaluation.split)] == 0:
+    if shares[SPLITS.index(split)] == 0:
         yield Fault(
             "evaluation.split",
-            f"{evaluation.split!r} has the share 0 in data.split = {list(data.split)}: nothing to measure on",
+            f"{split!r} has the share 0 in data.split = {list(map(float, shares))}: nothing to measure on",
             "give it a share, choose the other split, or write every = 0 to measure nothing",
         )
 
 
-def _cuda(engine: EngineConfig) -> Iterator[Fault]:
+def _cuda(values: Values) -> Iterator[Fault]:
     import torch
 
-    if engine.device == "cuda" and not torch.cuda.is_available():
+    if values.at("engine", "device") == "cuda" and not torch.cuda.is_available():
         problem = "'cuda' is asked for, but torch finds no CUDA device on this computer"
         yield Fault("engine.device", problem, "write 'cpu', or install a torch with CUDA and its driver")
 
 
-def _has_samples(data: DataConfig) -> bool:
-    plugin = data.plugin
+def _models(values: Values) -> list[str]:
+    return [str(label) for label in values.names("models")] or [DEFAULT_MODEL]
+
+
+def _labelled(values: Values) -> Iterator[tuple[str, Any]]:
+    """Yield the path of each group and of the server, and the label that it names, where that is valid."""
+    places: list[tuple[str | int, ...]] = [("server",)]
+    with suppress(NotValidError):  # the server has a label all the same
+        places = [*(("fleet", number) for number in values.names("fleet")), *places]
+    for place in places:
+        try:
+            yield toml.path(*place), values.at(*place, "model")
+        except NotValidError:
+            continue
+
+
+def _has_samples(name: str) -> bool:
+    plugin = DATASET.find(name)
     return issubclass(plugin, DatasetPlugin) and plugin.has_samples
 
 
-def _learns(engine: EngineConfig) -> bool:
-    plugin = EXECUTOR.find(engine.executor)
+def _learns(name: str) -> bool:
+    plugin = EXECUTOR.find(name)
     return issubclass(plugin, Executor) and plugin.learns
 
 
-RULES: tuple[Callable[..., Iterator[Fault]], ...] = (
+RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _cohort,
     _labels,
     _one_architecture,

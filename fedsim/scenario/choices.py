@@ -6,7 +6,9 @@ So a scenario's faults reach into private plugins too, each under its full path 
 from __future__ import annotations
 
 import difflib
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from pydantic import ValidationInfo, field_validator
@@ -56,13 +58,13 @@ class Kind:
         try:
             plugin = load(self.folder, name)
         except UnknownPluginError as error:
-            # With a cause: it is there, but something that it imports is not.
-            problem = str(error) if error.__cause__ else f"no {self.word} is called {name!r}"
-            raise self._unknown(problem, name) from error
+            if error.is_there:
+                raise fault("plugin", str(error)) from error
+            raise self._unknown(f"no {self.word} is called {name!r}", name) from error
         except Exception as error:
             # A private plugin is anybody's code, and may fail to be imported in any way.
             problem = f"{name!r} cannot be imported: {type(error).__name__}: {error}"
-            raise self._unknown(problem, name) from error
+            raise fault("plugin", problem) from error
         if not issubclass(plugin, self.base):
             raise self._unknown(f"{name!r} is a plugin, but no {self.word}", name)
         return plugin
@@ -73,7 +75,18 @@ class Kind:
         mend = f"{guess}there are: {', '.join(self.names)}"
         if "." in name:
             mend += "; a dotted path names a module that Python can import (PYTHONPATH) and that has PLUGIN"
+        elif _is_module(name):
+            mend += f"; a private plugin is named by a dotted path: put {name}.py in a package, "
+            mend += f"lab/{name}.py is 'lab.{name}'"
         return fault("plugin", problem, mend)
+
+
+def _is_module(name: str) -> bool:
+    """Whether Python would find a single file of somebody's own as the module ``name``."""
+    if not name.isidentifier() or name in {"__main__", *sys.stdlib_module_names}:
+        return False
+    spec = find_spec(name)
+    return spec is not None and spec.has_location and spec.submodule_search_locations is None
 
 
 ALGORITHM = Kind("algorithm", "fedsim.algorithms", Algorithm)

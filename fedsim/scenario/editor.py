@@ -44,7 +44,7 @@ def json_schema() -> Json:
         _offer(definitions[choice.__name__], choice, definitions)
     for table, key, kind in (
         ("FleetGroup", "device", DEVICE),
-        ("ServerConfig", "device", DEVICE),
+        ("ServerEntry", "device", DEVICE),
         ("EngineConfig", "executor", EXECUTOR),
     ):
         _name(definitions[table]["properties"][key], kind)

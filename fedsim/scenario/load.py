@@ -20,6 +20,7 @@ from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.faults import faults_of, in_order
 from fedsim.scenario.schema import AlgorithmChoice, Scenario
+from fedsim.scenario.values import Values
 
 
 def load_scenario(
@@ -46,13 +47,12 @@ def load_scenario(
     run = document.setdefault("run", {})
     if isinstance(run, dict):
         run.setdefault("name", _name(Path(path)))
-    tables: dict[str, Any] = {}
     scenario = None
     try:
-        scenario = Scenario.model_validate(document, context=tables)
+        scenario = Scenario.model_validate(document)
     except ValidationError as error:
         faults += faults_of(error, Scenario, document)
-    faults += check(tables)
+    faults += check(Values(document, faults))
     if faults or scenario is None:
         raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], str(path))
     return _with_models(scenario)

@@ -12,6 +12,11 @@ from fedsim.scenario import toml
 
 EXAMPLE = "write --set PATH=VALUE, such as --set training.lr=0.1"
 
+SPELLING = (
+    "write keys with one dot between them; entries of a list are numbered from 0, as in fleet.0.count, "
+    "and a key with other characters than letters, digits, '-' and '_' stands in quotation marks"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -36,9 +41,12 @@ def parse(text: str) -> Override | Fault:
     left, equals, right = text.partition("=")
     if not equals:
         return Fault("", f"--set {text!r} has no '='", EXAMPLE)
-    keys = _keys(left.strip())
-    if not keys:
+    left = left.strip()
+    if not left:
         return Fault("", f"--set {text!r} names no path before '='", EXAMPLE)
+    keys = _keys(left)
+    if not keys:
+        return Fault("", f"--set {text!r}: the path {left!r} is malformed", SPELLING)
     return Override(keys, _value(right.strip()))
 
 

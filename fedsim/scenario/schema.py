@@ -16,13 +16,10 @@ from pydantic import (
     PlainSerializer,
     PositiveInt,
     SerializeAsAny,
-    ValidationError,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
     field_validator,
 )
 from pydantic.functional_validators import AfterValidator
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from fedsim.config import AsTuple, Config
 from fedsim.data import DatasetPlugin, Shares, shares_fault
@@ -51,6 +48,9 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Names that are safe as folders and in messages."""
 
 Params = SerializeAsAny[Config]
+
+DEFAULT_MODEL = "mlp"
+"""Label and name of the only model where the file has none."""
 
 DEFAULT_SPLIT: Shares = (0.7, 0.1, 0.2)
 
@@ -212,6 +212,11 @@ class AvailabilityChoice(Choice):
     """Parameters of the availability model."""
 
 
+def _found(device: str) -> str:
+    DEVICE.find(device)
+    return device
+
+
 class FleetGroup(GroupConfig):
     """One ``[[fleet]]`` entry: clients of one device class or file, and when they are there."""
 
@@ -219,6 +224,14 @@ class FleetGroup(GroupConfig):
         Field("always", validate_default=True)
     )
     """When these clients are there: a name, or a table of name and params."""
+
+    _exists = field_validator("device", mode="after")(_found)
+
+
+class ServerEntry(ServerConfig):
+    """The server's device, links and model."""
+
+    _exists = field_validator("device", mode="after")(_found)
 
 
 class ParticipationConfig(Config):
@@ -273,11 +286,6 @@ class EvaluationConfig(Config):
 
 def _explicit(entry: Any) -> Any:
     """Return a fleet's or server's entry with the quantities of its device class written out."""
-    try:
-        DEVICE.find(entry.device)
-    except PydanticCustomError as error:
-        line: InitErrorDetails = {"type": error, "loc": ("device",), "input": entry.device}
-        raise ValidationError.from_exception_data("device", [line]) from None
     quantities = {name: getattr(entry.profile().config, name) for name in QUANTITIES}
     if isinstance(entry, GroupConfig):
         quantities["name"] = entry.label
@@ -288,20 +296,17 @@ def _labelled(models: Any) -> Any:
     """Give every model without a name its label as its name."""
     if not isinstance(models, Mapping):
         return models
-    for label in models:
-        if not NAME.fullmatch(label):
-            rule = "a label is letters, digits, '-', '_' and '.'"
-            line: InitErrorDetails = {
-                "type": fault("label", f"{label!r} cannot label a model: {rule}"),
-                "loc": (label,),
-                "input": label,
-            }
-            raise ValidationError.from_exception_data("models", [line])
     named = {
         label: {"name": label, **table} if isinstance(table, Mapping) else table
         for label, table in models.items()
     }
-    return named or {"mlp": {"name": "mlp"}}
+    return named or {DEFAULT_MODEL: {"name": DEFAULT_MODEL}}
+
+
+def _label(label: str) -> str:
+    if not NAME.fullmatch(label):
+        raise fault("label", f"{label!r} cannot label a model: a label is letters, digits, '-', '_' and '.'")
+    return label
 
 
 def _by_name(tables: Any) -> Any:
@@ -328,7 +333,9 @@ class Scenario(Config):
     """The run as a whole."""
     data: DataConfig = left_out()
     """The data set, and how it is spread over the clients."""
-    models: Annotated[dict[str, ModelChoice], BeforeValidator(_labelled)] = left_out()
+    models: Annotated[
+        dict[Annotated[str, AfterValidator(_label)], ModelChoice], BeforeValidator(_labelled)
+    ] = left_out()
     """Architectures by label; one called mlp if left out."""
     algorithm: AlgorithmChoice = left_out()
     """The algorithm."""
@@ -344,7 +351,7 @@ class Scenario(Config):
         tuple[Annotated[FleetGroup, AfterValidator(_explicit)], ...], AsTuple, Field(min_length=1)
     ]
     """Groups of clients, one [[fleet]] table each."""
-    server: Annotated[ServerConfig, AfterValidator(_explicit)] = left_out()
+    server: Annotated[ServerEntry, AfterValidator(_explicit)] = left_out()
     """The server's device, links and model."""
     network: NetworkChoice = left_out()
     """How transfers move over the links."""
@@ -354,15 +361,6 @@ class Scenario(Config):
     """Who trains, on this computer."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """When accuracy is measured, and on whom."""
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _note(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        """Note each valid table in the context, so that what is valid can be checked further."""
-        valid = handler(value)
-        if info.context is not None:
-            info.context[info.field_name] = valid
-        return valid
 
     @property
     def num_clients(self) -> int:

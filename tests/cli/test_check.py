@@ -33,7 +33,24 @@ def test_a_check_takes_another_algorithm_and_values(call: Call) -> None:
 def test_dropped_clients_are_told(call: Call) -> None:
     result = call("check", "tiny.toml", "--set", "participation.client_timeout=1 ms")
     assert result.exit_code == 0, result.output
-    assert "4 of 4 askings were dropped" in result.stdout
+    assert "4 of 4 askings were dropped: timeout, see participation.client_timeout" in result.stdout
+
+
+def test_dropping_as_planned_is_not_blamed_on_the_timeout(call: Call) -> None:
+    pacing = "participation.pacing.params.over_selection=2"
+    result = call("check", "tiny.toml", "--set", pacing, "--set", "participation.clients_per_round=2")
+    assert result.exit_code == 0, result.output
+    assert "2 of 4 askings were dropped: too late\n" in result.stdout
+
+
+def test_clients_that_cannot_hold_the_model_are_told(call: Call) -> None:
+    small = "fleet=[{count = 3, memory = '10 kB'}, {count = 1, name = 'roomy'}]"
+    result = call("check", "tiny.toml", "--set", small)
+    assert result.exit_code == 0, result.output
+    assert "mid: 3 clients never asked: 'linear' needs 14.9 kB of memory, they have 10 kB at most" in result.stdout
+    result = call("check", "tiny.toml", "--set", "fleet=[{count = 4, memory = '10 kB'}]")
+    assert result.exit_code == 2
+    assert "needs 14.9 kB, the largest device has 10 kB; take a smaller model or batch" in result.stderr
 
 
 @pytest.mark.parametrize(

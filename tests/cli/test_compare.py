@@ -87,6 +87,21 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert left(here / "o") == ["fedavg-seed0"]
 
 
+def test_the_faults_of_all_algorithms_come_at_once_and_each_once(call: Call, here: Path) -> None:
+    more = ("--set", "training.lr=-1", "--set", "data.public.size=0", "--seeds", "0,1")
+    result = call("compare", "tiny.toml", "--algorithms", "fedavgg,fedmdd,fedmd", *more)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("fedsim: tiny.toml: 4 faults\n")
+    for words in ("'fedavgg'", "'fedmdd'", "but fedmd exchanges", "training.lr: -1 is not above 0"):
+        assert result.stderr.count(words) == 1
+
+
+def test_a_fault_of_the_data_names_the_file_and_the_key(call: Call) -> None:
+    result = call("compare", "tiny.toml", "--algorithms", "local", "--set", "data.public.size=199")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("fedsim: tiny.toml: 1 fault\n  data.public.size: of 200 samples, 199 are")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

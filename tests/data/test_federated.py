@@ -217,6 +217,24 @@ def test_impossible_requests_teach(settings: dict[str, Any], problem: str) -> No
         spread(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "blamed"),
+    [
+        ({"public_size": 58}, "public_size"),
+        ({"public_size": 30, "global_test_share": 0.5}, "public_size"),
+        ({"public_size": 1, "global_test_share": 0.95}, "global_test_share"),
+        ({"limit": 2, "public_size": 2}, "limit"),
+        ({"num_clients": 61}, "num_clients"),
+        ({"num_clients": 61, "limit": 1000}, "num_clients"),
+        ({"shares": (0.5, 0.2, 0.2)}, ""),
+    ],
+)
+def test_the_setting_that_leaves_too_few_is_named(settings: dict[str, Any], blamed: str) -> None:
+    with pytest.raises(DataError) as caught:
+        spread(**settings)
+    assert caught.value.setting == blamed
+
+
 def test_samples_need_a_partition() -> None:
     with pytest.raises(DataError, match="needs a partition, such as iid"):
         federate(dataset(), None, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY)

@@ -29,3 +29,10 @@ def test_the_optimiser_is_made_from_the_settings() -> None:
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], match: str) -> None:
     with pytest.raises(ValidationError, match=match):
         TrainingConfig.model_validate(settings)
+
+
+def test_a_fault_hides_no_other() -> None:
+    settings = {"lr": -1.0, "epochs": 1, "steps": 1, "optimiser": "adam", "momentum": 0.5}
+    with pytest.raises(ValidationError) as caught:
+        TrainingConfig.model_validate(settings)
+    assert [line["loc"] for line in caught.value.errors()] == [("lr",), ("steps",), ("momentum",)]

@@ -39,7 +39,6 @@ def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts])
     assert [row[:3] for row in grid.rows[:2]] == [("roomy", "1", "1"), ("tiny", "3", "0")]
     # 650 parameters with a gradient, and 32 samples of 64 numbers, a label and 10 logits: 5200 + 9728 B.
     assert grid.notes == [
-        "tiny: 3 clients never asked, for want of memory: training 'linear' with batches of 32 needs "
-        "14.9 kB, the largest of them has 1 kB",
-        "tiny: 1 client never asked, for want of training samples",
+        "tiny: 3 clients never asked: 'linear' needs 14.9 kB of memory, they have 1 kB at most",
+        "tiny: 1 client never asked: no training samples",
     ]

@@ -98,28 +98,78 @@ def refused(scenario: Scenario) -> str:
 def test_too_few_samples(load: Load) -> None:
     message = refused(load("[data.public]\nsize = 1795\n"))
     assert "study: 1 fault" in message
-    assert "  data: of 1797 samples, 1795 are for the public set" in message
+    assert "  data.public.size: of 1797 samples, 1795 are for the public set" in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ("limit = 3\n", "data.limit"),
+        ("limit = 3\npublic.size = 3\n", "data.limit"),
+        ("global_test = 0.999\n", "data.global_test"),
+        ("limit = 10\nglobal_test = 0.5\npublic.size = 4\n", "data.global_test"),
+        ("limit = 10\nglobal_test = 0.3\npublic.size = 4\n", "data.public.size"),
+    ],
+)
+def test_the_setting_that_leaves_too_few_samples_is_named(load: Load, settings: str, path: str) -> None:
+    assert f"  {path}: of " in refused(load(f"[data]\n{settings}"))
+
+
+def test_more_clients_than_samples(load: Load) -> None:
+    assert "  fleet: of 1797 samples, 0 are" in refused(load(overrides=["fleet.0.count=1800"]))
+
+
+def test_a_file_is_named_as_it_was_given(load: Load) -> None:
+    scenario = load("[data]\nlimit = 3\n")
+    with pytest.raises(ScenarioError) as caught:
+        build(scenario, "some/where.toml")
+    assert str(caught.value).startswith("some/where.toml: 1 fault\n")
+
+
+def test_all_faults_at_once(load: Load) -> None:
+    scenario = load(
+        "availability = { name = 'trace', params = { file = 'none.csv' } }\nmodel = 'mlp'\n"
+        "[data]\nlimit = 3\n[models.mlp]\n[models.eye]\nname = 'lenet'\n[models.'x.y']\nname = 'lenet'\n"
+    )
+    with pytest.raises(ScenarioError) as caught:
+        build(scenario)
+    assert [fault.path for fault in caught.value.faults] == [
+        "data.limit",
+        "models.eye",
+        'models."x.y"',
+        "fleet.0.availability.params",
+    ]
+
+
+def test_idle_groups_come_with_the_models_that_cannot_be(load: Load) -> None:
+    scenario = load(
+        "[data]\nname = 'sizes'\nparams.samples = 0\nparams.input_shape = [64]\n"
+        "[engine]\nexecutor = 'null'\n[models.eye]\nname = 'lenet'\n"
+    )
+    with pytest.raises(ScenarioError) as caught:
+        build(scenario)
+    assert [fault.path for fault in caught.value.faults] == ["models.eye", "fleet.0"]
 
 
 def test_a_partition_that_cannot_be(load: Load) -> None:
     message = refused(load("[data.partition]\nname = 'dirichlet_class'\nparams.min_size = 1000\n"))
-    assert "  data: 1797 samples cannot give at least 1000 to each of 4 clients" in message
+    assert "  data.partition: 1797 samples cannot give at least 1000 to each of 4 clients" in message
 
 
 def test_no_root(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDSIM_DATA", raising=False)
     message = refused(load("[data]\nname = 'mnist'\n"))
-    assert "  data.name: MNIST is read from MNIST/raw" in message
+    assert "  data.root: MNIST is read from MNIST/raw" in message
     assert "give data.root in the scenario, or set FEDSIM_DATA" in message
 
 
 def test_files_that_are_not_there(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = "[data]\nname = 'files'\nparams = { images = 'a.npy', labels = 'b.npy' }\n"
     monkeypatch.setenv("FEDSIM_DATA", str(tmp_path / "environment"))
-    assert f"data.params: {tmp_path / 'environment' / 'a.npy'} is not a file" in refused(load(files))
+    assert f"data.params.images: {tmp_path / 'environment' / 'a.npy'} is not a file" in refused(load(files))
     # The scenario's own root comes first, from the working directory.
     monkeypatch.chdir(tmp_path)
-    assert "data.params: here/a.npy is not a file" in refused(load(files + "root = 'here'\n"))
+    assert "data.params.images: here/a.npy is not a file" in refused(load(files + "root = 'here'\n"))
 
 
 def test_a_model_that_cannot_take_the_task(load: Load) -> None:
@@ -134,6 +184,19 @@ def test_a_group_in_which_nobody_has_a_sample(load: Load) -> None:
     message = refused(scenario)
     assert "  fleet.0: no client of this group (0 to 3) has a training sample — use fewer clients" in message
     assert "  fleet.1: no client of this group (4 to 6) has a training sample" in message
+
+
+def test_a_fleet_in_which_nobody_has_the_memory_to_train(load: Load) -> None:
+    small = "[[fleet]]\ncount = 2\nmemory = '{}'\n"
+    text = "[run]\nrounds = 1\n[models.linear]\n" + small
+    message = refused(load(text=text.format("10 kB")))
+    assert (
+        "  fleet: no client that has training samples can hold its job: training 'linear' with batches of 32 "
+        "needs 14.9 kB, the largest device has 10 kB; take a smaller model or batch" in message
+    )
+    # One group that can suffices.
+    parts = build(load(text=text.format("10 kB"), more=small.format("15 kB")))
+    assert parts.eligible().tolist() == [2, 3]
 
 
 def test_a_scenario_that_was_put_together_by_hand_is_checked_too() -> None:

@@ -220,7 +220,7 @@ def test_a_wrong_type(faults: Faults, more: str, message: str) -> None:
         ),
         (
             "[training]\noptimiser = 'adam'\nmomentum = 0.9",
-            "training: momentum belongs to optimiser = 'sgd'; adam has its own averages: leave it out",
+            "training.momentum: momentum belongs to optimiser = 'sgd'; adam has its own averages: leave",
         ),
         (
             "up = { distribution = 'uniform', low = '2 Mbit/s', high = '1 Mbit/s' }",
@@ -348,6 +348,27 @@ def test_private_plugins_are_found_by_dotted_path(
     assert broken.problem == "'lab.my_broken' cannot be imported: ZeroDivisionError: division by zero"
     needy = faults("[algorithm]\nname = 'lab.my_needy'\n")["algorithm.name"]
     assert "cannot be imported: No module named 'a_module_that_nobody_has'" in needy.problem
+    (package / "my_bare.py").write_text("")
+    bare = faults("[algorithm]\nname = 'lab.my_bare'\n")["algorithm.name"]
+    assert str(bare) == (
+        "algorithm.name: module 'lab.my_bare' offers no plugin: end it with PLUGIN = the class"
+    )
+
+
+def test_a_private_plugin_without_a_dot_is_told_its_dotted_path(
+    faults: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mymedian.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = faults(algorithm="mymedian")["algorithm.name"]
+    assert found.problem == "no algorithm is called 'mymedian'"
+    assert found.mend.endswith(
+        "; a private plugin is named by a dotted path: put mymedian.py in a package, "
+        "lab/mymedian.py is 'lab.mymedian'"
+    )
+    # Neither Python's own modules nor anything that is no module is meant.
+    for name in ("statistics", "numpy", "__main__", "fedavgg", "my-median"):
+        assert "dotted path" not in faults(algorithm=name)["algorithm.name"].mend
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "..", "", "-x", "é", "x" * 101])
@@ -396,6 +417,7 @@ def test_all_faults_at_once_in_the_order_of_the_file(faults: Faults) -> None:
         "run.seed",
         "run.rounds",
         "run.nmae",
+        "data.public.size",
         "data.name",
         "training.lr",
         "training.steps",
@@ -416,9 +438,76 @@ def test_faults_between_tables_come_with_the_others(faults: Faults) -> None:
     assert list(found) == ["participation.clients_per_round", "training.lr", "data.public.size"]
 
 
-def test_what_a_broken_table_hides_is_not_guessed(faults: Faults) -> None:
-    found = faults("[participation]\nclients_per_round = 9\n[[fleet]]\n")
-    assert list(found) == ["fleet.1.count"]
+@pytest.mark.parametrize(
+    ("more", "paths"),
+    [
+        ("latency = 3\ndevice = 'midd'", {"fleet.0.latency", "fleet.0.device"}),
+        ("[server]\nlatency = 3\ndevice = 'midd'", {"server.latency", "server.device"}),
+        (
+            "up = 3\n[[fleet]]\ncount = 1\nmodel = 'huge'\n[participation]\nclients_per_round = 50",
+            {"fleet.0.up", "fleet.1.model", "participation.clients_per_round"},
+        ),
+        ("[training]\nlr = -1\nepochs = 1\nsteps = 1", {"training.lr", "training.steps"}),
+        (
+            "[training]\nlr = -1\noptimiser = 'adam'\nmomentum = 0.5",
+            {"training.lr", "training.momentum"},
+        ),
+        (
+            "[participation]\nfoo = 1\nclients_per_round = 50",
+            {"participation.foo", "participation.clients_per_round"},
+        ),
+        (
+            "[algorithm]\nname = 'fedmd'\nparams.foo = 1\n[data]\nlimitt = 3",
+            {"algorithm.params.foo", "data.limitt", "data.public.size"},
+        ),
+        (
+            "model = 'b'\n[[fleet]]\ncount = 1\nmodel = 'a'\nup = 1\n"
+            "[models.a]\nname = 'mlp'\nparams.foo = 1\n[models.b]\nname = 'mpl'",
+            {"fleet.1.model", "fleet.1.up", "models.a.params.foo", "models.b.name"},
+        ),
+        (
+            "[models.'a b']\nname = 'mlp'\n[models.'c d']\nname = 'mlp'\nparams.foo = 1",
+            {'models."a b"', 'models."c d"', 'models."c d".params.foo', "fleet.0"},
+        ),
+        (
+            "[data]\nsplit = [0.8, 0.2, 0]\nlimit = 0\n[evaluation]\nevery = 1\nclients = 0",
+            {"data.limit", "evaluation.clients", "evaluation.split"},
+        ),
+        (
+            "[data]\nname = 'sizes'\nglobal_test = 0.5\nfoo = 1\n[engine]\nworkers = 0",
+            {"data.global_test", "data.foo", "engine.workers", "engine.executor"},
+        ),
+    ],
+)
+def test_a_fault_hides_no_other(faults: Faults, more: str, paths: set[str]) -> None:
+    assert set(faults(more)) == paths
+
+
+@pytest.mark.parametrize(
+    ("more", "paths"),
+    [
+        # How many clients there are is not known, ...
+        ("[participation]\nclients_per_round = 9\n[[fleet]]\n", {"fleet.1.count"}),
+        ("[participation]\nclients_per_round = '9'\n", {"participation.clients_per_round"}),
+        # ... nor which model is meant, ...
+        ("model = 5\n[models.mlp]\n[models.linear]\n", {"fleet.0.model"}),
+        ("[server]\nmodel = 5\n", {"server.model"}),
+        # ... which algorithm, ...
+        ("[algorithm]\nname = 'fedmdd'\n", {"algorithm.name"}),
+        ("[algorithm]\nname = 5\n", {"algorithm.name"}),
+        # ... and what is in a table that is none.
+        ("", {"data", "models", "participation"}),
+    ],
+)
+def test_what_depends_on_a_wrong_value_is_not_guessed(faults: Faults, more: str, paths: set[str]) -> None:
+    tables = "" if more else "data = 1\nmodels = 2\nparticipation = 3\n"
+    assert set(faults(more, text=tables + "[run]\nrounds = 2\n[[fleet]]\ncount = 4\n")) == paths
+
+
+def test_a_fleet_that_is_no_list_leaves_the_server_to_be_checked(faults: Faults) -> None:
+    found = faults(text="fleet = 3\n[run]\nrounds = 1\n[server]\nmodel = 'x'\n")
+    assert set(found) == {"fleet", "server.model"}
+    assert set(faults(text="fleet = [3]\n[run]\nrounds = 1\n")) == {"fleet.0"}
 
 
 def test_the_error_text_counts_and_indents(faults: Faults, tmp_path: Path) -> None:

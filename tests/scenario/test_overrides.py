@@ -43,11 +43,22 @@ def test_no_equals_sign(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["=3", "a..b=3", "a b=3", ".a=3", "a.=3", "[a]\nb=3\nc=4"])
+@pytest.mark.parametrize("text", ["=3", " = 3"])
 def test_no_path(text: str) -> None:
     fault = parse(text)
     assert isinstance(fault, Fault)
     assert "names no path before '='" in fault.problem
+
+
+@pytest.mark.parametrize(
+    "path", ["run..rounds", "fleet.*.count", "fleet[0].count", "a b", ".a", "a.", "[a]\nb=3\nc"]
+)
+def test_a_malformed_path(path: str) -> None:
+    fault = parse(f"{path}=3")
+    assert isinstance(fault, Fault)
+    first = path.partition("=")[0]
+    assert fault.problem == f"--set {f'{path}=3'!r}: the path {first!r} is malformed"
+    assert "entries of a list are numbered from 0, as in fleet.0.count" in fault.mend
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=4), st.integers() | st.booleans())

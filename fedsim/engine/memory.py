@@ -1,0 +1,87 @@
+"""The memory that a training job takes, known without running it.
+
+At its peak a job holds the parameters, a gradient and the optimiser's slots for each of them, the model's
+buffers, one mini-batch, and what the layers of a forward pass leave behind for the backward pass::
+
+    4 B * params * (1 + 1 + slots) + buffers + batch + outputs of all layers
+
+where plain SGD has no slot, SGD with momentum one and Adam two. It is a rule, not a measurement: workspaces
+of the kernels, the framework itself and what an algorithm keeps beside its model are not counted.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from fedsim.engine.training import TrainingConfig
+from fedsim.models import Architecture
+
+SCALAR_BYTES = 4
+"""Parameters, gradients, slots and samples are float32."""
+
+LABEL_BYTES = 8
+"""Labels are int64."""
+
+
+def needed_bytes(architecture: Architecture, batch_size: int, training: TrainingConfig) -> int:
+    """Return the memory that training takes at its peak, in bytes.
+
+    Args:
+        architecture: What is trained; it is looked through once for each batch size.
+        batch_size: Samples in a mini-batch, at least one.
+        training: Its optimiser decides the slots; its own batch size does not matter here.
+
+    Raises:
+        DataError: The model cannot take the task's samples.
+    """
+    copies = 2 + optimiser_slots(training)
+    return SCALAR_BYTES * copies * architecture.num_params + _passing_bytes(architecture, batch_size)
+
+
+def optimiser_slots(training: TrainingConfig) -> int:
+    """Return how many scalars the optimiser remembers for each parameter."""
+    if training.optimiser == "adam":
+        return 2
+    return 1 if training.momentum else 0
+
+
+@lru_cache(maxsize=256)
+def _passing_bytes(architecture: Architecture, batch_size: int) -> int:
+    """Return the bytes of buffers, of a batch, and of what a forward pass over it leaves behind."""
+    # Evaluation mode, so that BatchNorm takes a batch of one; the outputs are as large.
+    net = architecture.skeleton().eval()
+    x = torch.empty(batch_size, *architecture.task.input_shape, device="meta")
+    outputs = _Outputs(x)
+    for module in net.modules():
+        if not any(True for _ in module.children()):
+            module.register_forward_hook(outputs.note)
+    with torch.no_grad():
+        net(x)
+    buffers = sum(buffer.nbytes for buffer in net.buffers())
+    return buffers + x.nbytes + LABEL_BYTES * batch_size + outputs.num_bytes
+
+
+class _Outputs:
+    """Adds up what layers return; a view or a result in place takes no memory of its own.
+
+    Args:
+        x: The batch, which is counted elsewhere.
+    """
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.num_bytes = 0
+        # Kept until the end, lest a freed storage's place be taken by another.
+        self._storages = {x.untyped_storage()._cdata: x}
+
+    def note(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, torch.Tensor):
+                place = tensor.untyped_storage()._cdata
+                if place not in self._storages:
+                    self._storages[place] = tensor
+                    self.num_bytes += tensor.nbytes
