@@ -3,7 +3,8 @@
 1. 1,000,000 clients, 1,000 asked per round, 100 rounds, sample counts only, the null executor, small
    messages over shared links. Limits with ``--check``: 40 s on one core, 300 MB, 64 bytes a client.
 2. The same with diurnal availability. Limit: twice that time.
-3. A simulated day of 10,000 clients with an availability trace, 100 asked every 5 simulated minutes. Limit: 10 s.
+3. A simulated day of 10,000 clients with an availability trace, 100 asked every 5 simulated minutes.
+   Limit: 10 s.
 
 Each case runs in a process of its own, since memory is measured.
 """
