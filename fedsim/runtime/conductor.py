@@ -219,8 +219,8 @@ class Conductor:
             reply = asked.answer.result() if asked.answer.done() else None
             if reply is None:
                 continue
-            # It may have waited for this merge while others happened.
-            reply = replace(reply, staleness=self._version - reply.version)
+            if reply.staleness != self._version - reply.version:  # it has waited while others were merged
+                reply = replace(reply, staleness=self._version - reply.version)
             if self._fits(context, exchange, asked, reply):
                 replies.append(reply)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))

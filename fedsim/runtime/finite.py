@@ -23,7 +23,10 @@ def non_finite(message: Message) -> str | None:
 
 def _finite(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        return value.dtype.kind != "f" or bool(np.isfinite(value).all())
+        # NaN and infinities survive a sum, so a finite one says it all; one that is not may have overflowed.
+        if value.dtype.kind != "f" or isfinite(value.sum(dtype=np.float64)):
+            return True
+        return bool(np.isfinite(value).all())
     if isinstance(value, Mapping):
         return all(_finite(item) for item in value.values())
     return not isinstance(value, float) or isfinite(value)

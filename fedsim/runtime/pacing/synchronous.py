@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.algorithms.base import Exchange
-from fedsim.clock import as_completed, deadline_after
+from fedsim.clock import as_completed, deadline_after, wait
 from fedsim.config import Config
 from fedsim.errors import RunError
 from fedsim.runtime.pacing.base import Pacing, Rounds, Ticket
@@ -111,6 +111,11 @@ class Synchronous(Pacing[SynchronousConfig]):
 
     async def _collect(self, tickets: Sequence[Ticket], wanted: int, deadline_s: float | None) -> bool:
         """Wait for so many replies, or for all to be settled; say whether the deadline came first."""
+        if wanted >= len(tickets):  # the common case, which wakes once and not for every answer
+            pending: Sequence[Any] = ()
+            if tickets:
+                _, pending = await wait([ticket.answer for ticket in tickets], timeout=deadline_s)
+            return bool(pending)
         limit: AbstractAsyncContextManager[Any] = nullcontext()
         if deadline_s is not None:
             limit = deadline_after(deadline_s)
