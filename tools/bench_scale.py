@@ -29,31 +29,11 @@ from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.plugins import load
 from fedsim.rng import Key
-from fedsim.runtime.pacing.base import Pacing, Rounds
+from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import run
 
 CASES = ("million", "diurnal", "day")
-STEP_S = 300.0
-
-
-class EveryFiveMinutes(Pacing[Any]):
-    """Begins a round every five minutes, or at once if the one before took longer."""
-
-    async def run(self, rounds: Rounds) -> None:
-        """Run all rounds."""
-        from fedsim.clock import now_s, sleep_until, wait
-
-        for number in range(rounds.num_rounds):
-            await sleep_until(max(number * STEP_S, now_s()))
-            rounds.begin_round()
-            await rounds.someone()
-            cohort = rounds.select()
-            for exchange in rounds.exchanges:
-                tickets = await rounds.ask(exchange, cohort, cohort)
-                await wait([ticket.answer for ticket in tickets])
-                await rounds.merge(exchange, tickets)
-            await rounds.end_round()
 
 
 def parts_of(case: str, rounds: int) -> Parts:
@@ -73,7 +53,8 @@ def parts_of(case: str, rounds: int) -> Parts:
     if case == "million":
         return parts
     if case == "day":
-        parts = replace(parts, pacing=EveryFiveMinutes(parts.pacing.config), client_timeout_s=240.0)
+        pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"interval": "5 min"}))
+        parts = replace(parts, pacing=pacing, client_timeout_s=240.0)
         availability = made("trace", file=str(trace_file()), step="30 min")
     else:
         availability = made("diurnal")

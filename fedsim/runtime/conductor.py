@@ -244,7 +244,7 @@ class Conductor:
         self._background.drop()
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
-        """Return how long clients are predicted to take, from how long they took last in this exchange."""
+        """Return how long clients are predicted to take: as long as last, or as they were waited for."""
         known = self._took_s.get(exchange.name)
         if not known:
             return []
@@ -360,6 +360,9 @@ class Conductor:
         if asked.lease is not None:
             asked.lease.cancel()
         if not asked.answer.done():
+            # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
+            took_s = self._took_s.setdefault(asked.header.exchange, {})
+            took_s[asked.client] = max(took_s.get(asked.client, 0.0), now_s() - asked.at_s)
             self._drop(asked, cause)
 
     def _fits(self, context: ServerContext, exchange: Exchange, asked: Asked, reply: Reply) -> bool:

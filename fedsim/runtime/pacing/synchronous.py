@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.algorithms.base import Exchange
-from fedsim.clock import as_completed, deadline_after, wait
+from fedsim.clock import as_completed, deadline_after, now_s, sleep_until, wait
 from fedsim.config import Config
 from fedsim.errors import RunError
 from fedsim.runtime.pacing.base import Pacing, Rounds, Ticket
@@ -41,6 +41,8 @@ class SynchronousConfig(Config):
     long as it took last, a new one as long as the median of the others; the first round has no deadline."""
     late: Literal["drop", "carry"] = "drop"
     """What becomes of replies after the deadline: dropped, or merged with the next round's."""
+    interval: PositiveSeconds | None = None
+    """Time from the beginning of one round to that of the next, where the round takes no longer."""
     min_replies: Annotated[int, Field(ge=1)] = 1
     """With fewer replies an exchange fails, and with it its round."""
     on_failure: Literal["skip", "repeat", "stop"] = "skip"
@@ -67,7 +69,11 @@ class Synchronous(Pacing[SynchronousConfig]):
             RunError: A round failed, and the scenario says that this ends the run.
         """
         carried: dict[str, list[Ticket]] = {}
-        for _ in range(rounds.num_rounds):
+        began_at_s = 0.0
+        for number in range(rounds.num_rounds):
+            if number and self.config.interval is not None:
+                await sleep_until(max(began_at_s + self.config.interval, now_s()))
+            began_at_s = now_s()
             rounds.begin_round()
             repeats = 0
             while not await self._round(rounds, carried):

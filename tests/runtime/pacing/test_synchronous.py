@@ -150,6 +150,13 @@ def test_a_quantile_of_predicted_times_is_a_deadline_once_times_are_known() -> N
     assert known.of("merge") == [("merge", "train", [0, 9], 3.0)]
 
 
+def test_rounds_may_begin_at_an_interval() -> None:
+    rounds = play(Rounds([0, 1], num_rounds=3), interval="5 s")
+    assert rounds.of("begin") == [("begin", 0.0), ("begin", 5.0), ("begin", 10.0)]
+    longer = play(Rounds([0, 8], num_rounds=3), interval="5 s")
+    assert longer.of("begin") == [("begin", 0.0), ("begin", 9.0), ("begin", 18.0)]
+
+
 def test_late_replies_are_carried_into_the_next_round() -> None:
     rounds = play(Rounds([0, 4], num_rounds=3), deadline="3 s", late="carry")
     assert rounds.of("merge", "discard") == [
