@@ -113,9 +113,10 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
     for name, array in first.items():
         if array.dtype.kind == "f":
             # From the first term, not from zero, which would lose the sign of a -0.0.
-            total = np.asarray(weights[0] * array.astype(np.float64))
+            total = np.asarray(np.multiply(array, weights[0], dtype=np.float64))
+            term = np.empty_like(total)
             for tree, weight in zip(trees[1:], weights[1:], strict=True):
-                total += weight * tree[name].astype(np.float64)
+                total += np.multiply(tree[name], weight, out=term, dtype=np.float64)
             mean[name] = total.astype(array.dtype)
         elif array.dtype.kind in "iu":
             mean[name] = np.asarray(np.maximum.reduce([tree[name] for tree in trees]))

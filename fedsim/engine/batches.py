@@ -41,22 +41,22 @@ class Pass:
         full, rest = divmod(self.num_samples, self.batch_size)
         return full + (rest > 1 or (rest == 1 and not self.skip_single))
 
-    def positions(
+    def orders(
         self, generator: torch.Generator | None, device: torch.device | None = None
     ) -> Iterator[Tensor]:
-        """Yield the positions of each batch, int64 ``[b]``, for ever; nothing where a pass has no batch.
+        """Yield the positions of pass after pass, int64 ``[sum(sizes)]``; nothing where a pass has no batch.
 
         Args:
             generator: Reshuffles each pass, drawing on the CPU; None for the samples' own order.
             device: Where the positions are wanted; the CPU by default.
         """
-        sizes = list(self.sizes)
-        while sizes:
+        used = sum(self.sizes)
+        while used:
             if generator is None:
                 order = torch.arange(self.num_samples)
             else:
                 order = torch.randperm(self.num_samples, generator=generator)
-            yield from torch.split(order[: sum(sizes)].to(device), sizes)
+            yield order[:used].to(device)
 
 
 def size_counts(passes: Sequence[Pass], num_steps: int) -> Counter[tuple[int, ...]]:

@@ -114,7 +114,7 @@ class _Feed:
         stream, device = job.streams[name], worker.resources.device
         self._x, self._y, self._rows = worker.resources.tensors(stream.samples)
         generator = key.child("order", name).torch() if stream.shuffled else None
-        self._positions = one.positions(generator, device)
+        self._walk = self._batches(one, one.orders(generator, device))
         self._extras: dict[str, Tensor] = {}
         for label, extra in job.extras.items():
             if extra.stream == name:
@@ -125,11 +125,17 @@ class _Feed:
                         "samples: give one row for each"
                     )
 
+    def _batches(self, one: Pass, orders: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each batch's positions in the stream and rows in the pool, looked up pass by pass."""
+        sizes = list(one.sizes)
+        for order in orders:
+            rows = order if self._rows is None else self._rows.index_select(0, order)
+            yield from zip(torch.split(order, sizes), torch.split(rows, sizes), strict=True)
+
     def next(self, extras: dict[str, Any]) -> Batch:
-        positions = next(self._positions)
+        positions, rows = next(self._walk)
         for label, values in self._extras.items():
             extras[label] = values.index_select(0, positions)
-        rows = positions if self._rows is None else self._rows.index_select(0, positions)
         y = None if self._y is None else self._y.index_select(0, rows)
         return Batch(self._x.index_select(0, rows), y)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -41,6 +41,12 @@ from fedsim.params import Array, Model
 from fedsim.rng import Key
 
 
+def positions_of(one: Pass, generator: torch.Generator | None) -> Iterator[torch.Tensor]:
+    """Cut a stream's passes into batches."""
+    for order in one.orders(generator):
+        yield from torch.split(order, list(one.sizes))
+
+
 def net_of(architectures: Mapping[str, Architecture], model: Model) -> nn.Module:
     """Return an ordinary torch module with a model's values."""
     architecture = architectures[model.architecture]
@@ -65,7 +71,7 @@ def by_hand(
     moves = optimiser(net.parameters())
     rows = data.indices(0, "train")
     x, y = torch.tensor(data.x[rows]), torch.tensor(data.y[rows])
-    order = one.positions(Key.root(job.seed).child("order", "train").torch())
+    order = positions_of(one, Key.root(job.seed).child("order", "train").torch())
     losses = []
     for positions in islice(order, job.num_steps):
         moves.zero_grad()
