@@ -375,11 +375,12 @@ class Conductor:
         return False
 
     def _misfit(self, context: ServerContext, exchange: Exchange, reply: Reply) -> str | None:
-        came = "no frame" if reply.message is None else f"a frame of kind {reply.message.KIND!r}"
-        if exchange.reply is None:
-            return None if reply.message is None else f"{came} where no frame belongs"
-        if not isinstance(reply.message, exchange.reply):
-            return f"{came} where one of kind {exchange.reply.KIND!r} belongs"
+        if not isinstance(reply.message, exchange.reply or type(None)):
+            came = "no frame" if reply.message is None else f"a frame of kind {reply.message.KIND!r}"
+            wanted = "no frame" if exchange.reply is None else f"one of kind {exchange.reply.KIND!r}"
+            return f"{came} where {wanted} belongs"
+        if reply.message is None:
+            return None
         if (name := non_finite(reply.message)) is not None:
             return f"{name} holds NaN or an infinity"
         return self._algorithm.vet(context, self._state, reply)
