@@ -7,6 +7,7 @@ place of virtual time (and where the classes of events within one instant have n
 from __future__ import annotations
 
 import asyncio
+from asyncio import get_running_loop
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +22,10 @@ def now_ns() -> int:
     Raises:
         RuntimeError: When no loop is running.
     """
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, VirtualTimeLoop):
-        return loop.now_ns
-    return int(loop.time() * 1e9)
+    loop = get_running_loop()
+    if type(loop) is VirtualTimeLoop:  # asked for several times by every dispatch
+        return loop._now_ns
+    return loop.now_ns if isinstance(loop, VirtualTimeLoop) else int(loop.time() * 1e9)
 
 
 def now_s() -> float:
@@ -33,7 +34,7 @@ def now_s() -> float:
     Raises:
         RuntimeError: When no loop is running.
     """
-    return asyncio.get_running_loop().time()
+    return get_running_loop().time()
 
 
 def call_after(

@@ -10,13 +10,12 @@ never on how fast the machine is or how many workers there are.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
 from math import inf
 from typing import Any
 
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop
 from fedsim.engine.cost import Costs
-from fedsim.engine.executors.base import Executor
+from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker import Resources
 from fedsim.errors import FedsimError, JobError
@@ -126,7 +125,7 @@ class _Running:
     """A job under way in virtual time, and the timer of its end."""
 
     def __init__(
-        self, loop: VirtualTimeLoop, executor: Executor, job: Job, real: Future[Any], duration_ns: int
+        self, loop: VirtualTimeLoop, executor: Executor, job: Job, real: Promise, duration_ns: int
     ) -> None:
         self.result: asyncio.Future[Any] = loop.create_future()
         self._loop = loop

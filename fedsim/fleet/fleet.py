@@ -55,6 +55,11 @@ class Group:
     row_labels: tuple[str, ...] = ()
     rows: NDArray[np.int32] | None = None
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all devices of the group are the same."""
+        return self.rows is None and all(isinstance(column, float) for column in self.columns.values())
+
     def column(self, quantity: str) -> Column:
         """Return a quantity's one value, or one for each client of the group."""
         return self.columns[quantity]
@@ -113,6 +118,8 @@ class Fleet:
         self.server_model = server_model
         self.availability = availability or EverPresent(self.groups[-1].stop)
         self._starts = [group.start for group in self.groups]
+        # A group whose devices are all alike has one record for all.
+        self._alike = [group.device(0) if group.is_uniform else None for group in self.groups]
 
     def __len__(self) -> int:
         return self.groups[-1].stop
@@ -129,7 +136,11 @@ class Fleet:
 
     def device(self, client: int) -> Device:
         """Return the client's device; :exc:`IndexError` if there is no such client."""
-        group = self.groups[self.group(client)]
+        number = self.group(client)
+        alike = self._alike[number]
+        if alike is not None:
+            return alike
+        group = self.groups[number]
         return group.device(client - group.start)
 
     def model(self, client: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from fedsim.algorithms.base import unmirrored
 from fedsim.algorithms.contexts import ClientContext, Initial
 from fedsim.bus import Delivery, Endpoint, Header
+from fedsim.engine.batches import Pass
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Job
 from fedsim.rng import Key
@@ -48,7 +50,7 @@ class Held:
 class ObserverContext(ClientContext):
     """A client's context for the observer: its work takes no virtual time and leaves no trace."""
 
-    async def _do(self, job: Job) -> Any:
+    async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
         return await self._engine.observe(job)
 
 
@@ -64,6 +66,7 @@ class ClientHost:
         self._initial = initial
         self._tasks = tasks
         self._key = parts.key
+        self._client_key = parts.key.child("client")
         self._held: dict[int, Held] = {}
         self._waiting: dict[int, deque[Delivery]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -133,7 +136,7 @@ class ClientHost:
 
     async def _answer(self, header: Header, message: Any) -> None:
         client = header.receiver
-        key = self._key.child("client", client, header.turn)
+        key = self._client_key.child(client, header.turn)
         context = self._context(ClientContext, client, header.dispatch, header.round, key)
         state = self.state_of(client, header.merged)
         hook = self._parts.algorithm.hook("local", header.exchange)

@@ -114,8 +114,9 @@ class Presence:
 
     def _look(self, client: int) -> None:
         """See whether a client is there, act on a change, and look again when it may change next."""
-        watched, availability, at_s = self._watched[client], self._fleet.availability, now_s()
-        is_away = not availability.is_available(client, at_s)
+        watched, at_s = self._watched[client], now_s()
+        is_there, next_s = self._fleet.availability.look(client, at_s)
+        is_away = not is_there
         if is_away != watched.is_away:
             watched.is_away = is_away
             if not is_away:
@@ -127,7 +128,6 @@ class Presence:
                 self._trace.record(LEAVE, client, self._on_leave)
                 for one in self._pausables:
                     one.pause(client)
-        next_s = availability.next_change(client, at_s)
         # Time is whole nanoseconds here: a look that comes a rounding too early looks again a little later.
         wait_s = max(next_s - at_s, 1e-9)
         watched.change = call_after(wait_s, self._look, client) if isfinite(next_s) else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from fedsim.errors import InvariantError
+
+_UNCHECKED = nullcontext()
 
 
 def fingerprint(value: Any) -> str:
@@ -22,16 +24,17 @@ def fingerprint(value: Any) -> str:
     return state.hexdigest()
 
 
-@contextmanager
-def unchanged(enabled: bool, hook: str, *arguments: Any) -> Iterator[None]:
-    """Check that the block does not change the arguments.
+def unchanged(enabled: bool, hook: str, *arguments: Any) -> AbstractContextManager[None]:
+    """Check, if ``enabled``, that a block does not change the arguments.
 
     Raises:
         InvariantError: It did.
     """
-    if not enabled:
-        yield
-        return
+    return _unchanged(hook, *arguments) if enabled else _UNCHECKED
+
+
+@contextmanager
+def _unchanged(hook: str, *arguments: Any) -> Iterator[None]:
     before = [fingerprint(argument) for argument in arguments]
     yield
     for position, (old, argument) in enumerate(zip(before, arguments, strict=True)):

@@ -18,7 +18,7 @@ from fedsim.clock import Trace, call_after, now_s
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
-from fedsim.engine.executors.base import Due, ExecutorConfig
+from fedsim.engine.executors.base import Due, ExecutorConfig, Promise
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import ClientSamples, Evaluate, Job, Score
 from fedsim.engine.training import TrainingConfig
@@ -218,7 +218,7 @@ class Oracle(NULL):
         self._score = score
         self.jobs: list[Evaluate] = []
 
-    def submit(self, job: Job, due: Due) -> Future[Any]:
+    def submit(self, job: Job, due: Due) -> Promise:
         if not isinstance(job, Evaluate):
             return super().submit(job, due)
         self.jobs.append(job)

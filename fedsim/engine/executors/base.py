@@ -1,15 +1,14 @@
 """Who runs jobs for real. Executors that learn give the same results; they differ in speed and in place.
 
 A job is submitted at the virtual instant at which it starts, with the instant at which it is due, and returns
-a standard :class:`concurrent.futures.Future`. Jobs start earliest-due first. Cancelling a future that has not
-started costs nothing; one that runs is finished and thrown away.
+a :class:`Promise`, such as a standard :class:`concurrent.futures.Future`. Jobs start earliest-due first.
+Cancelling a promise that has not started costs nothing; one that runs is finished and thrown away.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import Field
 
@@ -20,6 +19,20 @@ from fedsim.plugins import Plugin
 
 Due = tuple[int, int]
 """When a result is wanted: (virtual ns, sequence)."""
+
+
+class Promise(Protocol):
+    """A result to come."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Block until the result is there and return it, or raise what the job raised.
+
+        Args:
+            timeout: For how long at most, s of the host's time; by default for ever.
+        """
+
+    def cancel(self) -> bool:
+        """Give it up; return whether that was possible."""
 
 
 class ExecutorConfig(Config):
@@ -41,16 +54,16 @@ class Executor(Plugin[ExecutorConfig], ABC):
         """Get ready; called once, before the first job."""
 
     @abstractmethod
-    def submit(self, job: Job, due: Due) -> Future[Any]:
-        """Take a job; never waits for one. After :meth:`close` the future is cancelled."""
+    def submit(self, job: Job, due: Due) -> Promise:
+        """Take a job; never waits for one. After :meth:`close` the promise is cancelled."""
 
-    def wait(self, future: Future[Any]) -> Any:
+    def wait(self, promise: Any) -> Any:
         """Block until a result is there and return it, or raise what the job raised.
 
         Called by the loop's thread at the instant at which the result is due; an executor that collects jobs
         into batches decides here, at a point in virtual time, what to run together.
         """
-        return future.result()
+        return promise.result()
 
     @abstractmethod
     def close(self) -> None:

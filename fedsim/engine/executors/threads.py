@@ -30,9 +30,9 @@ class Threads(Executor):
         """Take a job."""
         return self._crew.submit(job, due)
 
-    def wait(self, future: Future[Any]) -> Any:
+    def wait(self, promise: Future[Any]) -> Any:
         """Return the result when it is there; a single worker does the job now."""
-        return self._crew.wait(future)
+        return self._crew.wait(promise)
 
     def close(self) -> None:
         """Drop what has not started, stop running jobs at their next step, and wait for the threads."""

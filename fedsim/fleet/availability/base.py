@@ -11,7 +11,9 @@ floats at which, and not a bit before, the answer changes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from math import inf
 from typing import Annotated
 
@@ -90,6 +92,21 @@ class Availability(ABC):
         change = self._next(client, _tick(at_s))
         return inf if change is None else change / TICKS_PER_S
 
+    def look(self, client: int, at_s: float) -> tuple[bool, float]:
+        """Return both: whether a client is there at an instant, and until when nothing changes for it.
+
+        Raises:
+            IndexError: No such client.
+            ValueError: No instant of a run.
+        """
+        self._check(client)
+        is_there, change = self._look(client, _tick(at_s))
+        return is_there, inf if change is None else change / TICKS_PER_S
+
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        """Return one client's state and its :meth:`_next`; asked at every dispatch, so worth a short way."""
+        return bool(self._states(np.array([client]), tick)[0]), self._next(client, tick)
+
     @abstractmethod
     def _states(self, clients: Clients, tick: int) -> Flags:
         """Return which of the clients are there from this tick to the next."""
@@ -123,6 +140,9 @@ class EverPresent(Availability):
         """It is so."""
         return True
 
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        return True, None
+
     def _states(self, clients: Clients, tick: int) -> Flags:
         return np.ones(len(clients), np.bool_)
 
@@ -139,8 +159,8 @@ class Grouped(Availability):
 
     def __init__(self, groups: Sequence[Availability]) -> None:
         self._groups = tuple(groups)
-        self._stops = np.cumsum([group.num for group in groups])
-        super().__init__(int(self._stops[-1]))
+        self._stops = list(accumulate(group.num for group in groups))
+        super().__init__(self._stops[-1])
 
     @property
     def is_constant(self) -> bool:
@@ -158,10 +178,18 @@ class Grouped(Availability):
             start = stop
         return states
 
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        group, number = self._place(client)
+        return group._look(number, tick)
+
     def _next(self, client: int, tick: int) -> int | None:
-        place = int(np.searchsorted(self._stops, client, side="right"))
-        start = int(self._stops[place - 1]) if place else 0
-        return self._groups[place]._next(client - start, tick)
+        group, number = self._place(client)
+        return group._next(number, tick)
+
+    def _place(self, client: int) -> tuple[Availability, int]:
+        """Return a client's group and its number there."""
+        place = bisect_right(self._stops, client)
+        return self._groups[place], client - (self._stops[place - 1] if place else 0)
 
 
 def _tick(at_s: float) -> int:

@@ -42,6 +42,10 @@ class Tape:
         # A last instant that no place reaches ends every walk.
         self.instants = np.append(instants, np.iinfo(np.int64).max)
 
+    def passed_at(self, place: int) -> int:
+        """Return how many instants lie at or before one place."""
+        return int(np.searchsorted(self.instants, place, side="right"))
+
     def passed(self, places: Ticks) -> NDArray[np.int64]:
         """Return how many instants lie at or before each of the places ``[n]``, all below ``length``."""
         counts = self._before[places // self._width]

@@ -218,17 +218,21 @@ class _Replay(Availability):
         return states
 
     def _next(self, client: int, tick: int) -> int | None:
+        return self._look(client, tick)[1]
+
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         recorded = int(self._recorded[client])
         start, place = recorded * self._length, tick % self._length
-        first, last = self._passed_before[recorded : recorded + 2]
-        passed = self._tape.passed(np.array([start + place]))[0]
+        first, last = self._passed_before[recorded : recorded + 2].tolist()
+        passed = self._tape.passed_at(start + place)
+        is_there = ((passed - first) % 2 == 1) != bool(self._begins_there[recorded])
         if passed < last:
-            return tick + int(self._tape.instants[passed]) - start - place
+            return is_there, tick + int(self._tape.instants[passed]) - start - place
         end = tick + self._length - place
         if (last - first) % 2:
             # It ends otherwise than it begins, so something changes at the seam.
-            return end
-        return end + int(self._tape.instants[first]) - start if last > first else None
+            return is_there, end
+        return is_there, end + int(self._tape.instants[first]) - start if last > first else None
 
 
 def _changes(intervals: NDArray[np.int64], length: int) -> Ticks:

@@ -82,6 +82,14 @@ def test_nothing_changes_until_the_next_change(
 
 
 @every_case
+@given(client=clients, at_s=instants)
+def test_a_look_is_both_answers(case: tuple[str, int], folder: Path, client: int, at_s: float) -> None:
+    presence = bound(case, folder)
+    asked = presence.is_available(client, at_s), presence.next_change(client, at_s)
+    assert presence.look(client, at_s) == asked
+
+
+@every_case
 @given(client=clients, at_s=instants, step_s=st.floats(0, 1e5))
 def test_changes_never_go_back_in_time(
     case: tuple[str, int], folder: Path, client: int, at_s: float, step_s: float

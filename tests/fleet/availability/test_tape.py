@@ -16,6 +16,7 @@ def test_passed_is_a_count(data: st.DataObject) -> None:
     tape = Tape(np.array(instants, np.int64), length)
     expected = [sum(instant <= place for instant in instants) for place in places]
     assert tape.passed(np.array(places, np.int64)).tolist() == expected
+    assert [tape.passed_at(place) for place in places] == expected
 
 
 def test_a_tape_of_intervals_by_hand() -> None:
