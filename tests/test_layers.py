@@ -12,7 +12,7 @@ import pytest
 import fedsim
 
 LAYERS = (
-    ("errors", "units", "rng", "config", "task", "params", "plugins"),
+    ("errors", "units", "rng", "config", "task", "params", "plugins", "torchvision_compat"),
     ("clock", "wire"),
     ("network",),
     ("bus",),

@@ -109,6 +109,7 @@ def image_shape(plugin: ModelPlugin[Any], task: Task, smallest: int) -> tuple[in
     Raises:
         DataError: Samples that are no images, or too small ones.
     """
+    refuse_texts(plugin, task)
     if len(task.input_shape) != 3 or min(task.input_shape[1:]) < smallest:
         raise DataError(
             f"model {name_of(plugin)!r} cannot take samples of shape {task.input_shape}: it needs images "
@@ -117,3 +118,32 @@ def image_shape(plugin: ModelPlugin[Any], task: Task, smallest: int) -> tuple[in
         )
     channels, height, width = task.input_shape
     return channels, height, width
+
+
+def refuse_texts(plugin: ModelPlugin[Any], task: Task) -> None:
+    """Raise where samples are texts, whose tokens are names and no quantities.
+
+    Raises:
+        DataError: The task has a vocabulary.
+    """
+    if task.vocabulary:
+        raise DataError(
+            f"model {name_of(plugin)!r} cannot take texts, here of {task.vocabulary} different tokens: it "
+            f"computes with the samples' values, and a token's number is no quantity — take 'lstm_text', or "
+            f"'lstm_chars' for the next character, or another data set"
+        )
+
+
+def vocabulary_of(plugin: ModelPlugin[Any], task: Task) -> int:
+    """Return how many different tokens the task's texts have.
+
+    Raises:
+        DataError: Samples that are no texts of one length, at least 1.
+    """
+    if not task.vocabulary or len(task.input_shape) != 1 or task.input_shape[0] < 1:
+        raise DataError(
+            f"model {name_of(plugin)!r} cannot take {task.dtype} samples of shape {task.input_shape} with a "
+            f"vocabulary of {task.vocabulary}: it needs texts, tokens of shape (length,) with a vocabulary — "
+            f"take 'mlp' or 'linear', which accept other samples of any shape, or a data set of texts"
+        )
+    return task.vocabulary

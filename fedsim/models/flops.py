@@ -76,7 +76,9 @@ def forward(architecture: Architecture, batch_size: int) -> Operations:
     # Evaluation mode, so that BatchNorm takes a batch of one; the operations counted are the same.
     net = architecture.skeleton().eval()
     with torch.device("meta"):
-        x = torch.empty(batch_size, *architecture.task.input_shape)
+        x = torch.empty(
+            batch_size, *architecture.task.input_shape, dtype=getattr(torch, architecture.task.dtype)
+        )
     before: dict[str, int] = {}
     spent: dict[str, int] = {}
     counter = _Counter()

@@ -1,9 +1,9 @@
-"""Softmax regression: one linear layer on the flattened sample."""
+"""One linear layer on the flattened sample: softmax regression, or linear regression with one output."""
 
 from torch import nn
 
 from fedsim.config import Config
-from fedsim.models.base import ModelPlugin, Net, named
+from fedsim.models.base import ModelPlugin, Net, named, refuse_texts
 from fedsim.task import Task
 
 
@@ -12,6 +12,7 @@ class Linear(ModelPlugin[Config]):
 
     def build(self, task: Task) -> Net:
         """Return a net with ``(inputs + 1) * outputs`` parameters."""
+        refuse_texts(self, task)
         return Net(named(flatten=nn.Flatten()), nn.Linear(task.num_inputs, task.num_outputs))
 
 

@@ -6,12 +6,13 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from fedsim.config import AsTuple, Config
-from fedsim.models.base import ModelPlugin, Net, named
+from fedsim.config import AsTuple
+from fedsim.models.base import ModelPlugin, Net, named, refuse_texts
+from fedsim.models.representation import HeadConfig, finish
 from fedsim.task import Task
 
 
-class MlpConfig(Config):
+class MlpConfig(HeadConfig):
     """Settings of the model."""
 
     hidden: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (128, 128)
@@ -24,12 +25,13 @@ class Mlp(ModelPlugin[MlpConfig]):
     Config = MlpConfig
 
     def build(self, task: Task) -> Net:
-        """Return a net for samples of any shape."""
+        """Return a net for samples of any shape but texts."""
+        refuse_texts(self, task)
         widths = (task.num_inputs, *self.config.hidden)
         blocks: dict[str, nn.Module] = {"flatten": nn.Flatten()}
         for i, (inputs, outputs) in enumerate(pairwise(widths), start=1):
             blocks[f"fc{i}"] = named(linear=nn.Linear(inputs, outputs), relu=nn.ReLU())
-        return Net(named(**blocks), nn.Linear(widths[-1], task.num_outputs))
+        return finish(blocks, widths[-1], task, self.config.representation)
 
 
 PLUGIN = Mlp

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -22,10 +25,21 @@ def three_blocks() -> Net:
     return Net(named(**blocks), torch.nn.Linear(2, 3))
 
 
-def test_the_folder_holds_the_four_models_and_each_says_what_it_is() -> None:
+def test_the_folder_holds_the_models_and_each_says_what_it_is() -> None:
     found = available("fedsim.models")
-    assert [plugin.name for plugin in found] == ["cnn", "lenet", "linear", "mlp"]
-    assert all(plugin.summary.endswith(".") or plugin.summary for plugin in found)
+    assert [plugin.name for plugin in found] == [
+        "alexnet", "cnn", "cnn_ckt", "cnn_femnist", "lenet", "linear", "lstm_chars", "lstm_text", "mlp",
+        "resnet18", "resnet8", "shufflenet", "vgg",
+    ]  # fmt: skip
+    assert all(len(plugin.summary) > 20 for plugin in found)
+
+
+def test_listing_the_models_does_not_import_torchvision() -> None:
+    code = (
+        "import sys; from fedsim.plugins import available; available('fedsim.models'); "
+        "sys.exit('torchvision' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
 
 
 def test_an_unknown_model_names_the_nearest() -> None:
@@ -49,8 +63,21 @@ def test_parameter_counts_are_those_of_the_specification(name: str, task: Task, 
     assert architecture(name, task).num_params == expected
 
 
-def test_the_mlp_of_seed_002_has_one_hidden_layer_of_100() -> None:
+def test_the_nets_of_seed_002_are_an_mlp_with_one_hidden_layer_of_100_and_lenet() -> None:
     assert architecture("mlp", SMALL_IMAGES, hidden=[100]).num_params == 79_510
+    lenet = architecture("lenet", COLOUR_IMAGES)
+    assert lenet.num_params == 62_006
+    # "400, 120, 84": the first is the flattened size, so no convolution is padded.
+    linear = [m for m in lenet.skeleton().modules() if isinstance(m, torch.nn.Linear)]
+    assert [layer.in_features for layer in linear] == [400, 120, 84]
+    assert not any(m.padding[0] for m in lenet.skeleton().modules() if isinstance(m, torch.nn.Conv2d))
+
+
+def test_linear_regression_is_linear_with_one_output() -> None:
+    task = Task((60,), 1, kind="regression")
+    net = architecture("linear", task).plugin.build(task)
+    assert architecture("linear", task).num_params == 61
+    assert net(torch.ones(5, 60)).shape == (5, 1)
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "lenet", "cnn"])
@@ -67,7 +94,13 @@ def test_logits_are_the_head_of_the_features_and_every_cut_composes(name: str, t
         assert torch.equal(logits, rest(extractor(x)))
 
 
-@pytest.mark.parametrize(("name", "smallest"), [("lenet", 16), ("cnn", 4)])
+@pytest.mark.parametrize(
+    ("name", "smallest"),
+    [
+        ("lenet", 16), ("cnn", 4), ("cnn_ckt", 16), ("cnn_femnist", 6), ("alexnet", 15), ("resnet8", 8),
+        ("resnet18", 8), ("shufflenet", 8), ("vgg", 32),
+    ],
+)  # fmt: skip
 def test_the_smallest_image_works_and_a_smaller_one_or_a_flat_sample_teaches(
     name: str, smallest: int
 ) -> None:
@@ -100,3 +133,21 @@ def test_a_cut_shares_parameters_and_keeps_their_names() -> None:
 def test_a_cut_outside_the_body_teaches(k: int) -> None:
     with pytest.raises(ValueError, match="give 1 to 3, blocks are a, b, c"):
         three_blocks().split(k)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "lenet"])
+def test_texts_are_refused_and_the_right_models_named(name: str) -> None:
+    shape = (1, 28, 28) if name == "lenet" else (80,)
+    with pytest.raises(
+        DataError, match=f"model '{name}' cannot take texts, here of 90 .*'lstm_text', or 'lstm_chars'"
+    ):
+        architecture(name, Task(shape, 90, vocabulary=90)).skeleton()
+
+
+@pytest.mark.parametrize("name", ["lstm_chars", "lstm_text"])
+@pytest.mark.parametrize(
+    "task", [Task((80,), 3), Task((2, 40), 3, vocabulary=9), Task((0,), 3, vocabulary=9)]
+)
+def test_what_is_no_text_is_refused_and_the_right_models_named(name: str, task: Task) -> None:
+    with pytest.raises(DataError, match=rf"model '{name}' cannot take .* of shape .* needs texts.*'mlp'"):
+        architecture(name, task).skeleton()

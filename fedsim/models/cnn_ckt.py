@@ -1,0 +1,39 @@
+"""The small CNN of PerFed-CKT and Fed-ET: two convolutions and four narrow fully connected layers.
+
+conv 6@5x5, pool, conv 16@5x5, pool, FC 120, 100, 84, 50, FC N (Cho et al., 2021, "Personalized federated
+learning for heterogeneous clients with clustered knowledge transfer", and 2022, Fed-ET; the channels are
+those of LeNet, whose flattened size of 400 the papers' layers follow; specification 7.2 and 7.4).
+"""
+
+from itertools import pairwise
+
+from torch import nn
+
+from fedsim.models.base import ModelPlugin, Net, image_shape, named
+from fedsim.models.representation import HeadConfig, finish
+from fedsim.task import Task
+
+UNITS = (120, 100, 84, 50)
+
+
+class CnnCkt(ModelPlugin[HeadConfig]):
+    """75 826 parameters below the head for 32 x 32 x 3, and 510 in it for 10 classes."""
+
+    Config = HeadConfig
+
+    def build(self, task: Task) -> Net:
+        """Return a net for images of 16 pixels or more."""
+        channels, height, width = image_shape(self, task, smallest=16)
+        # Without padding a 5x5 convolution takes 4 pixels; pooling then halves, rounding down.
+        high, wide = (((side - 4) // 2 - 4) // 2 for side in (height, width))
+        blocks: dict[str, nn.Module] = {
+            "conv1": named(conv=nn.Conv2d(channels, 6, 5), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
+            "conv2": named(conv=nn.Conv2d(6, 16, 5), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
+            "flatten": nn.Flatten(),
+        }
+        for i, (inputs, outputs) in enumerate(pairwise((16 * high * wide, *UNITS)), start=1):
+            blocks[f"fc{i}"] = named(linear=nn.Linear(inputs, outputs), relu=nn.ReLU())
+        return finish(blocks, UNITS[-1], task, self.config.representation)
+
+
+PLUGIN = CnnCkt

@@ -1,0 +1,58 @@
+"""The CNN for handwritten characters: 3x3 convolutions, one pooling, one fully connected layer, dropout.
+
+conv 32@3x3, conv 64@3x3, pool, dropout, FC 128, dropout, FC N, without padding (Reddi et al., 2021, "Adaptive
+federated optimization"). FedMe lets clients choose among one to four convolutions and gives no channels: here
+every convolution after the first has 64, and the pooling comes after the last (specification 7.5).
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import nn
+
+from fedsim.config import Config
+from fedsim.models.base import ModelPlugin, Net, image_shape, named
+from fedsim.models.dropout import Dropout
+from fedsim.task import Task
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class CnnFemnistConfig(Config):
+    """Settings of the model."""
+
+    layers: Annotated[int, Field(ge=1, le=4)] = 2
+    """Convolutions."""
+    conv_dropout: Share = 0.25
+    """Share of the values after the pooling that training leaves out."""
+    fc_dropout: Share = 0.5
+    """Share of the values after the fully connected layer that training leaves out."""
+
+
+class CnnFemnist(ModelPlugin[CnnFemnistConfig]):
+    """1 206 590 parameters for 28 x 28 x 1 and 62 classes with two convolutions."""
+
+    Config = CnnFemnistConfig
+
+    def build(self, task: Task) -> Net:
+        """Return a net for images that leave a pixel after the pooling."""
+        layers = self.config.layers
+        # Without padding a 3x3 convolution takes 2 pixels.
+        channels, height, width = image_shape(self, task, smallest=2 * layers + 2)
+        high, wide = ((side - 2 * layers) // 2 for side in (height, width))
+        blocks: dict[str, nn.Module] = {}
+        for i in range(1, layers + 1):
+            outputs = 32 if i == 1 else 64
+            blocks[f"conv{i}"] = named(conv=nn.Conv2d(channels, outputs, 3), relu=nn.ReLU())
+            channels = outputs
+        blocks["pool"] = named(pool=nn.MaxPool2d(2), dropout=Dropout(self.config.conv_dropout))
+        blocks["fc1"] = named(
+            flatten=nn.Flatten(),
+            linear=nn.Linear(channels * high * wide, 128),
+            relu=nn.ReLU(),
+            dropout=Dropout(self.config.fc_dropout),
+        )
+        return Net(named(**blocks), nn.Linear(128, task.num_outputs))
+
+
+PLUGIN = CnnFemnist

@@ -1,0 +1,60 @@
+"""The last part of a net: one linear layer, or a representation module of the same shape in every net.
+
+In Fed-ET (Cho et al., 2022, "Heterogeneous ensemble knowledge transfer for training large models in federated
+learning") nets of different bodies share the shape of their last layers, which the server averages across
+all of them. The paper does not give that shape; this one reproduces the sizes of all its nets (specification
+7.4).
+"""
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+from torch import nn
+
+from fedsim.config import AsTuple, Config
+from fedsim.models.base import Net, named
+from fedsim.task import Task
+
+
+class Representation(Config):
+    """Shape of the shared module; every net of a run that shares it has the same settings."""
+
+    width: PositiveInt = 512
+    """Features that the module takes; a body that gives another number gets an adapter, a layer with ReLU."""
+    hidden: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (512, 128)
+    """Units of each hidden layer."""
+
+
+class HeadConfig(Config):
+    """Settings of a net whose head may be a representation module."""
+
+    representation: Representation | None = None
+    """A shared representation module as the head, `{}` for its default shape; left out, one linear layer."""
+
+
+def finish(
+    blocks: dict[str, nn.Module], features: int, task: Task, representation: Representation | None = None
+) -> Net:
+    """Return a net of the blocks and a head.
+
+    Args:
+        blocks: The body, by name; its output is ``[b, features]``.
+        features: How many.
+        task: Says how many outputs there are.
+        representation: The head's shape; one linear layer if left out.
+    """
+    if representation is None:
+        return Net(named(**blocks), nn.Linear(features, task.num_outputs))
+    if features != representation.width:
+        adapter = named(linear=nn.Linear(features, representation.width), relu=nn.ReLU())
+        blocks = blocks | {"adapter": adapter}
+    return Net(named(**blocks), _module(representation, task.num_outputs))
+
+
+def _module(shape: Representation, num_outputs: int) -> nn.Sequential:
+    layers: dict[str, nn.Module] = {}
+    inputs = shape.width
+    for i, units in enumerate(shape.hidden, start=1):
+        layers[f"fc{i}"] = named(linear=nn.Linear(inputs, units), relu=nn.ReLU())
+        inputs = units
+    return named(**layers, out=nn.Linear(inputs, num_outputs))

@@ -1,0 +1,82 @@
+"""Residual nets for small images: a 3x3 stem, four stages of basic blocks, and the mean over the image.
+
+The blocks are torchvision's (He et al., 2016, "Deep residual learning for image recognition"), and so is the
+law by which convolutions start; the stem with stride 1 and without pooling is the usual one for images of 32
+pixels.
+"""
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any, Literal
+
+from pydantic import PositiveInt
+from torch import nn
+
+from fedsim.models.base import ModelPlugin, Net, image_shape, named
+from fedsim.models.he import start_by_he
+from fedsim.models.representation import HeadConfig, finish
+from fedsim.task import Task
+from fedsim.torchvision_compat import torchvision_module
+
+Norm = Literal["batch", "group", "none"]
+
+GROUPS = 32
+"""Groups of a group normalisation, where so many divide the channels (Wu and He, 2018)."""
+
+
+class ResidualConfig(HeadConfig):
+    """Settings of a residual net."""
+
+    norm: Norm = "batch"
+    """Normalisation after each convolution: `batch`, `group` (of 32 groups, or fewer in a narrow net) or
+    `none`, which may need a smaller learning rate."""
+    width: PositiveInt = 64
+    """Channels of the first stage; each of the three others has twice those of the one before."""
+
+
+def build_residual(
+    plugin: ModelPlugin[Any], config: ResidualConfig, blocks_per_stage: int, task: Task
+) -> Net:
+    """Return a residual net of four stages for images of 8 pixels or more.
+
+    Raises:
+        DataError: The samples are no such images, or torchvision cannot be imported.
+    """
+    channels, _, _ = image_shape(plugin, task, smallest=8)
+    norm, width = _NORMS[config.norm], config.width
+    basic_block = torchvision_module("models.resnet").BasicBlock
+    stem = named(conv=nn.Conv2d(channels, width, 3, padding=1, bias=False), norm=norm(width), relu=nn.ReLU())
+    blocks: dict[str, nn.Module] = {"stem": stem}
+    inputs = width
+    for stage in range(4):
+        outputs = width * 2**stage
+        rows = []
+        for place in range(blocks_per_stage):
+            stride = 2 if stage and not place else 1
+            shortcut = None
+            if inputs != outputs:
+                shortcut = nn.Sequential(
+                    nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), norm(outputs)
+                )
+            rows.append(basic_block(inputs, outputs, stride, shortcut, norm_layer=norm))
+            inputs = outputs
+        blocks[f"stage{stage + 1}"] = nn.Sequential(*rows)
+    blocks["pool"] = named(mean=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
+    net = finish(blocks, inputs, task, config.representation)
+    start_by_he(net)
+    return net
+
+
+def _group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(gcd(GROUPS, channels), channels)
+
+
+def _no_norm(_: int) -> nn.Module:
+    return nn.Identity()
+
+
+_NORMS: dict[Norm, Callable[[int], nn.Module]] = {
+    "batch": nn.BatchNorm2d,
+    "group": _group_norm,
+    "none": _no_norm,
+}

@@ -1,0 +1,28 @@
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from fedsim.models import Architecture
+from fedsim.plugins import load
+from fedsim.task import Task
+
+
+@pytest.fixture(scope="session")
+def make() -> Callable[..., Architecture]:
+    """An architecture by its name, a task and settings as a scenario would give them."""
+
+    def architecture(name: str, task: Task, **settings: object) -> Architecture:
+        plugin = load("fedsim.models", name)
+        return Architecture(name, plugin(plugin.Config.model_validate(settings)), task)  # type: ignore[arg-type]
+
+    return architecture
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute as workers do, in one thread; nets this small only wait for others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,12 @@
+from collections.abc import Callable
+
+from fedsim.models import Architecture
+from fedsim.task import Task
+
+
+def test_parameter_counts_are_those_of_the_specification(make: Callable[..., Architecture]) -> None:
+    architecture = make("cnn_ckt", Task((3, 32, 32), 10))
+    net = architecture.skeleton()
+    sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
+    assert sum(sizes[name] for name in net.base_names) == 75_826
+    assert sum(sizes[name] for name in net.head_names) == 510

@@ -1,0 +1,232 @@
+"""What holds for every model of the folder: it can be built, drawn, counted, trained, asked and cut."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.data import FederatedData
+from fedsim.data.federated import Holdings, Split
+from fedsim.engine.cost import Costs
+from fedsim.engine.jobs import ClientSamples, Fit, Predict, Stream
+from fedsim.engine.optimisers import Adam
+from fedsim.engine.running import run
+from fedsim.engine.steps import Descent
+from fedsim.engine.worker import Resources, Worker
+from fedsim.errors import DataError
+from fedsim.models import Architecture
+from fedsim.models.flops import forward_flops
+from fedsim.params import Model
+from fedsim.plugins import available
+from fedsim.rng import Key
+from fedsim.task import Task
+
+DENSE = Task((6,), 3)
+IMAGES = Task((2, 16, 17), 3)
+LARGE_IMAGES = Task((3, 32, 32), 3)
+TEXTS = Task((5,), 3, vocabulary=7)
+SHARED = {"width": 12, "hidden": [8, 5]}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with settings, and a task that it can take."""
+
+    name: str
+    task: Task
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.name, *(f"{key}={value}" for key, value in self.settings.items())])
+
+
+CASES = [
+    Case("alexnet", IMAGES, {"hidden": 16}),
+    Case("cnn", IMAGES),
+    Case("cnn", IMAGES, {"representation": SHARED}),
+    Case("cnn_ckt", IMAGES),
+    Case("cnn_ckt", IMAGES, {"representation": SHARED}),
+    Case("cnn_femnist", IMAGES, {"layers": 1}),
+    Case("cnn_femnist", IMAGES, {"layers": 4}),
+    Case("lenet", IMAGES),
+    Case("linear", DENSE),
+    Case("lstm_chars", TEXTS, {"layers": 1, "hidden": 4}),
+    Case("lstm_chars", TEXTS, {"layers": 3, "hidden": 4}),
+    Case("lstm_text", TEXTS, {"hidden": 4, "state": "last"}),
+    Case("lstm_text", TEXTS, {"hidden": 4, "representation": SHARED}),
+    Case("mlp", DENSE, {"hidden": [4]}),
+    Case("mlp", DENSE, {"hidden": [4], "representation": SHARED}),
+    Case("resnet18", IMAGES, {"width": 4}),
+    Case("resnet18", IMAGES, {"width": 4, "norm": "none", "representation": SHARED}),
+    Case("resnet8", IMAGES, {"width": 4}),
+    Case("resnet8", IMAGES, {"width": 4, "norm": "group"}),
+    Case("shufflenet", IMAGES),
+    Case("vgg", LARGE_IMAGES, {"width": 4}),
+    Case("vgg", LARGE_IMAGES, {"width": 4, "form": "imagenet"}),
+    Case("vgg", LARGE_IMAGES, {"width": 4, "form": "fedma", "depth": 19, "representation": SHARED}),
+]
+
+every_model = pytest.mark.parametrize("case", CASES, ids=str)
+SIZE = 6
+
+
+def resources_of(architecture: Architecture) -> Resources:
+    """Return a data set of one client for the architecture's task."""
+    task, generator = architecture.task, Key.root(3).numpy()
+    shape = (SIZE, *task.input_shape)
+    x = (
+        generator.integers(0, task.vocabulary, shape)
+        if task.vocabulary
+        else generator.random(shape, np.float32)
+    )
+    y = generator.integers(0, task.num_outputs, SIZE)
+    everything, nothing = np.arange(SIZE), np.arange(0)
+    holdings: dict[Split, Holdings] = {
+        "train": Holdings(np.array([0, SIZE]), everything),
+        "val": Holdings(np.array([0, 0]), nothing),
+        "test": Holdings(np.array([0, 0]), nothing),
+    }
+    data = FederatedData(task, x, y, nothing, nothing, 1, holdings)
+    return Resources.of(data, {architecture.label: architecture}, "cpu")
+
+
+def fit_of(model: Model, seed: int = 0) -> Fit:
+    # Not shuffled, so that the seed makes a difference to layers that draw alone.
+    stream = Stream(ClientSamples(0), 3, shuffled=False)
+    # Adam's steps are of one size, so that small gradients are seen too.
+    return Fit(Descent(), {"model": model}, ("model",), {"train": stream}, Adam(0.01), 2, seed)
+
+
+def bound(architecture: Architecture, model: Model) -> Any:
+    """Return the net with values, in evaluation mode."""
+    return Worker(resources_of(architecture), threading.Event()).bind("test", model, trained=False).net
+
+
+@pytest.fixture(scope="module")
+def initial() -> Callable[[Architecture], Model]:
+    drawn: dict[tuple[Any, ...], Model] = {}
+
+    def start(architecture: Architecture) -> Model:
+        key = (architecture.plugin.__module__, architecture.plugin.config, architecture.task)
+        if key not in drawn:
+            drawn[key] = architecture.initial(Key.root(0))
+        return drawn[key]
+
+    return start
+
+
+def test_every_model_of_the_folder_is_here() -> None:
+    assert {case.name for case in CASES} == {found.name for found in available("fedsim.models")}
+
+
+@every_model
+def test_start_values_fit_the_skeleton_and_follow_from_the_key(
+    make: Callable[..., Architecture], case: Case
+) -> None:
+    architecture = make(case.name, case.task, **case.settings)
+    before = torch.get_rng_state()
+    first, again, other = (architecture.initial(Key.root(seed)) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert first.digest() == again.digest() != other.digest()
+    assert first.is_finite()
+    net = architecture.skeleton()
+    assert {p.device.type for p in [*net.parameters(), *net.buffers()]} == {"meta"}
+    assert {name: array.shape for name, array in first.params.items()} == {
+        name: tuple(p.shape) for name, p in net.named_parameters()
+    }
+    assert tuple(first.buffers) == architecture.buffer_names
+
+
+@every_model
+def test_passes_and_steps_cost_operations(
+    make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case
+) -> None:
+    architecture = make(case.name, case.task, **case.settings)
+    one = forward_flops(architecture, 1)
+    assert one > 0
+    costs, model = Costs(resources_of(architecture)), initial(architecture)
+    assert costs.flops(Predict(model, ClientSamples(0), 3)) == SIZE * one
+    # Two steps of three samples; backward is at least as much as forward, and at most twice.
+    assert 2 * SIZE * one <= costs.flops(fit_of(model)) <= 3 * SIZE * one
+
+
+@every_model
+def test_training_changes_every_parameter_by_the_seed_alone(
+    make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case
+) -> None:
+    architecture = make(case.name, case.task, **case.settings)
+    worker, start = Worker(resources_of(architecture), threading.Event()), initial(architecture)
+    fitted, again, other = (run(fit_of(start, seed), worker) for seed in (1, 1, 2))
+    assert np.isfinite(fitted.loss)
+    assert fitted.model.is_finite()
+    still = [name for name, a in fitted.model.params.items() if np.array_equal(a, start.params[name])]
+    assert still == []
+    assert fitted.model.digest() == again.model.digest()
+    net = architecture.skeleton()
+    draws = any(type(module).__name__ == "Dropout" for module in net.modules())
+    assert (fitted.model.digest() != other.model.digest()) == draws
+
+
+@every_model
+def test_one_sample_at_a_time_gives_the_logits_of_all(
+    make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case
+) -> None:
+    architecture = make(case.name, case.task, **case.settings)
+    worker, model = Worker(resources_of(architecture), threading.Event()), initial(architecture)
+    alone, together = (run(Predict(model, ClientSamples(0), size), worker) for size in (1, SIZE))
+    assert alone.shape == (SIZE, case.task.num_outputs)
+    assert np.allclose(alone, together, rtol=1e-4, atol=1e-6)
+    assert len(np.unique(together, axis=0)) == SIZE
+
+
+@every_model
+def test_logits_are_the_head_of_the_features_and_every_cut_composes(
+    make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case
+) -> None:
+    architecture = make(case.name, case.task, **case.settings)
+    net = bound(architecture, initial(architecture))
+    x = torch.tensor(resources_of(architecture).data.x)
+    with torch.no_grad():
+        logits = net(x)
+        assert net.features(x).ndim == 2
+        assert torch.equal(logits, net.head(net.features(x)))
+        for k in range(1, len(net.body) + 1):
+            extractor, rest = net.split(k)
+            # Twice, in case a layer behind the cut writes into what it is given.
+            given = extractor(x)
+            assert torch.equal(logits, rest(given))
+            assert torch.equal(logits, rest(given))
+    assert net.head_names
+    assert net.base_names + net.head_names == architecture.param_names
+
+
+@every_model
+def test_samples_of_another_kind_are_refused(make: Callable[..., Architecture], case: Case) -> None:
+    others = [DENSE, IMAGES] if case.task.vocabulary else [TEXTS, Task((2, 32, 32), 3, vocabulary=5)]
+    for task in others:
+        with pytest.raises(DataError, match=rf"model '{case.name}' cannot take .*take '(mlp|lstm_text)'"):
+            make(case.name, task, **case.settings).skeleton()
+
+
+@pytest.mark.parametrize("state", ["last", "mean"])
+def test_the_shared_module_has_one_shape_in_every_net(make: Callable[..., Architecture], state: str) -> None:
+    shapes = []
+    for case in CASES:
+        if "representation" in case.settings:
+            settings = dict(case.settings) | ({"state": state} if case.name == "lstm_text" else {})
+            net = make(case.name, case.task, **settings).skeleton()
+            shapes.append([(name, tuple(p.shape)) for name, p in net.head.named_parameters()])
+    assert len(shapes) == 6
+    assert all(one == other for one, other in pairwise(shapes))
+    assert shapes[0] == [
+        ("fc1.linear.weight", (8, 12)), ("fc1.linear.bias", (8,)),
+        ("fc2.linear.weight", (5, 8)), ("fc2.linear.bias", (5,)),
+        ("out.weight", (3, 5)), ("out.bias", (3,)),
+    ]  # fmt: skip

@@ -1,0 +1,84 @@
+"""Fed-ET's nets: other bodies, one shared module, the sizes of the paper's table."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torch import nn
+
+from fedsim.models import Architecture
+from fedsim.models.representation import Representation, finish
+from fedsim.task import Task
+
+NETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vgg19": ("vgg", {"depth": 19, "form": "fedma"}),
+    "resnet18": ("resnet18", {"norm": "none"}),
+    "resnet8": ("resnet8", {}),
+    "cnn": ("cnn_ckt", {}),
+}
+
+
+@pytest.mark.parametrize(
+    ("net", "classes", "expected"),
+    [
+        ("vgg19", 10, 20_879_306),
+        ("vgg19", 100, 20_890_916),
+        ("resnet18", 10, 11_488_842),
+        ("resnet18", 100, 11_500_452),
+        ("resnet8", 10, 5_221_962),
+        ("resnet8", 100, 5_233_572),
+        ("cnn", 10, 431_548),
+        ("cnn", 100, 443_158),
+    ],
+)
+def test_parameter_counts_are_those_of_the_specification(
+    make: Callable[..., Architecture], net: str, classes: int, expected: int
+) -> None:
+    name, settings = NETS[net]
+    architecture = make(name, Task((3, 32, 32), classes), representation={}, **settings)
+    assert architecture.num_params == expected
+    head = architecture.skeleton().head
+    assert sum(p.numel() for p in head.parameters()) == {10: 329_610, 100: 341_220}[classes]
+    assert [(n, tuple(p.shape)) for n, p in head.named_parameters()] == [
+        ("fc1.linear.weight", (512, 512)), ("fc1.linear.bias", (512,)),
+        ("fc2.linear.weight", (128, 512)), ("fc2.linear.bias", (128,)),
+        ("out.weight", (classes, 128)), ("out.bias", (classes,)),
+    ]  # fmt: skip
+
+
+def test_small_and_large_nets_for_digits_share_a_small_module(make: Callable[..., Architecture]) -> None:
+    digits, shape = Task((1, 8, 8), 10), {"width": 32, "hidden": [16]}
+    nets = [
+        make("mlp", digits, hidden=[8], representation=shape),
+        make("mlp", digits, hidden=[256, 32], representation=shape),
+        make("cnn", digits, representation=shape),
+        make("resnet8", digits, width=4, representation=shape),
+    ]
+    names = {architecture.skeleton().head_names for architecture in nets}
+    assert names == {
+        ("head.fc1.linear.weight", "head.fc1.linear.bias", "head.out.weight", "head.out.bias")
+    }  # fmt: skip
+    assert {tuple(p.shape) for p in nets[0].skeleton().head.parameters()} == {
+        (16, 32),
+        (16,),
+        (10, 16),
+        (10,),
+    }
+
+
+def test_an_adapter_stands_where_the_body_has_another_width_and_only_there() -> None:
+    shape = Representation(width=6, hidden=(4,))
+    for features, extra in ((6, 0), (3, 3 * 6 + 6)):
+        net = finish({"flatten": nn.Flatten()}, features, Task((features,), 2), shape)
+        assert sum(p.numel() for p in net.body.parameters()) == extra
+        assert net.head_names == (
+            "head.fc1.linear.weight",
+            "head.fc1.linear.bias",
+            "head.out.weight",
+            "head.out.bias",
+        )
+
+
+def test_without_a_module_the_head_is_one_linear_layer() -> None:
+    net = finish({"flatten": nn.Flatten()}, 3, Task((3,), 2))
+    assert net.head_names == ("head.weight", "head.bias")
