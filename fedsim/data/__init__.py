@@ -7,7 +7,7 @@ scikit-learn: a data set imports what it needs when it is loaded.
 
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.data.federated import FederatedData, Shares, Split, federate, shares_fault
-from fedsim.data.partitions.base import PartitionPlugin
+from fedsim.data.partitions.base import PartitionPlugin, Pool
 
 __all__ = [
     "Dataset",
@@ -15,6 +15,7 @@ __all__ = [
     "FederatedData",
     "LoadContext",
     "PartitionPlugin",
+    "Pool",
     "Shares",
     "Split",
     "federate",

@@ -1,7 +1,8 @@
 """What a data set is: arrays in memory, or nothing but sample counts.
 
-Letters for shapes: n samples, K clients, N classes. Images are float32 in [0, 1], channels first; labels are
-int64 in [0, N). Arrays are values: they are made read-only when the data set is made.
+Letters for shapes: n samples, K clients, N classes, V tokens. Images are float32 in [0, 1], channels first;
+texts are int64 tokens in [0, V). Labels are int64 in [0, N), or the float32 targets of a regression. Arrays
+are values: they are made read-only when the data set is made.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 from fedsim.task import Task
 
-Samples: TypeAlias = NDArray[np.float32]
-Labels: TypeAlias = NDArray[np.int64]
+Samples: TypeAlias = NDArray[np.float32] | NDArray[np.int64]
+Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
 Counts: TypeAlias = NDArray[np.int64]
 Indices: TypeAlias = NDArray[np.int64]
 
@@ -30,12 +31,16 @@ class Dataset:
     """A pool of labelled samples, or only how many training samples each client has.
 
     Attributes:
-        task: Shape of one sample, and the number N of classes.
-        x: float32 (n, *input_shape); None where there are counts only.
-        y: int64 (n,), each in [0, N); None where there are counts only.
+        task: Shape and type of one sample and of its label, and the number N of classes.
+        x: (n, *input_shape) of the task's ``dtype``: float32, or int64 tokens, each in [0, V), where the task
+            has a vocabulary of V; None where there are counts only.
+        y: (n,) of the task's ``label_dtype``: int64, each in [0, N), or, for a regression, finite float32;
+            None where there are counts only.
         test_x: The data set's own test part, as ``x``; None where it has none.
         test_y: Labels of the test part, as ``y``.
         sizes: int64 (K,), training samples of each client; None where there are arrays.
+        users: int64 (n,), who made each sample of ``x``, each at least 0: the owners of a natural partition.
+            None where nobody knows, or where there are counts only.
 
     Raises:
         DataError: Neither or both of arrays and counts; a dtype, shape or label that breaks the rules above.
@@ -47,6 +52,7 @@ class Dataset:
     test_x: Samples | None = None
     test_y: Labels | None = None
     sizes: Counts | None = None
+    users: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if (self.x is None) == (self.sizes is None):
@@ -55,6 +61,7 @@ class Dataset:
             )
         self._check(self.x, self.y, "x", "y")
         self._check(self.test_x, self.test_y, "test_x", "test_y")
+        self._check_users()
         if self.sizes is not None:
             if self.test_x is not None:
                 raise DataError("a data set of counts only has no test_x and no test_y")
@@ -67,20 +74,45 @@ class Dataset:
             if (x is None) != (y is None):
                 raise DataError(f"{x_name} and {y_name} come together: give both or neither")
             return
-        if x.dtype != np.float32 or x.shape[1:] != self.task.input_shape:
-            wanted = f"float32 (n, {', '.join(map(str, self.task.input_shape))})"
+        if x.dtype != self.task.dtype or x.shape[1:] != self.task.input_shape:
+            wanted = f"{self.task.dtype} (n, {', '.join(map(str, self.task.input_shape))})"
             raise DataError(f"{x_name} is {x.dtype} {x.shape}, the task wants {wanted}")
-        if y.dtype != np.int64 or y.shape != x.shape[:1]:
+        if self.task.vocabulary:
+            self._check_range(x, x_name, "tokens", self.task.vocabulary)
+        if y.dtype != self.task.label_dtype or y.shape != x.shape[:1]:
             raise DataError(
-                f"{y_name} is {y.dtype} {y.shape}, it has to be int64 ({len(x)},), one label a sample"
+                f"{y_name} is {y.dtype} {y.shape}, "
+                f"it has to be {self.task.label_dtype} ({len(x)},), one label a sample"
             )
-        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < self.task.num_outputs:
-            raise DataError(
-                f"{y_name} holds labels {y.min()} to {y.max()}, "
-                f"{self.task.num_outputs} classes are numbered 0 to {self.task.num_outputs - 1}"
-            )
+        if self.task.kind == "classification":
+            self._check_range(y, y_name, "labels", self.task.num_outputs, "classes")
+        elif not np.isfinite(y).all():
+            at = int(np.flatnonzero(~np.isfinite(y))[0])
+            raise DataError(f"{y_name} holds {y[at]} at position {at}, targets of a regression are finite")
         x.flags.writeable = False
         y.flags.writeable = False
+
+    @staticmethod
+    def _check_range(values: Samples | Labels, name: str, what: str, end: int, plural: str = "") -> None:
+        if values.size and not 0 <= int(values.min()) <= int(values.max()) < end:
+            raise DataError(
+                f"{name} holds {what} {values.min()} to {values.max()}, "
+                f"{end} {plural or what} are numbered 0 to {end - 1}"
+            )
+
+    def _check_users(self) -> None:
+        if self.users is None:
+            return
+        if self.x is None:
+            raise DataError("a data set of counts only has no users: its clients are the positions of sizes")
+        if self.users.dtype != np.int64 or self.users.shape != self.x.shape[:1]:
+            raise DataError(
+                f"users is {self.users.dtype} {self.users.shape}, "
+                f"it has to be int64 ({len(self.x)},), one user a sample of x"
+            )
+        if self.users.size and int(self.users.min()) < 0:
+            raise DataError(f"users holds {self.users.min()}, users are numbered from 0")
+        self.users.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
 """Fashion-MNIST: 60,000 + 10,000 grey images of 28 by 28, ten kinds of clothing, read with torchvision."""
 
-from fedsim.config import Config
 from fedsim.data import idx
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 
 
-class FashionMnist(DatasetPlugin[Config]):
+class FashionMnist(DatasetPlugin[idx.IdxConfig]):
     """Fashion-MNIST, from ``FashionMNIST/raw`` below the root."""
+
+    Config = idx.IdxConfig
 
     def load(self, context: LoadContext) -> Dataset:
         """Return both parts, samples of shape (1, 28, 28)."""
-        return idx.load("FashionMNIST", context)
+        return idx.load("FashionMNIST", context, self.config)
 
 
 PLUGIN = FashionMnist

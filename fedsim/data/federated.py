@@ -5,7 +5,8 @@ each client's run of it begins. A million clients therefore cost arrays and no o
 
 The order of things (specification 6): the public set and the global test set are taken out of the pool; the
 rest is partitioned; each client's samples are shuffled and split into train, validation and test. All of it
-is a pure function of the data set, the settings and a key.
+is a pure function of the data set, the settings and a key. A public set from another data set takes nothing
+out of the pool: its samples are put behind it, and have no labels.
 
 Letters for shapes: n samples in the pool, K clients, N classes.
 """
@@ -20,7 +21,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples
-from fedsim.data.partitions.base import PartitionPlugin
+from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class
+from fedsim.data.public import Augment, augmented, drawn_from
 from fedsim.data.stratify import split_client
 from fedsim.errors import DataError, InvariantError
 from fedsim.plugins import name_of
@@ -51,14 +53,17 @@ class FederatedData:
     """A data set spread over clients. All arrays are read-only.
 
     Attributes:
-        task: Shape of one sample, and the number N of classes.
-        x: float32 (n, *input_shape), the pool; empty where there are counts only.
-        y: int64 (n,), labels of the pool; empty where there are counts only.
-        public: Positions in the pool of the unlabelled public set, in an order drawn from the key. With
-            counts only, the numbers 0 to public_size - 1, which stand for samples that do not exist.
+        task: Shape and type of one sample and of its label, and the number N of classes.
+        x: (n, *input_shape) of the task's ``dtype``, the pool; empty where there are counts only.
+        y: (n,) of the task's ``label_dtype``, labels of the pool; empty where there are counts only. Where
+            the public set is not labelled, its labels are -1, or NaN for a regression.
+        public: Positions in the pool of the public set, in an order drawn from the key. With counts only,
+            the numbers 0 to public_size - 1, which stand for samples that do not exist.
         global_test: Positions of the global test set: the data set's own test part, or drawn from the key.
         num_clients: K.
         holdings: The clients' samples, for each split.
+        public_labelled: Whether the public set has labels of this task; one from another data set has not.
+        public_at_clients: Whether clients hold the public set from the start, or only the server does.
     """
 
     task: Task
@@ -68,6 +73,8 @@ class FederatedData:
     global_test: Indices
     num_clients: int
     holdings: Mapping[Split, Holdings]
+    public_labelled: bool = True
+    public_at_clients: bool = True
 
     @property
     def has_samples(self) -> bool:
@@ -97,8 +104,10 @@ class FederatedData:
         """Return int64 (K, N), each client's samples of each class, in one split or in all three.
 
         Raises:
-            DataError: The data set is counts only.
+            DataError: The data set is counts only, or a regression.
         """
+        if self.task.kind == "regression":
+            raise DataError("a regression has no classes: its labels cannot be counted")
         num_classes = self.task.num_outputs
         total = np.zeros(self.num_clients * num_classes, np.int64)
         for name in SPLITS if split is None else (split,):
@@ -140,6 +149,9 @@ def federate(
     shares: Shares,
     key: Key,
     public_size: int = 0,
+    public_source: Dataset | None = None,
+    public_augment: Augment = "none",
+    public_at_clients: bool = True,
     global_test_share: float = 0.0,
     limit: int | None = None,
 ) -> FederatedData:
@@ -154,11 +166,16 @@ def federate(
         num_clients: K, at least 1.
         shares: Parts of each client's samples for train, validation and test; they sum to 1.
         key: Randomness of all draws.
-        public_size: Samples held out as the public set.
+        public_size: Samples in the public set.
+        public_source: Another data set, from which the public set is drawn; None: it is held out of this one.
+        public_augment: How its images are transformed, once: as :func:`fedsim.data.public.augmented` says, or
+            not at all.
+        public_at_clients: Whether clients hold it from the start.
         global_test_share: Part of all samples held out as the global test set, in ``[0, 1)``, where the data
             set has no test part of its own; where it has, that is the global test set.
-        limit: Use only this many samples, drawn at random; the data set's own test part shrinks in
-            proportion.
+        limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
+            with equally many samples of each class, as far as there are so many; at random where there are
+            no classes, and where samples have users, whose habits that would change.
 
     Raises:
         DataError: The samples do not suffice, or a setting is out of its range.
@@ -179,26 +196,36 @@ def federate(
                 "a data set of counts only has no samples to spread, test on or draw from: "
                 "leave out the partition, the limit and the share of the global test set"
             )
-        return _counts_only(dataset.task, dataset.sizes, num_clients, public_size)
+        if public_source is not None or public_augment != "none":
+            raise DataError(
+                "with a data set of counts only, the public set is a number of samples that do not exist: "
+                "leave out its source and its transformation"
+            )
+        return _counts_only(dataset.task, dataset.sizes, num_clients, public_size, public_at_clients)
     if partition is None:
         raise DataError("a data set with samples needs a partition, such as iid")
 
-    x, y, own_test = _pool(dataset, limit, key.child("limit"))
+    x, y, users, own_test = _pool(dataset, limit, key.child("limit"))
     total = len(y) - len(own_test)
     num_tested = 0 if len(own_test) else math.floor(global_test_share * total + 0.5)
-    kept = total - public_size - num_tested
+    num_public = public_size if public_source is None else 0
+    kept = total - num_public - num_tested
     if kept < num_clients:
         raise DataError(
-            f"of {total} samples, {public_size} are for the public set and {num_tested} for the global test "
+            f"of {total} samples, {num_public} are for the public set and {num_tested} for the global test "
             f"set, which leaves {max(kept, 0)} for {num_clients} clients: "
             "hold out fewer, use fewer clients, or more samples",
-            setting=_to_blame(total, num_clients, public_size, num_tested, limit),
+            setting=_to_blame(total, num_clients, num_public, num_tested, limit),
         )
     order = key.child("hold_out").numpy().permutation(total)
-    public, drawn_test = order[:public_size], order[public_size : public_size + num_tested]
-    rest = np.sort(order[public_size + num_tested :])
+    public, drawn_test = order[:num_public], order[num_public : num_public + num_tested]
+    rest = np.sort(order[num_public + num_tested :])
+    is_regression = dataset.task.kind == "regression"
+    pool = Pool(
+        y[rest], 0 if is_regression else dataset.task.num_outputs, None if users is None else users[rest]
+    )
     try:
-        held = partition.split(y[rest], num_clients, dataset.task.num_outputs, key.child("partition"))
+        held = partition.split(pool, num_clients, key.child("partition"))
     except DataError as error:
         raise DataError(str(error), setting="partition") from error
     _check(held, len(rest), num_clients, partition)
@@ -208,52 +235,101 @@ def federate(
         shuffled = rest[key.child("split", client).numpy().permutation(np.sort(positions))]
         for part, indices in zip(parts, split_client(y[shuffled], shares), strict=True):
             part.append(shuffled[indices])
-    holdings = {name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)}
-    global_test = own_test if len(own_test) else drawn_test
-    return FederatedData(dataset.task, x, y, _frozen(public), _frozen(global_test), num_clients, holdings)
+
+    if public_source is not None:
+        x, y, public = _with_public(x, y, public_source, dataset.task, public_size, key)
+    if public_augment != "none" and len(public):
+        x = x.copy()
+        x[public] = augmented(x[public], key.child("augment"))
+    return FederatedData(
+        dataset.task,
+        _frozen(x),
+        _frozen(y),
+        public=_frozen(public),
+        global_test=_frozen(own_test if len(own_test) else drawn_test),
+        num_clients=num_clients,
+        holdings={name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)},
+        public_labelled=public_source is None,
+        public_at_clients=public_at_clients,
+    )
 
 
-def _to_blame(total: int, num_clients: int, public_size: int, num_tested: int, limit: int | None) -> str:
+def _with_public(
+    x: Samples, y: Labels, source: Dataset, task: Task, size: int, key: Key
+) -> tuple[Samples, Labels, Indices]:
+    """Return samples and labels of the pool with a public set behind them, and its positions."""
+    try:
+        samples = drawn_from(source, task, size, key.child("public"))
+    except DataError as error:
+        raise DataError(str(error), setting=error.setting or "public_source") from error
+    # No label at all would do; one that no loss takes shows at once that it was used.
+    nothing = np.full(size, np.nan if y.dtype.kind == "f" else -1, y.dtype)
+    return _joined(x, samples), _joined(y, nothing), np.arange(len(y), len(y) + size)
+
+
+def _to_blame(total: int, num_clients: int, num_public: int, num_tested: int, limit: int | None) -> str:
     """Return the parameter of :func:`federate` that leaves too few samples."""
     if total < num_clients:
         return "limit" if limit == total else "num_clients"
-    return "public_size" if public_size >= num_tested else "global_test_share"
+    return "public_size" if num_public >= num_tested else "global_test_share"
 
 
-def _pool(dataset: Dataset, limit: int | None, key: Key) -> tuple[Samples, Labels, Indices]:
-    """Return samples and labels of the pool, its own test part last, and the positions of that part."""
-    x, y, test_x, test_y = dataset.x, dataset.y, dataset.test_x, dataset.test_y
+def _pool(dataset: Dataset, limit: int | None, key: Key) -> tuple[Samples, Labels, Indices | None, Indices]:
+    """Return samples and labels of the pool, its own test part last; users; the positions of that part."""
+    x, y, test_x, test_y, users = dataset.x, dataset.y, dataset.test_x, dataset.test_y, dataset.users
     if x is None or y is None:
         raise InvariantError("a data set without samples has counts")
     if limit is not None and limit < 1:
         raise DataError(f"limit = {limit}: use at least one sample, or leave the limit out")
     if limit is not None and limit < len(y):
         generator = key.numpy()
+        balanced = dataset.task.kind == "classification" and users is None
+        num_classes = dataset.task.num_outputs if balanced else 0
         if test_x is not None and test_y is not None:
             size = max(math.floor(limit / len(y) * len(test_y) + 0.5), 1)
-            chosen = np.sort(generator.permutation(len(test_y))[:size])
+            chosen = _subset(test_y, size, num_classes, generator)
             test_x, test_y = test_x[chosen], test_y[chosen]
-        chosen = np.sort(generator.permutation(len(y))[:limit])
-        x, y = x[chosen], y[chosen]
+        chosen = _subset(y, limit, num_classes, generator)
+        x, y, users = x[chosen], y[chosen], None if users is None else users[chosen]
     if test_x is None or test_y is None:
-        return _frozen(x), _frozen(y), np.empty(0, np.int64)
+        return x, y, users, np.empty(0, np.int64)
     own_test = np.arange(len(y), len(y) + len(test_y))
-    return _frozen(np.concatenate([x, test_x])), _frozen(np.concatenate([y, test_y])), own_test
+    return _joined(x, test_x), _joined(y, test_y), users, own_test
 
 
-def _counts_only(task: Task, sizes: Counts, num_clients: int, public_size: int) -> FederatedData:
+def _subset(labels: Labels, size: int, num_classes: int, generator: np.random.Generator) -> Indices:
+    """Return so many positions, ascending: equally many of each class, or any where there are no classes."""
+    if not num_classes:
+        return np.sort(generator.permutation(len(labels))[:size])
+    classes = by_class(labels.astype(np.int64, copy=False), num_classes, generator)
+    room = np.array([len(samples) for samples in classes])
+    counts = np.zeros(num_classes, np.int64)
+    while left := min(size, len(labels)) - int(counts.sum()):
+        # Classes that are used up leave their part to the others; what does not divide goes to some, drawn.
+        unspent = np.flatnonzero(room > counts)
+        if left < len(unspent):
+            counts[generator.permutation(unspent)[:left]] += 1
+        else:
+            counts[unspent] += np.minimum(left // len(unspent), (room - counts)[unspent])
+    return np.sort(np.concatenate([some[:n] for some, n in zip(classes, counts, strict=True)]))
+
+
+def _counts_only(
+    task: Task, sizes: Counts, num_clients: int, public_size: int, public_at_clients: bool
+) -> FederatedData:
     if len(sizes) != num_clients:
         raise DataError(f"the data set counts the samples of {len(sizes)} clients, the run has {num_clients}")
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     none = Holdings(np.broadcast_to(np.int64(0), num_clients + 1), None)
     return FederatedData(
         task,
-        _frozen(np.empty((0, *task.input_shape), np.float32)),
-        _frozen(np.empty(0, np.int64)),
+        _frozen(np.empty((0, *task.input_shape), task.dtype)),
+        _frozen(np.empty(0, task.label_dtype)),
         _frozen(np.arange(public_size)),
         _frozen(np.empty(0, np.int64)),
         num_clients,
         {"train": Holdings(_frozen(offsets), None), "val": none, "test": none},
+        public_at_clients=public_at_clients,
     )
 
 
@@ -274,6 +350,10 @@ def _holdings(parts: Sequence[Indices]) -> Holdings:
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return Holdings(_frozen(offsets), _frozen(np.concatenate(parts)))
+
+
+def _joined(first: Any, second: Any) -> Any:
+    return np.concatenate([first, second])
 
 
 def _frozen(array: Any) -> Any:

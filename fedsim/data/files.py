@@ -1,14 +1,9 @@
-"""Images that you bring: an array of images and one of labels, as .npz, .npy or .npy.xz.
+"""Images that you bring: an array of images and one of labels, as .npz, .npy, .npy.xz or idx files.
 
-Images are (n, h, w), (n, h, w, c) or (n, c, h, w), as uint8 in 0..255 or as floats in [0, 1]; labels are
-integers from 0. Nothing is ever unpickled.
+Images are (n, h, w), (n, h, w, c) or (n, c, h, w), as uint8 in 0..255 or as floats in [0, 1]; labels, and
+users where there are any, are integers from 0. Nothing is ever unpickled.
 """
 
-import lzma
-import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +11,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from fedsim.config import Config
+from fedsim.data.arrays import blamed, read_array, read_users
 from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples
 from fedsim.errors import DataError
 from fedsim.params import Array
@@ -28,7 +24,7 @@ class FilesConfig(Config):
     """Settings of images from files; a relative path starts at the root, else at the working directory."""
 
     images: str = Field(min_length=1)
-    """File of the images: .npz, .npy or .npy.xz."""
+    """File of the images: .npz, .npy, .npy.xz, or an idx file (its name ends in -ubyte or -ubyte.gz)."""
     labels: str = Field(min_length=1)
     """File of the labels; it may be the same .npz."""
     test_images: str | None = None
@@ -45,6 +41,10 @@ class FilesConfig(Config):
     """Name of the array of test labels in a .npz; without it, that of the labels."""
     layout: Literal["auto", "channels_last", "channels_first"] = "auto"
     """Where 4-dimensional images have their channels; ``auto`` finds the axis of length 1, 3 or 4."""
+    users: str | None = None
+    """File of integers from 0, who made each image (not those of the test part), for a natural partition."""
+    user_key: str = "users"
+    """Name of the array of users in a .npz."""
     num_classes: PositiveInt | None = None
     """Classes; without it, one more than the largest label."""
 
@@ -76,25 +76,18 @@ class Files(DatasetPlugin[FilesConfig]):
             )
             if test_x.shape[1:] != x.shape[1:]:
                 raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
+        users = read_users(root, config.users, config.user_key, len(x)) if config.users else None
         num_classes = config.num_classes or _num_classes(y, test_y)
-        return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y)
-
-
-@contextmanager
-def _blamed(setting: str) -> Iterator[None]:
-    try:
-        yield
-    except DataError as error:
-        raise DataError(str(error), setting=setting) from error.__cause__
+        return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y, users=users)
 
 
 def _part(
     root: Path, images: str, image_key: str, labels: str, label_key: str, layout: str, prefix: str = ""
 ) -> tuple[Samples, Labels]:
-    with _blamed(f"{prefix}images"):
-        x = _images(_array(root / images, image_key), images, layout)
-    with _blamed(f"{prefix}labels"):
-        y = _labels(_array(root / labels, label_key), labels)
+    with blamed(f"{prefix}images"):
+        x = _images(read_array(root / images, image_key, f"{prefix}image_key"), images, layout)
+    with blamed(f"{prefix}labels"):
+        y = _labels(read_array(root / labels, label_key, f"{prefix}label_key"), labels)
     if len(x) != len(y):
         raise DataError(
             f"{images} holds {len(x)} images and {labels} {len(y)} labels: one label for each image"
@@ -102,37 +95,6 @@ def _part(
     if not len(x):
         raise DataError(f"{images} holds no images")
     return x, y
-
-
-def _array(path: Path, key: str) -> Array:
-    if not path.is_file():
-        raise DataError(
-            f"{path} is not a file; a relative path starts at data.root (or FEDSIM_DATA) where that is set"
-        )
-    try:
-        if path.name.endswith(".npy.xz"):
-            with lzma.open(path) as file:
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-        if path.suffix == ".npy":
-            with path.open("rb") as file:
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-        if path.suffix == ".npz":
-            return _member(path, key)
-    except (ValueError, EOFError, OSError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as a plain array: {error}") from error
-    raise DataError(f"{path} is not .npz, .npy or .npy.xz: save the array with numpy.save or numpy.savez")
-
-
-def _member(path: Path, key: str) -> Array:
-    with zipfile.ZipFile(path):
-        pass  # numpy would take a file that is no archive for a pickle, and say so confusingly
-    with np.load(path, allow_pickle=False) as archive:
-        if key not in archive.files:
-            raise DataError(
-                f"{path} has no array {key!r}, it has: {', '.join(archive.files)}; "
-                "name the one you mean with image_key or label_key"
-            )
-        return np.asarray(archive[key])
 
 
 def _images(array: Array, name: str, layout: str) -> Samples:

@@ -7,6 +7,8 @@ test it could not be judged, without validation it falls back on its training lo
 Within these sizes, each class with at least as many samples as there are parts is split in proportion, and
 a part whose share of it is a whole sample gets one; rarer classes are split together. What rounding gives
 or takes in one class is made up for in the next, and by the last of them the sizes are exact.
+
+The samples of a regression are one class.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ def split_client(labels: Labels, shares: Sequence[float]) -> tuple[Indices, Indi
     """Return the positions in ``labels`` that are for train, validation and test, each ascending.
 
     Args:
-        labels: Labels of one client's samples, shuffled beforehand.
+        labels: Labels of one client's samples, shuffled beforehand; float32 for a regression.
         shares: Shares of train, validation and test, summing to one; a part of share 0 gets nothing.
     """
     total = len(labels)
@@ -47,6 +49,8 @@ def _groups(labels: Labels, num_parts: int) -> list[Indices]:
     """Return the positions of each class that is large enough, smallest first, then all others together."""
     if not len(labels):
         return []
+    if labels.dtype.kind == "f":
+        return [np.arange(len(labels))]
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
     classes = np.split(order, starts[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedsim.data import FederatedData
 from fedsim.plugins import name_of
 from fedsim.report import text
 from fedsim.report.forecast import QUANTILE_HEADINGS, quantiles
@@ -49,7 +50,7 @@ def data(parts: Parts) -> Grid:
         for split in ("train", "val", "test")
     ]
     notes = [
-        f"public set: {len(held.public)} samples; global test set: {len(held.global_test)} samples",
+        f"public set: {_public(held)}; global test set: {len(held.global_test)} samples",
         f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {held.task.num_outputs} classes",
     ]
     title = "Data: samples of a client"
@@ -70,6 +71,12 @@ def models(parts: Parts) -> Grid:
     ]
     headings = ("label", "model", "parameters", "as float32", "clients")
     return Grid(headings, rows, text_columns=frozenset({0, 1}), title="Models")
+
+
+def _public(held: FederatedData) -> str:
+    origin = "" if held.public_labelled else " of another data set"
+    where = "" if held.public_at_clients else ", held by the server alone"
+    return f"{len(held.public)} samples{origin}{where}"
 
 
 def _samples(parts: Parts, start: int, stop: int) -> str:

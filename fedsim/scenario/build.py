@@ -16,7 +16,7 @@ from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR
-from fedsim.scenario.schema import EngineConfig, Scenario
+from fedsim.scenario.schema import DataConfig, EngineConfig, PublicSource, Scenario
 from fedsim.scenario.values import Values
 from fedsim.task import Task
 
@@ -30,6 +30,8 @@ PATHS = {
     "limit": "data.limit",
     "num_clients": "fleet",
     "partition": "data.partition",
+    "public_source": "data.public.source",
+    "public_augment": "data.public.augment",
     "public_size": "data.public.size",
 }
 """Where a scenario gives the parameters of :func:`fedsim.data.federate`."""
@@ -55,8 +57,12 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     if faults := check(Values(scenario)):
         raise ScenarioError(faults, source)
     key = Key.root(scenario.run.seed)
-    dataset = _dataset(scenario, key.child("data"), faults)
-    data = _spread(scenario, dataset, key.child("data"), faults) if dataset is not None else None
+    dataset = _dataset(scenario, scenario.data, key.child("data", "load"), faults)
+    other = scenario.data.public.source if scenario.data.public.size else None
+    public = _dataset(scenario, other, key.child("data", "public"), faults) if other else None
+    data = None
+    if dataset is not None and (public is not None or other is None):
+        data = _spread(scenario, dataset, public, key.child("data"), faults)
     architectures = _architectures(scenario, dataset.task, faults) if dataset is not None else {}
     fleet = _fleet(scenario, key, faults)
     if fleet is not None and data is not None:
@@ -106,26 +112,30 @@ def num_workers(engine: EngineConfig) -> int:
 # Each of these notes its faults, so that all are known before any is raised.
 
 
-def _dataset(scenario: Scenario, key: Key, faults: list[Fault]) -> Dataset | None:
-    data = scenario.data
-    root = data.root or os.environ.get("FEDSIM_DATA")
+def _dataset(
+    scenario: Scenario, choice: DataConfig | PublicSource, key: Key, faults: list[Fault]
+) -> Dataset | None:
+    root = scenario.data.root or os.environ.get("FEDSIM_DATA")
     folder = Path(root).expanduser() if root else None
     try:
-        plugin: DatasetPlugin[Any] = data.make()
-        return plugin.load(LoadContext(folder, scenario.num_clients, key.child("load")))
+        plugin: DatasetPlugin[Any] = choice.make()
+        return plugin.load(LoadContext(folder, scenario.num_clients, key))
     except DataError as error:
         # Where it is the files that are wrong, most likely the data set's own parameters name them.
-        settings = type(data.params).model_fields
-        path = "data.params" if settings else "data.name"
+        place = "data" if isinstance(choice, DataConfig) else PATHS["public_source"]
+        settings = type(choice.params).model_fields
+        path = f"{place}.params" if settings else f"{place}.name"
         if error.setting in settings:
-            path = f"data.params.{error.setting}"
+            path = f"{place}.params.{error.setting}"
         elif error.setting == "root":
             path = "data.root"
         faults.append(Fault(path, str(error)))
         return None
 
 
-def _spread(scenario: Scenario, dataset: Dataset, key: Key, faults: list[Fault]) -> FederatedData | None:
+def _spread(
+    scenario: Scenario, dataset: Dataset, public: Dataset | None, key: Key, faults: list[Fault]
+) -> FederatedData | None:
     data = scenario.data
     try:
         return federate(
@@ -135,6 +145,9 @@ def _spread(scenario: Scenario, dataset: Dataset, key: Key, faults: list[Fault])
             shares=data.split or EVERYTHING,
             key=key.child("federate"),
             public_size=data.public.size,
+            public_source=public,
+            public_augment=data.public.augment,
+            public_at_clients=data.public.held == "everywhere",
             global_test_share=data.global_test,
             limit=data.limit,
         )

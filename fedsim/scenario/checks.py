@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from pydantic import ValidationError
+
 from fedsim.algorithms.base import Algorithm
+from fedsim.config import Config
 from fedsim.data import DatasetPlugin
 from fedsim.data.federated import SPLITS
 from fedsim.engine.executors.base import Executor
@@ -96,6 +99,29 @@ def _public_set(values: Values) -> Iterator[Fault]:
         )
 
 
+def _public_source(values: Values) -> Iterator[Fault]:
+    source = values.at("data", "public", "source")
+    if source is None:
+        return
+    (name, params), (other, others) = _chosen(values, "data"), _chosen(values, "data", "public", "source")
+    if not _has_samples(other):
+        problem = f"data set {other!r} has sample counts only, so there is nothing to draw from"
+        yield Fault("data.public.source", problem, "choose a data set with samples")
+    elif not _has_samples(name):
+        problem = f"data set {name!r} has sample counts only, so its public set is a number too"
+        yield Fault("data.public.source", problem, "leave it out")
+    elif (name, params) == (other, others):
+        problem = f"{other!r} is the data set itself, whose samples clients train on"
+        yield Fault("data.public.source", problem, "leave it out: the public set is then held out of it")
+
+
+def _public_images(values: Values) -> Iterator[Fault]:
+    name, augment = values.at("data", "name"), values.at("data", "public", "augment")
+    if augment != "none" and not _has_samples(name):
+        problem = f"{augment!r} transforms images, and data set {name!r} has sample counts only"
+        yield Fault("data.public.augment", problem, "leave it out")
+
+
 def _something_to_learn(values: Values) -> Iterator[Fault]:
     name, executor = values.at("data", "name"), values.at("engine", "executor")
     if not _has_samples(name) and _learns(executor):
@@ -150,6 +176,20 @@ def _labelled(values: Values) -> Iterator[tuple[str, Any]]:
             continue
 
 
+def _chosen(values: Values, *place: str) -> tuple[str, Config]:
+    """Return the name and the parameters of a data set, which may be given by its name alone."""
+    name: Any = values.at(*place)
+    params: Any = None
+    if not isinstance(name, str):
+        name, params = values.at(*place, "name"), values.at(*place, "params")
+    config = DATASET.find(name).Config
+    try:
+        return name, config.model_validate(params if isinstance(params, Mapping | Config) else {})
+    except ValidationError as error:
+        # It lacks parameters, and the fault's path is not where they would be.
+        raise NotValidError(toml.path(*place)) from error
+
+
 def _has_samples(name: str) -> bool:
     plugin = DATASET.find(name)
     return issubclass(plugin, DatasetPlugin) and plugin.has_samples
@@ -165,6 +205,8 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _labels,
     _one_architecture,
     _public_set,
+    _public_source,
+    _public_images,
     _something_to_learn,
     _counts_alone,
     _something_to_measure,

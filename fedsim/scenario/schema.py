@@ -23,6 +23,7 @@ from pydantic.functional_validators import AfterValidator
 
 from fedsim.config import AsTuple, Config
 from fedsim.data import DatasetPlugin, Shares, shares_fault
+from fedsim.data.public import Augment
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import QUANTITIES
@@ -79,11 +80,36 @@ class RunConfig(Config):
     """How many rounds to run."""
 
 
+def _spelt_out(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping | Choice):
+        raise fault("choice", f"{value!r} is neither a name nor a table of name and params", "write a name")
+    return value
+
+
+class PublicSource(Choice):
+    """Another data set."""
+
+    KIND = DATASET
+    name: str
+    """Data set: a file of ``fedsim/data``, or a dotted path."""
+    params: Params = left_out()
+    """Parameters of the data set."""
+
+
 class PublicConfig(Config):
-    """The public set: unlabelled samples that all clients and the server hold."""
+    """The public set, on which knowledge is exchanged; nobody trains on its labels unless told to."""
 
     size: Annotated[int, Field(ge=0)] = 0
-    """Samples held out as the public set."""
+    """Samples in the public set."""
+    source: Annotated[PublicSource, BeforeValidator(_spelt_out, str | PublicSource)] | None = None
+    """Another data set to draw it from, without labels: a name, or a table of name and params; the public set
+    is held out of the data set itself if left out."""
+    augment: Augment = "none"
+    """How its images are transformed, once: fedet crops, flips, jitters colours and rotates at random."""
+    held: Literal["everywhere", "server"] = "everywhere"
+    """Who holds it from the start; what only the server holds it has to send."""
 
 
 class PartitionChoice(Choice):
@@ -113,7 +139,8 @@ class DataConfig(Choice):
     root: Annotated[str, Field(min_length=1)] | None = None
     """Folder of data sets, relative to the working directory; FEDSIM_DATA if left out."""
     limit: PositiveInt | None = None
-    """Use only so many samples, drawn at random; all if left out."""
+    """Use only so many samples, equally many of each class (where there are no classes, or where samples have
+    users: at random); all if left out."""
     split: Annotated[Shares, AsTuple, AfterValidator(_shares)] | None = Field(None, validate_default=True)
     """Shares of each client's samples for train, validation and test; [0.7, 0.1, 0.2] if left out."""
     global_test: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -192,14 +219,6 @@ class PacingChoice(Choice):
     """Pacing: a file of ``fedsim/runtime/pacing``, or a dotted path."""
     params: Params = left_out()
     """Parameters of the pacing."""
-
-
-def _spelt_out(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"name": value}
-    if not isinstance(value, Mapping | Choice):
-        raise fault("choice", f"{value!r} is neither a name nor a table of name and params", "write a name")
-    return value
 
 
 class AvailabilityChoice(Choice):

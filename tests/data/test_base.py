@@ -10,6 +10,8 @@ from fedsim.errors import DataError
 from fedsim.task import Task
 
 TASK = Task((2,), 3)
+TEXT = Task((2,), 3, vocabulary=5)
+REGRESSION = Task((2,), 1, "regression")
 
 
 def arrays(n: int = 4) -> dict[str, Any]:
@@ -31,6 +33,34 @@ def test_counts_become_read_only() -> None:
         dataset.sizes[0] = 1
 
 
+def test_users_become_read_only() -> None:
+    dataset = Dataset(TASK, **arrays(), users=np.array([7, 0, 7, 7]))
+    assert dataset.users is not None
+    with pytest.raises(ValueError, match="read-only"):
+        dataset.users[0] = 1
+
+
+def test_a_text_has_tokens() -> None:
+    tokens = np.array([[0, 4], [1, 2]])
+    y = np.array([0, 2])
+    assert Dataset(TEXT, tokens, y).x is tokens
+    with pytest.raises(DataError, match=r"x is float32 .*wants int64 \(n, 2\)"):
+        Dataset(TEXT, tokens.astype(np.float32), y)
+    with pytest.raises(DataError, match="x holds tokens 0 to 5, 5 tokens are numbered 0 to 4"):
+        Dataset(TEXT, np.array([[0, 5], [1, 2]]), y)
+    with pytest.raises(DataError, match="test_x holds tokens -1 to 2"):
+        Dataset(TEXT, tokens, y, np.array([[-1, 2]]), y[:1])
+
+
+def test_a_regression_has_finite_targets() -> None:
+    x, y = np.zeros((3, 2), np.float32), np.array([-0.5, 1e9, 0], np.float32)
+    assert Dataset(REGRESSION, x, y).y is y
+    with pytest.raises(DataError, match=r"y is int64 .*has to be float32"):
+        Dataset(REGRESSION, x, np.array([0, 1, 2]))
+    with pytest.raises(DataError, match="y holds nan at position 1, targets of a regression are finite"):
+        Dataset(REGRESSION, x, np.array([0, np.nan, np.inf], np.float32))
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
@@ -44,6 +74,10 @@ def test_counts_become_read_only() -> None:
         ({**arrays(), "y": np.zeros(4, np.int32)}, "y is int32"),
         ({**arrays(), "y": np.array([0, 1, 2, 3])}, "labels 0 to 3, 3 classes are numbered 0 to 2"),
         ({**arrays(), "y": np.array([0, 1, -1, 2])}, "labels -1 to 2"),
+        ({**arrays(), "users": np.zeros(3, np.int64)}, "one user a sample"),
+        ({**arrays(), "users": np.zeros(4, np.int32)}, "users is int32"),
+        ({**arrays(), "users": np.array([0, 1, -2, 3])}, "users holds -2"),
+        ({"sizes": np.array([1]), "users": np.array([1])}, "counts only has no users"),
         ({"sizes": np.array([1.0])}, "one int64"),
         ({"sizes": np.array([-1])}, "at least 0"),
         ({"sizes": np.array([1]), **{f"test_{k}": v for k, v in arrays().items()}}, "no test_x"),

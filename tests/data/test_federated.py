@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.config import Config
-from fedsim.data.base import Dataset, Indices, Labels
+from fedsim.data.base import Dataset, Indices
 from fedsim.data.federated import SPLITS, FederatedData, Shares, federate, shares_fault
-from fedsim.data.partitions.base import PartitionPlugin
+from fedsim.data.partitions.base import PartitionPlugin, Pool
+from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.errors import DataError, InvariantError
@@ -105,6 +106,173 @@ def test_a_limit_shrinks_the_pool_and_the_own_test_part() -> None:
     assert (data.x[data.global_test] >= 1000).all()
     assert (data.x[data.indices(0, "train")] < 40).all()
     assert np.diff(data.x[:10, 0]).max() > 1, "the first ten are no random sample"
+    # Equally many of each of three classes; one has one more.
+    assert sorted(np.bincount(data.y[:10]).tolist()) == [3, 3, 4]
+    assert sorted(np.bincount(data.y[10:]).tolist()) == [1, 2, 2]
+
+
+def test_a_limit_takes_equally_many_of_each_class_as_far_as_there_are() -> None:
+    y = np.repeat([0, 1, 2], [3, 10, 40])
+    x = np.arange(53, dtype=np.float32)[:, None]
+
+    def counts(limit: int, seed: int = 0) -> list[int]:
+        only = federate(
+            Dataset(TASK, x.copy(), y),
+            IID,
+            num_clients=1,
+            shares=(1.0, 0.0, 0.0),
+            key=Key.root(seed),
+            limit=limit,
+        )
+        assert only.y.tolist() == y[only.x[:, 0].astype(int)].tolist()
+        return [int((only.y == label).sum()) for label in range(3)]
+
+    assert counts(9) == [3, 3, 3]
+    assert counts(15) == [3, 6, 6]
+    assert counts(30) == [3, 10, 17]
+    assert counts(52) == [3, 10, 39]
+    # What does not divide goes to classes that are drawn.
+    assert {tuple(counts(1, seed)) for seed in range(20)} == {(1, 0, 0), (0, 1, 0), (0, 0, 1)}
+    assert {tuple(counts(16, seed)) for seed in range(20)} == {(3, 7, 6), (3, 6, 7)}
+
+
+def test_a_limit_leaves_users_as_they_are() -> None:
+    users = np.repeat([4, 7], [90, 10])
+    x, y = np.arange(100, dtype=np.float32)[:, None], np.repeat([0, 1, 2], [80, 10, 10])
+    by_user = ByUser(ByUserConfig())
+    data = federate(
+        Dataset(TASK, x, y, users=users), by_user, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY, limit=50
+    )
+    # A random half, and each client's samples are one user's.
+    assert sorted(data.sizes("train").tolist()) == pytest.approx([5, 45], abs=4)
+    assert np.bincount(data.y)[0] == pytest.approx(40, abs=6)
+    for client in range(2):
+        numbers = data.x[data.indices(client, "train"), 0].astype(int)
+        assert len(set(users[numbers].tolist())) == 1
+
+
+def test_users_stay_with_their_samples_when_others_are_held_out() -> None:
+    users = np.arange(60) % 5
+    x, y = pool(60)
+    data = federate(
+        Dataset(TASK, x, y, *pool(6, start=1000), users=users),
+        ByUser(ByUserConfig()),
+        num_clients=5,
+        shares=(0.6, 0.2, 0.2),
+        key=KEY,
+        public_size=20,
+    )
+    held = [np.concatenate([data.indices(k, split) for split in SPLITS]) for k in range(5)]
+    assert sorted(np.concatenate([*held, data.public]).tolist()) == list(range(60))
+    assert sorted(users[some[0]] for some in held) == list(range(5))
+    assert all(len(set(users[some].tolist())) == 1 for some in held)
+
+
+def regression(size: int = 40) -> Dataset:
+    x = np.arange(size, dtype=np.float32)[:, None]
+    return Dataset(Task((1,), 1, kind="regression"), x, np.sin(x[:, 0]))
+
+
+def test_a_regression_is_spread_limited_and_split() -> None:
+    data = federate(
+        regression(), IID, num_clients=3, shares=(0.6, 0.2, 0.2), key=KEY, public_size=4, limit=34
+    )
+    assert data.y.dtype == np.float32
+    assert data.y.tolist() == np.sin(data.x[:, 0]).tolist()
+    assert [data.sizes(split).tolist() for split in SPLITS] == [[6] * 3, [2] * 3, [2] * 3]
+    with pytest.raises(DataError, match="a regression has no classes: its labels cannot be counted"):
+        data.label_counts()
+
+
+def test_a_regression_is_not_spread_by_class() -> None:
+    by_class = DirichletClient(DirichletClientConfig())
+    with pytest.raises(DataError, match="dirichlet_client spreads classes") as caught:
+        federate(regression(), by_class, num_clients=3, shares=(1.0, 0.0, 0.0), key=KEY)
+    assert caught.value.setting == "partition"
+
+
+def test_a_public_set_of_another_data_set() -> None:
+    other = Dataset(Task((1,), 9), *pool(30, start=500))
+    plain, data = (
+        spread(global_test_share=0.1),
+        spread(global_test_share=0.1, public_size=8, public_source=other, public_at_clients=False),
+    )
+    # Nothing is taken out of the pool, and clients hold what they would without it.
+    assert [data.indices(k, split).tolist() for k in range(3) for split in SPLITS] == everything(plain)[0]
+    assert data.global_test.tolist() == plain.global_test.tolist()
+    assert data.public.tolist() == list(range(60, 68))
+    numbers = data.x[data.public, 0]
+    assert len(set(numbers.tolist())) == 8
+    assert (numbers >= 500).all()
+    # There are no labels, and what stands for them is none of the task's.
+    assert not data.public_labelled
+    assert data.y[data.public].tolist() == [-1] * 8
+    assert data.label_counts().tolist() == plain.label_counts().tolist()
+    assert (plain.public_labelled, plain.public_at_clients, data.public_at_clients) == (True, True, False)
+    assert not data.x.flags.writeable
+
+
+def test_a_public_set_for_a_regression_has_no_targets() -> None:
+    data = federate(
+        regression(),
+        IID,
+        num_clients=3,
+        shares=(1.0, 0.0, 0.0),
+        key=KEY,
+        public_size=8,
+        public_source=dataset(),
+    )
+    assert np.isnan(data.y[data.public]).all()
+    assert np.isfinite(data.y[:40]).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem", "blamed"),
+    [
+        (
+            {"public_size": 61, "public_source": dataset()},
+            "61 public samples, and their source has 60",
+            "public_size",
+        ),
+        (
+            {
+                "public_size": 1,
+                "public_source": Dataset(Task((2,), 2), np.zeros((1, 2), np.float32), np.zeros(1, np.int64)),
+            },
+            "the shape 2, the task's 1",
+            "public_source",
+        ),
+        ({"public_size": 1, "public_augment": "fedet"}, "only images are transformed", "public_augment"),
+    ],
+)
+def test_public_sets_that_cannot_be(settings: dict[str, Any], problem: str, blamed: str) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
+        spread(**settings)
+    assert caught.value.setting == blamed
+
+
+def test_only_the_public_images_are_transformed() -> None:
+    x = KEY.numpy().random((40, 1, 8, 8), np.float32)
+
+    def draw(augment: Any) -> FederatedData:
+        return federate(
+            Dataset(Task((1, 8, 8), 3), x.copy(), np.arange(40) % 3),
+            IID,
+            num_clients=3,
+            shares=(1.0, 0.0, 0.0),
+            key=KEY,
+            public_size=10,
+            public_augment=augment,
+        )
+
+    plain, changed = draw("none"), draw("fedet")
+    assert changed.public_labelled
+    assert changed.public.tolist() == plain.public.tolist()
+    others = np.setdiff1d(np.arange(40), plain.public)
+    assert np.array_equal(plain.x, x)
+    assert np.array_equal(changed.x[others], x[others])
+    assert all((changed.x[one] != x[one]).any() for one in plain.public)
+    assert np.array_equal(changed.x, draw("fedet").x)
 
 
 def test_a_limit_beyond_the_pool_changes_nothing() -> None:
@@ -163,7 +331,7 @@ class Fixed(PartitionPlugin[Config]):
         super().__init__(Config())
         self.parts = parts
 
-    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
         return [np.array(part, np.int64) for part in self.parts]
 
 
@@ -271,6 +439,8 @@ def test_counts_only() -> None:
     assert data.x.shape == (0, 1)
     assert data.public.tolist() == [0, 1, 2, 3, 4]
     assert not data.has_samples
+    assert data.public_at_clients
+    assert not counts(4, public_size=5, public_at_clients=False).public_at_clients
 
 
 def test_counts_have_no_samples() -> None:
@@ -288,6 +458,8 @@ def test_counts_have_no_samples() -> None:
         ({"global_test_share": 0.1}, "leave out the partition"),
         ({"limit": 3}, "leave out the partition"),
         ({"num_clients": 3}, "counts the samples of 2 clients, the run has 3"),
+        ({"public_source": dataset()}, "leave out its source and its transformation"),
+        ({"public_augment": "fedet"}, "leave out its source and its transformation"),
     ],
 )
 def test_counts_are_not_spread(settings: dict[str, Any], problem: str) -> None:

@@ -174,7 +174,7 @@ def test_objects_are_never_unpickled(tmp_path: Path, ending: str) -> None:
 
 def test_another_ending(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"not .npz, .npy or .npy.xz"):
+    with pytest.raises(DataError, match=r"not .npz, .npy, .npy.xz or [*]-ubyte"):
         load(tmp_path, images="x.png")
 
 
@@ -184,6 +184,36 @@ def test_a_missing_name_in_an_archive(tmp_path: Path) -> None:
         load(tmp_path, images="x.npz")
     save(tmp_path, y=LABELS)
     assert load(tmp_path, images="x.npz", image_key="pictures").x is not None
+
+
+def test_users_come_from_a_file_of_their_own(tmp_path: Path) -> None:
+    save(tmp_path, x=images(4, 3, 3), y=LABELS)
+    np.savez(tmp_path / "u.npz", users=np.array([3, 0, 3, 3], np.uint8), others=np.arange(4))
+    users, others = (
+        load(tmp_path, users="u.npz").users,
+        load(tmp_path, users="u.npz", user_key="others").users,
+    )
+    assert users is not None
+    assert others is not None
+    assert users.dtype == np.int64
+    assert (users.tolist(), others.tolist()) == ([3, 0, 3, 3], [0, 1, 2, 3])
+    assert load(tmp_path).users is None
+
+
+@pytest.mark.parametrize(
+    ("users", "problem"),
+    [
+        (np.arange(3), "u.npy holds 3 users for 4 samples"),
+        (np.array([0, -1, 0, 0]), "u.npy holds the user -1"),
+        (np.zeros(4), "users are integers of shape"),
+        (np.zeros((4, 1), np.int64), "users are integers of shape"),
+    ],
+)
+def test_users_that_do_not_fit(tmp_path: Path, users: Any, problem: str) -> None:
+    save(tmp_path, x=images(4, 3, 3), y=LABELS, u=users)
+    with pytest.raises(DataError, match=problem) as caught:
+        load(tmp_path, users="u.npy")
+    assert caught.value.setting == "users"
 
 
 @pytest.mark.parametrize(

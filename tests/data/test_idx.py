@@ -6,15 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsim.data import idx as idx_module
 from fedsim.data.base import LoadContext
 from fedsim.data.fashion_mnist import FashionMnist
-from fedsim.data.idx import FILES
 from fedsim.data.mnist import Mnist
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
 
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 TRAIN = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3)
 TEST = np.full((2, 2, 3), 255, np.uint8)
 ARRAYS = (TRAIN, np.array([0, 1, 9, 3, 4], np.uint8), TEST, np.array([5, 6], np.uint8))
@@ -98,3 +104,22 @@ def test_labels_that_do_not_fit_the_images(tmp_path: Path) -> None:
     (raw / f"{FILES[1]}.gz").write_bytes(gzip.compress(idx(ARRAYS[3])))
     with pytest.raises(DataError, match="one label a sample"):
         Mnist(Mnist.Config()).load(context(tmp_path))
+
+
+def test_writers_come_from_a_file_of_their_own(tmp_path: Path) -> None:
+    fill(tmp_path)
+    np.savez(tmp_path / "writers.npz", train_writer=np.array([7, 7, 0, 2, 7], np.uint16))
+    config = idx_module.IdxConfig(users="writers.npz", user_key="train_writer")
+    users = Mnist(config).load(context(tmp_path)).users
+    assert users is not None
+    assert users.dtype == np.int64
+    assert users.tolist() == [7, 7, 0, 2, 7]
+    assert Mnist(Mnist.Config()).load(context(tmp_path)).users is None
+
+
+def test_writers_that_do_not_fit_the_images(tmp_path: Path) -> None:
+    fill(tmp_path)
+    np.save(tmp_path / "writers.npy", np.arange(4))
+    with pytest.raises(DataError, match="4 users for 5 samples") as caught:
+        Mnist(idx_module.IdxConfig(users="writers.npy")).load(context(tmp_path))
+    assert caught.value.setting == "users"

@@ -9,8 +9,11 @@ import pytest
 from fedsim.data import LoadContext, federate
 from fedsim.data.fashion_mnist import FashionMnist
 from fedsim.data.files import Files, FilesConfig
+from fedsim.data.idx import IdxConfig
 from fedsim.data.mnist import Mnist
 from fedsim.data.partitions.dirichlet_class import DirichletClass, DirichletClassConfig
+from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
+from fedsim.data.texts import Texts, TextsConfig
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -58,3 +61,47 @@ def test_a_subset_of_cifar10() -> None:
         dataset, partition, num_clients=10, shares=(0.6, 0.2, 0.2), key=Key.root(0), public_size=400
     )
     assert data.label_counts().sum() == 3600
+
+
+def test_writers_of_mnist() -> None:
+    config = IdxConfig(users="MNIST/writers.npz", user_key="train_writer")
+    users = Mnist(config).load(context("MNIST")).users
+    assert users is not None
+    counts = np.bincount(users)
+    counts = counts[counts > 0]
+    assert (len(counts), counts.min(), counts.max()) == (539, 19, 131)
+    assert np.median(counts) == 116
+
+
+def test_a_subset_of_emnist_in_idx_files() -> None:
+    part = "EMNIST_byclass_subset/raw/t10k"
+    config = FilesConfig(images=f"{part}-images-idx3-ubyte.gz", labels=f"{part}-labels-idx1-ubyte.gz")
+    dataset = Files(config).load(context("EMNIST_byclass_subset"))
+    assert dataset.task == Task((1, 28, 28), 62)
+    assert dataset.x is not None
+    assert len(dataset.x) == 4000
+    # Upright, a one is high and narrow.
+    ones = dataset.x[dataset.y == 1].mean(axis=(0, 1))
+    assert (ones.mean(axis=1) > 0.05).sum() > 1.5 * (ones.mean(axis=0) > 0.05).sum()
+
+
+def test_a_play_of_shakespeare() -> None:
+    dataset = Shakespeare(ShakespeareConfig(stride=20)).load(context("shakespeare"))
+    assert dataset.task == Task((80,), 90, vocabulary=90)
+    assert dataset.x is not None
+    assert dataset.users is not None
+    # The file has 65 different characters.
+    assert dataset.x.max() == 65
+    assert dataset.x.min() > 0
+    assert dataset.users.max() + 1 <= 309
+    assert 45_000 < len(dataset.x) < 1_115_394 / 20
+
+
+def test_tweets_by_user() -> None:
+    dataset = Texts(TextsConfig(file="twitter_airline/tweets.csv.gz")).load(context("twitter_airline"))
+    assert dataset.task == Task((32,), 3, vocabulary=5000)
+    assert dataset.y is not None
+    assert dataset.users is not None
+    assert np.bincount(dataset.y.astype(np.int64)).tolist() == [9178, 3099, 2363]
+    texts = np.bincount(dataset.users)
+    assert [(texts >= least).sum() for least in (1, 2, 3, 5, 10)] == [7701, 3000, 1458, 474, 77]

@@ -46,6 +46,17 @@ def test_classes_rarer_than_parts_are_split_together() -> None:
     assert [part[2] for part in parts] == [4, 1, 1]
 
 
+def test_a_regression_is_one_class() -> None:
+    targets = np.array([0.5, -1.0, 0.5, 2.0, 7.0, 0.25, 3.0, 1.0, 1.0, 9.0], np.float32)
+    # Shuffled beforehand, so the first are as good as any.
+    assert [part.tolist() for part in split_client(targets, (0.6, 0.2, 0.2))] == [
+        [0, 1, 2, 3, 4, 5],
+        [8, 9],
+        [6, 7],
+    ]
+    assert [len(part) for part in split_client(targets[:2], (0.6, 0.2, 0.2))] == [1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("num_samples", "sizes"), [(0, [0, 0, 0]), (1, [1, 0, 0]), (2, [1, 0, 1]), (3, [1, 1, 1]), (4, [2, 1, 1])]
 )

@@ -42,3 +42,11 @@ def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts])
         "tiny: 3 clients never asked: 'linear' needs 14.9 kB of memory, they have 1 kB at most",
         "tiny: 1 client never asked: no training samples",
     ]
+
+
+def test_where_the_public_set_is_from_and_who_holds_it(make_parts: Callable[..., Parts]) -> None:
+    parts = make_parts()
+    data = replace(parts.data, public_labelled=False, public_at_clients=False)
+    assert outlook.data(replace(parts, data=data)).notes[0] == (
+        "public set: 20 samples of another data set, held by the server alone; global test set: 20 samples"
+    )

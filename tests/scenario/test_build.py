@@ -78,6 +78,62 @@ def test_data_is_the_same_for_every_algorithm_and_depends_on_the_seed(load: Load
     assert not np.array_equal(first.public, other.public)
 
 
+def npy(folder: Path, num: int = 30) -> str:
+    """Write grey images of 12 by 12 with labels of 20 classes; return the choice of this data set."""
+    np.save(folder / "x.npy", np.linspace(0, 255, num * 144).reshape(num, 12, 12).astype(np.uint8))
+    np.save(folder / "y.npy", np.arange(num) % 20)
+    return f"{{ name = 'files', params = {{ images = '{folder}/x.npy', labels = '{folder}/y.npy' }} }}"
+
+
+def test_a_public_set_of_another_data_set(load: Load, tmp_path: Path) -> None:
+    image = "[data]\nparams.shape = 'image'\n"
+    public = f"[data.public]\nsize = 25\nheld = 'server'\naugment = 'fedet'\nsource = {npy(tmp_path)}\n"
+    plain, data = build(load(image)).data, build(load(image + public)).data
+    assert data.x.shape == (1797 + 25, 1, 8, 8)
+    assert (data.public_labelled, data.public_at_clients) == (False, False)
+    assert data.public.tolist() == list(range(1797, 1822))
+    for client in range(4):
+        np.testing.assert_array_equal(data.indices(client, "train"), plain.indices(client, "train"))
+    again = build(load(image + public)).data
+    np.testing.assert_array_equal(data.x, again.x)
+    unchanged = build(load(image + public, overrides=["data.public.augment=none"])).data
+    assert not np.array_equal(data.x[1797:], unchanged.x[1797:])
+    # A public set of no samples needs no data set.
+    off = load(
+        image + "[data.public]\nsource = { name = 'files', params = { images = 'a', labels = 'b' } }\n"
+    )
+    assert len(build(off).data.public) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "problem"),
+    [
+        ("size = 31", "size", "31 public samples, and their source has 30: write 30 or fewer"),
+        ("size = 3", "source", "the shape 1 x 12 x 12, the task's 64: only images"),
+    ],
+)
+def test_a_public_set_that_cannot_be_drawn(
+    load: Load, tmp_path: Path, more: str, path: str, problem: str
+) -> None:
+    shape = "image" if path == "size" else "flat"
+    text = f"[data]\nparams.shape = '{shape}'\n[data.public]\nsource = {npy(tmp_path)}\n{more}\n"
+    message = refused(load(text))
+    assert f"  data.public.{path}: " in message
+    assert problem in message
+
+
+def test_flat_samples_are_not_transformed(load: Load) -> None:
+    message = refused(load("[data.public]\nsize = 3\naugment = 'fedet'\n"))
+    assert "  data.public.augment: only images are transformed" in message
+
+
+def test_a_source_whose_files_are_not_there(load: Load, tmp_path: Path) -> None:
+    files = "{ name = 'files', params = { images = 'a.npy', labels = 'b.npy' } }"
+    message = refused(load(f"[data]\nroot = '{tmp_path}'\n[data.public]\nsize = 3\nsource = {files}\n"))
+    assert "study: 1 fault" in message
+    assert f"data.public.source.params.images: {tmp_path / 'a.npy'} is not a file" in message
+
+
 def test_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert num_workers(EngineConfig(workers=3)) == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)), raising=False)

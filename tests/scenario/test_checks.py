@@ -68,6 +68,57 @@ def test_an_algorithm_that_needs_a_public_set(faults: Faults) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("more", "path", "says"),
+    [
+        (
+            "[data.public]\nsource = 'sizes'\n",
+            "data.public.source",
+            "data set 'sizes' has sample counts only, so there is nothing to draw from — "
+            "choose a data set with samples",
+        ),
+        (
+            "[data.public]\nsource = 'digits'\n",
+            "data.public.source",
+            "'digits' is the data set itself, whose samples clients train on — "
+            "leave it out: the public set is then held out of it",
+        ),
+        (
+            "[data]\nname = 'digits'\nparams.shape = 'image'\n"
+            "[data.public]\nsource = { name = 'digits', params = { shape = 'image' } }\n",
+            "data.public.source",
+            "'digits' is the data set itself",
+        ),
+        (
+            "[data]\nname = 'sizes'\n[data.public]\nsource = 'digits'\n[engine]\nexecutor = 'null'\n",
+            "data.public.source",
+            "data set 'sizes' has sample counts only, so its public set is a number too — leave it out",
+        ),
+        (
+            "[data]\nname = 'sizes'\n[data.public]\naugment = 'fedet'\n[engine]\nexecutor = 'null'\n",
+            "data.public.augment",
+            "'fedet' transforms images, and data set 'sizes' has sample counts only — leave it out",
+        ),
+    ],
+)
+def test_public_sets_that_cannot_be(faults: Faults, more: str, path: str, says: str) -> None:
+    found = faults(more)
+    assert list(found) == [path]
+    assert str(found[path]).startswith(f"{path}: {says}")
+
+
+def test_the_same_data_set_with_other_parameters_is_another(load: Load) -> None:
+    source = "source = { name = 'digits', params = { shape = 'image' } }\n"
+    assert load(f"[data.public]\n{source}").data.public.source.params.shape == "image"
+
+
+def test_a_source_of_which_nothing_can_be_said(faults: Faults) -> None:
+    assert all(path.startswith("data.public.source") for path in faults("[data.public]\nsource = 'files'\n"))
+    assert not any(
+        "public" in path for path in faults("[data]\nname = 'files'\n[data.public]\nsource = 'digits'\n")
+    )
+
+
 def test_counts_cannot_be_learned_from(faults: Faults, load: Load) -> None:
     found = faults("[data]\nname = 'sizes'\n")
     assert str(found["engine.executor"]) == (

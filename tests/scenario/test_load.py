@@ -596,3 +596,38 @@ def test_the_file_is_read_from_any_kind_of_path(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text("[run]\nrounds = 1\n[[fleet]]\ncount = 1\n")
     assert load_scenario(str(path)) == load_scenario(Path(path))
+
+
+def test_a_source_may_be_a_name_or_a_table(load: Load) -> None:
+    public = load("[data.public]\nsource = 'mnist'\nheld = 'server'\n").data.public
+    assert (public.source.name, public.augment, public.held) == ("mnist", "none", "server")
+    table = load("[data.public.source]\nname = 'mnist'\n").data.public
+    assert table.source == public.source
+    chosen = load("[data.public]\nsource = 'mnist'\n", overrides=["data.public.source.name='cifar10'"])
+    assert chosen.data.public.source.name == "cifar10"
+    assert load().data.public.source is None
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "says"),
+    [
+        ("source = 'digts'", "data.public.source", "no data set is called 'digts' — did you mean 'digits'?"),
+        ("source = 3", "data.public.source", "3 is neither a name nor a table of name and params"),
+        ("source.params = {}", "data.public.source.name", "it is missing"),
+        (
+            "source = { name = 'digits', params = { shap = 1 } }",
+            "data.public.source.params.shap",
+            "no key is called 'shap' here — did you mean 'shape'?",
+        ),
+        (
+            "augment = 'fedt'",
+            "data.public.augment",
+            "\"fedt\" is not 'none' or 'fedet' — did you mean 'fedet'?",
+        ),
+        ("held = 'sever'", "data.public.held", "\"sever\" is not 'everywhere' or 'server' — did you mean"),
+    ],
+)
+def test_faults_of_a_public_set(faults: Faults, more: str, path: str, says: str) -> None:
+    found = faults(f"[data.public]\n{more}\n")
+    assert list(found) == [path]
+    assert str(found[path]).startswith(f"{path}: {says}")

@@ -46,8 +46,13 @@ up = "1 Gbit/s"
 
 @pytest.mark.parametrize(
     "more",
-    ["", RICH, "[data]\nname = 'sizes'\n[engine]\nexecutor = 'null'\n"],
-    ids=["small", "rich", "counts"],
+    [
+        "",
+        RICH,
+        "[data]\nname = 'sizes'\n[engine]\nexecutor = 'null'\n",
+        "[data.public]\nsize = 9\nsource = 'mnist'\naugment = 'fedet'\nheld = 'server'\n",
+    ],
+    ids=["small", "rich", "counts", "public"],
 )
 def test_it_loads_to_an_equal_scenario(load: Load, more: str) -> None:
     scenario = load(more, overrides=["run.name=other"])

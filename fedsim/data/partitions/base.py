@@ -1,4 +1,4 @@
-"""What a partition is: a pure function from labels to who holds which sample (specification 6.2).
+"""What a partition is: a pure function from labels and users to who holds which sample (specification 6.2).
 
 Letters for shapes: n samples, K clients, N classes. A partition never sees the samples themselves.
 """
@@ -7,32 +7,65 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.data.base import Counts, Indices, Labels
 from fedsim.errors import DataError
-from fedsim.plugins import C, Plugin
+from fedsim.plugins import C, Plugin, name_of
 from fedsim.rng import Key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """What a partition spreads: the label of each sample, and perhaps its user.
+
+    Attributes:
+        labels: (n,), int64, each in [0, num_classes), or the float32 targets of a regression.
+        num_classes: N; 0 for a regression.
+        users: int64 (n,), who made each sample; None where nobody knows.
+    """
+
+    labels: Labels
+    num_classes: int
+    users: Indices | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 class PartitionPlugin(Plugin[C], ABC):
     """Base of the partitions."""
 
     @abstractmethod
-    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
-        """Return for each client the positions in ``labels`` of its samples; no position twice.
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
+        """Return for each client the positions in the pool of its samples; no position twice.
 
         Args:
-            labels: int64 (n,), each in [0, num_classes).
+            pool: What to spread.
             num_clients: K, at least 1.
-            num_classes: N.
             key: Decides the draw: equal arguments give equal results.
 
         Raises:
             DataError: These samples cannot be spread as asked.
         """
+
+
+def class_labels(pool: Pool, partition: PartitionPlugin[Any]) -> NDArray[np.int64]:
+    """Return int64 (n,), the classes that ``partition`` spreads.
+
+    Raises:
+        DataError: The pool is that of a regression, which has none.
+    """
+    if pool.labels.dtype.kind == "f":
+        raise DataError(
+            f"{name_of(partition)} spreads classes, and the labels of this data set are the targets of a "
+            "regression: use iid, or by_user where samples have users"
+        )
+    return pool.labels.astype(np.int64, copy=False)
 
 
 def require_samples(num_samples: int, num_clients: int, per_client: int = 1) -> None:
@@ -50,7 +83,7 @@ def require_samples(num_samples: int, num_clients: int, per_client: int = 1) -> 
         )
 
 
-def by_class(labels: Labels, num_classes: int, generator: np.random.Generator) -> list[Indices]:
+def by_class(labels: NDArray[np.int64], num_classes: int, generator: np.random.Generator) -> list[Indices]:
     """Return for each class the positions of its samples, in an order drawn from ``generator``."""
     order = generator.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
@@ -89,3 +122,46 @@ def apportion(total: int, weights: NDArray[np.float64]) -> Counts:
     largest_first = np.argsort(counts - exact, kind="stable")
     counts[largest_first[: total - int(counts.sum())]] += 1
     return counts
+
+
+def apportion_to_all(total: int, weights: NDArray[np.float64]) -> Counts:
+    """Return what :func:`apportion` does, but at least 1 each, which is taken from the largest.
+
+    Args:
+        total: At least as many as there are weights.
+        weights: As for :func:`apportion`.
+    """
+    counts = np.maximum(apportion(total, weights), 1)
+    while counts.sum() > total:
+        counts[counts.argmax()] -= 1
+    return counts
+
+
+def holders_of_two(num_clients: int, num_classes: int) -> list[Indices]:
+    """Return for each class the clients that hold it where each holds two neighbouring classes."""
+    clients = np.arange(num_clients)
+    return [
+        np.flatnonzero((clients % num_classes == j) | ((clients + 1) % num_classes == j))
+        for j in range(num_classes)
+    ]
+
+
+def scaled(
+    matrix: NDArray[np.float64], rows: NDArray[Any], columns: NDArray[Any], iterations: int
+) -> NDArray[np.float64]:
+    """Return a multiple of each row and column of ``matrix`` with sums near ``rows`` and ``columns``.
+
+    Rows and columns are scaled in turn (Sinkhorn and Knopp 1967), columns last, so their sums are exact.
+
+    Args:
+        matrix: (a, b), non-negative; a row or column of zeros stays one.
+        rows: (a,), the wanted sums of rows.
+        columns: (b,), those of columns.
+        iterations: How often both are scaled.
+    """
+    for _ in range(iterations):
+        for axis, wanted in ((1, rows), (0, columns)):
+            sums = matrix.sum(axis=axis)
+            factors = np.divide(wanted, sums, out=np.zeros(len(sums)), where=sums > 0)
+            matrix = matrix * np.expand_dims(factors, axis)
+    return matrix

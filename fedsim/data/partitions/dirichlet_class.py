@@ -4,17 +4,27 @@ For each class, shares q ~ Dir(alpha * 1_K) are drawn and the class is cut accor
 again until every client has ``min_size`` samples. This is the form that PerFed-CKT and Fed-ET use: a smaller
 alpha gives more label skew and more size imbalance. With ``cap``, a client that already holds n/K samples
 gets nothing of later classes (the variant of FedMA and FedDF).
+
+With ``every_class`` a class's shares are drawn until every client has a sample of it. Over 10 clients, with
+alpha = 0.9, this is data setup 2 (DS-2) of PersFL.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.base import Counts, Indices, Labels
-from fedsim.data.partitions.base import PartitionPlugin, by_class, cut, require_samples
+from fedsim.data.base import Counts, Indices
+from fedsim.data.partitions.base import (
+    PartitionPlugin,
+    Pool,
+    by_class,
+    class_labels,
+    cut,
+    require_samples,
+)
 from fedsim.errors import DataError
 from fedsim.rng import Key
 
@@ -31,6 +41,17 @@ class DirichletClassConfig(Config):
     """Fewest samples that a client may end up with."""
     cap: bool = False
     """Whether a client that holds its even share of all samples gets nothing of the classes that follow."""
+    every_class: bool = False
+    """Whether every client gets at least one sample of each class that there is."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if self.cap and self.every_class:
+            raise ValueError(
+                "cap keeps classes from clients that hold enough, every_class gives everybody each class: "
+                "choose one of the two"
+            )
+        return self
 
 
 class DirichletClass(PartitionPlugin[DirichletClassConfig]):
@@ -38,16 +59,20 @@ class DirichletClass(PartitionPlugin[DirichletClassConfig]):
 
     Config = DirichletClassConfig
 
-    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
         """Spread all samples."""
         config = self.config
+        labels, num_classes = class_labels(pool, self), pool.num_classes
         require_samples(len(labels), num_clients, max(config.min_size, 1))
         totals = np.bincount(labels, minlength=num_classes)
         generator = key.numpy()
         best = -1
         for _ in range(MAX_DRAWS):
-            shares = generator.dirichlet(np.full(num_clients, config.alpha), num_classes)
-            counts = _capped(shares, totals) if config.cap else _counts(shares, totals)
+            if config.every_class:
+                counts = self._to_everybody(totals, num_clients, generator)
+            else:
+                shares = generator.dirichlet(np.full(num_clients, config.alpha), num_classes)
+                counts = _capped(shares, totals) if config.cap else _counts(shares, totals)
             smallest = int(counts.sum(axis=0).min())
             if smallest >= config.min_size:
                 return cut(by_class(labels, num_classes, generator), counts.T)
@@ -56,6 +81,27 @@ class DirichletClass(PartitionPlugin[DirichletClassConfig]):
             f"{MAX_DRAWS} draws of dirichlet_class with alpha = {config.alpha:g} over {num_clients} clients "
             f"and {len(labels)} samples: in the best of them the smallest client had {best}, "
             f"min_size is {config.min_size}. Raise alpha, lower min_size, or use fewer clients"
+        )
+
+    def _to_everybody(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return (N, K) counts, of which only the rows of classes without samples have zeros.
+
+        Classes are independent of each other, so each is drawn again by itself: that is the law of redrawing
+        everything, in far fewer draws.
+        """
+        counts = np.zeros((len(totals), num_clients), np.int64)
+        missing = np.flatnonzero(totals)
+        for _ in range(MAX_DRAWS):
+            shares = generator.dirichlet(np.full(num_clients, self.config.alpha), len(missing))
+            counts[missing] = _counts(shares, totals[missing])
+            missing = missing[counts[missing].min(axis=1) == 0]
+            if not len(missing):
+                return counts
+        rarest = int(missing[totals[missing].argmin()])
+        raise DataError(
+            f"{MAX_DRAWS} draws of dirichlet_class with alpha = {self.config.alpha:g} over {num_clients} "
+            f"clients, and none gave everybody one of the {totals[rarest]} samples of class {rarest}: "
+            "raise alpha, use fewer clients or a larger data set, or leave out every_class"
         )
 
 

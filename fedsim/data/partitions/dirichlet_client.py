@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.base import Counts, Indices, Labels
-from fedsim.data.partitions.base import PartitionPlugin, apportion, by_class, cut, require_samples
+from fedsim.data.base import Counts, Indices
+from fedsim.data.partitions.base import (
+    PartitionPlugin,
+    Pool,
+    apportion,
+    by_class,
+    class_labels,
+    cut,
+    require_samples,
+)
 from fedsim.rng import Key
 
 
@@ -30,8 +38,9 @@ class DirichletClient(PartitionPlugin[DirichletClientConfig]):
 
     Config = DirichletClientConfig
 
-    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
         """Spread all samples; where they do not divide evenly, the first clients get one more."""
+        labels, num_classes = class_labels(pool, self), pool.num_classes
         require_samples(len(labels), num_clients)
         generator = key.numpy()
         left = np.bincount(labels, minlength=num_classes)

@@ -3,6 +3,8 @@
 A class's samples are divided among its holders in proportion to draws from uniform(1 - spread, 1 + spread);
 with the default these are the uneven halves of KT-pFL's "two classes" case. Classes that nobody holds, where
 there are fewer clients than classes, are left out.
+
+Clients k and k + N hold the same two classes, so with more clients than classes there are hidden groups.
 """
 
 from typing import Annotated
@@ -11,8 +13,17 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.base import Indices, Labels
-from fedsim.data.partitions.base import PartitionPlugin, apportion, by_class, cut, require_samples
+from fedsim.data.base import Indices
+from fedsim.data.partitions.base import (
+    PartitionPlugin,
+    Pool,
+    apportion_to_all,
+    by_class,
+    class_labels,
+    cut,
+    holders_of_two,
+    require_samples,
+)
 from fedsim.errors import DataError
 from fedsim.rng import Key
 
@@ -29,28 +40,24 @@ class TwoClass(PartitionPlugin[TwoClassConfig]):
 
     Config = TwoClassConfig
 
-    def split(self, labels: Labels, num_clients: int, num_classes: int, key: Key) -> list[Indices]:
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
         """Spread the samples of every class that has a holder."""
+        labels, num_classes = class_labels(pool, self), pool.num_classes
         require_samples(len(labels), num_clients)
         generator = key.numpy()
-        pools = by_class(labels, num_classes, generator)
-        clients = np.arange(num_clients)
+        classes = by_class(labels, num_classes, generator)
         counts = np.zeros((num_clients, num_classes), np.int64)
-        for j, pool in enumerate(pools):
-            holders = np.flatnonzero((clients % num_classes == j) | ((clients + 1) % num_classes == j))
+        for j, holders in enumerate(holders_of_two(num_clients, num_classes)):
             if not len(holders):
                 continue
-            if len(pool) < len(holders):
+            if len(classes[j]) < len(holders):
                 raise DataError(
-                    f"class {j} has {len(pool)} samples for the {len(holders)} of {num_clients} clients that "
-                    "hold it under two_class: use fewer clients or a larger data set"
+                    f"class {j} has {len(classes[j])} samples for the {len(holders)} of {num_clients} "
+                    "clients that hold it under two_class: use fewer clients or a larger data set"
                 )
             weights = generator.uniform(1 - self.config.spread, 1 + self.config.spread, len(holders))
-            # A holder whose share rounds to nothing takes one from the largest.
-            counts[holders, j] = np.maximum(apportion(len(pool), weights), 1)
-            while counts[:, j].sum() > len(pool):
-                counts[counts[:, j].argmax(), j] -= 1
-        return cut(pools, counts)
+            counts[holders, j] = apportion_to_all(len(classes[j]), weights)
+        return cut(classes, counts)
 
 
 PLUGIN = TwoClass

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedsim.data.base import Counts, Labels
+from fedsim.data.base import Counts, Indices
 from fedsim.data.partitions import dirichlet_class
+from fedsim.data.partitions.base import Pool
 from fedsim.data.partitions.dirichlet_class import DirichletClass, DirichletClassConfig
 from fedsim.errors import DataError
 from fedsim.rng import Key
@@ -16,9 +17,9 @@ LABELS = np.arange(2000) % 10
 
 
 def counts_of(
-    config: DirichletClassConfig, num_clients: int, seed: int = 0, labels: Labels = LABELS
+    config: DirichletClassConfig, num_clients: int, seed: int = 0, labels: Indices = LABELS
 ) -> Counts:
-    parts = DirichletClass(config).split(labels, num_clients, 10, Key.root(seed))
+    parts = DirichletClass(config).split(Pool(labels, 10), num_clients, Key.root(seed))
     return np.array([np.bincount(labels[part], minlength=10) for part in parts])
 
 
@@ -88,3 +89,25 @@ def test_a_request_that_never_succeeds_says_what_to_change(monkeypatch: pytest.M
 def test_too_few_samples_for_min_size_are_refused_at_once() -> None:
     with pytest.raises(DataError, match="2000 samples cannot give at least 10 to each of 201 clients"):
         counts_of(DirichletClassConfig(), 201)
+
+
+@given(st.integers(0, 2**32))
+def test_everybody_has_every_class(seed: int) -> None:
+    labels = np.repeat([0, 1, 3], [12, 40, 300])  # class 2 has no samples, and nobody wants one
+    config = DirichletClassConfig(alpha=0.9, min_size=4, every_class=True)
+    counts = counts_of(config, 6, seed, labels)
+    assert counts[:, [0, 1, 3]].min() >= 1
+    assert counts.sum(axis=0)[:4].tolist() == [12, 40, 0, 300]
+    assert counts.sum(axis=1).min() >= 4
+
+
+def test_every_class_where_it_is_all_but_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirichlet_class, "MAX_DRAWS", 5)
+    labels = np.repeat([0, 1], [500, 5])
+    with pytest.raises(DataError, match=r"none gave everybody one of the 5 samples of class 1: raise alpha"):
+        counts_of(DirichletClassConfig(alpha=0.5, min_size=0, every_class=True), 6, labels=labels)
+
+
+def test_cap_and_every_class_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match="choose one of the two"):
+        DirichletClassConfig(cap=True, every_class=True)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.data.base import Counts
+from fedsim.data.partitions.base import Pool
 from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig, _serve
 from fedsim.rng import Key
 
@@ -14,7 +15,7 @@ LABELS = np.arange(2000) % 10
 
 def counts_of(alpha: float, num_clients: int, seed: int = 0) -> Counts:
     partition = DirichletClient(DirichletClientConfig(alpha=alpha))
-    parts = partition.split(LABELS, num_clients, 10, Key.root(seed))
+    parts = partition.split(Pool(LABELS, 10), num_clients, Key.root(seed))
     return np.array([np.bincount(LABELS[part], minlength=10) for part in parts])
 
 

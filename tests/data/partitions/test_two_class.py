@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.data.base import Counts
+from fedsim.data.partitions.base import Pool
 from fedsim.data.partitions.two_class import TwoClass, TwoClassConfig
 from fedsim.errors import DataError
 from fedsim.rng import Key
@@ -15,7 +16,9 @@ def counts_of(
     num_clients: int, num_classes: int, per_class: int, seed: int = 0, spread: float = 0.5
 ) -> Counts:
     labels = np.arange(num_classes * per_class) % num_classes
-    parts = TwoClass(TwoClassConfig(spread=spread)).split(labels, num_clients, num_classes, Key.root(seed))
+    parts = TwoClass(TwoClassConfig(spread=spread)).split(
+        Pool(labels, num_classes), num_clients, Key.root(seed)
+    )
     return np.array([np.bincount(labels[part], minlength=num_classes) for part in parts])
 
 
@@ -43,7 +46,7 @@ def test_holders_differ_by_at_most_a_factor_of_three(seed: int) -> None:
 @given(st.integers(4, 12), st.integers(0, 2**32))
 def test_as_many_samples_as_holders_give_one_to_each(num_clients: int, seed: int) -> None:
     labels = np.repeat([0, 1], num_clients)
-    parts = TwoClass(TwoClassConfig(spread=0.99)).split(labels, num_clients, 2, Key.root(seed))
+    parts = TwoClass(TwoClassConfig(spread=0.99)).split(Pool(labels, 2), num_clients, Key.root(seed))
     assert [sorted(labels[part].tolist()) for part in parts] == [[0, 1]] * num_clients
 
 

@@ -1,0 +1,120 @@
+"""Arrays from files: .npy, .npy.xz, .npz, and idx files as MNIST has them. Nothing is ever unpickled."""
+
+import gzip
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.errors import DataError
+from fedsim.params import Array
+
+IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
+"""How the names of idx files of bytes end; in one of images, idx3 says its three axes."""
+
+_IDX_BYTES = b"\x00\x00\x08"
+
+
+@contextmanager
+def blamed(setting: str) -> Iterator[None]:
+    """Say of each :class:`DataError` that leaves this block which setting is to be changed."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error), setting=setting) from error.__cause__
+
+
+def read_array(path: Path, key: str, key_setting: str) -> Array:
+    """Return the array of a file.
+
+    Args:
+        path: A .npy, .npy.xz, .npz or idx file.
+        key: Name of the array in a .npz.
+        key_setting: The setting that holds this name, for the message.
+
+    Raises:
+        DataError: There is no such file or array, or the file is of another form or damaged.
+    """
+    require_file(path)
+    try:
+        if path.name.endswith(".npy.xz"):
+            with lzma.open(path) as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        if path.suffix == ".npy":
+            with path.open("rb") as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        if path.suffix == ".npz":
+            return _member(path, key, key_setting)
+        if path.name.endswith(IDX_ENDINGS):
+            return _idx(path)
+    except (ValueError, EOFError, OSError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as a plain array: {error}") from error
+    raise DataError(
+        f"{path} is not .npz, .npy, .npy.xz or *-ubyte[.gz]: save the array with numpy.save or numpy.savez"
+    )
+
+
+def require_file(path: Path) -> None:
+    """Refuse a path at which there is no file.
+
+    Raises:
+        DataError: There is none.
+    """
+    if not path.is_file():
+        raise DataError(
+            f"{path} is not a file; a relative path starts at data.root (or FEDSIM_DATA) where that is set"
+        )
+
+
+def read_users(root: Path, file: str, key: str, num_samples: int) -> NDArray[np.int64]:
+    """Return who made each sample, int64 (n,), from the file that the setting ``users`` names.
+
+    Args:
+        root: What a relative path starts at.
+        file: The file.
+        key: Name of the array in a .npz; the setting ``user_key``.
+        num_samples: n.
+
+    Raises:
+        DataError: It holds something other than one whole number of at least 0 for each sample.
+    """
+    with blamed("users"):
+        users = read_array(root / file, key, "user_key")
+        if users.ndim != 1 or users.dtype.kind not in "iu":
+            raise DataError(
+                f"{file} holds {users.dtype} of shape {users.shape}; users are integers of shape (n,)"
+            )
+        if len(users) != num_samples:
+            raise DataError(
+                f"{file} holds {len(users)} users for {num_samples} samples: one user for each sample"
+            )
+        if users.size and users.min() < 0:
+            raise DataError(f"{file} holds the user {users.min()}; users are numbered from 0")
+    return users.astype(np.int64)
+
+
+def _member(path: Path, key: str, key_setting: str) -> Array:
+    with zipfile.ZipFile(path):
+        pass  # numpy would take a file that is no archive for a pickle, and say so confusingly
+    with np.load(path, allow_pickle=False) as archive:
+        if key not in archive.files:
+            raise DataError(
+                f"{path} has no array {key!r}, it has: {', '.join(archive.files)}; "
+                f"name the one you mean with {key_setting}"
+            )
+        return np.asarray(archive[key])
+
+
+def _idx(path: Path) -> Array:
+    """Read: two zeros, 8 for bytes, the number of axes, each one's length in 4 big-endian bytes, values."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if content[:3] != _IDX_BYTES or len(content) < 4:
+        raise ValueError("it does not begin as an idx file of bytes does")
+    rank = content[3]
+    shape = tuple(map(int, np.frombuffer(content, ">i4", rank, 4)))
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)

@@ -1,0 +1,96 @@
+"""EMNIST: up to 814,255 grey images of 28 by 28, handwritten digits and letters, read with torchvision.
+
+Its images are stored with rows and columns exchanged; here they are upright.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+
+from fedsim.config import AsTuple
+from fedsim.data import idx
+from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
+from fedsim.data.torchvision_compat import torchvision_datasets
+from fedsim.errors import DataError
+from fedsim.task import Task
+
+
+class EmnistConfig(idx.IdxConfig):
+    """Settings of EMNIST."""
+
+    split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "letters"
+    """Which of its six sets: ``byclass`` has 62 classes, ``bymerge`` and ``balanced`` 47 (capitals and small
+    letters that look alike are one), ``letters`` 26 (capitals and small letters are one), ``digits`` and
+    ``mnist`` 10."""
+    classes: PositiveInt | Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
+    """Keep only these: the first so many, or those named, as in ``["a", "b"]``, which are then numbered in
+    this order; without it, all."""
+
+
+class Emnist(DatasetPlugin[EmnistConfig]):
+    """EMNIST, from ``EMNIST/raw`` below the root."""
+
+    Config = EmnistConfig
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return both parts, samples of shape (1, 28, 28), classes numbered from 0."""
+        split = self.config.split
+        names = torchvision_datasets().EMNIST.classes_split_dict[split]
+        chosen = self._chosen(names)
+        number = np.full(len(names), -1)
+        number[chosen] = np.arange(len(chosen))
+
+        parts = (f"emnist-{split}-train", f"emnist-{split}-test")
+        raw = idx.raw_folder("EMNIST", context, parts, f'"{split}", ')
+        with idx.shown(raw, "EMNIST", parts) as folder:
+            x, y, kept = _part(folder, raw, parts[0], number, split=split, train=True)
+            test_x, test_y, _ = _part(folder, raw, parts[1], number, split=split, train=False)
+        users = idx.users(context, self.config, len(kept))
+        if users is not None:
+            users = users[kept]
+        return Dataset(Task(x.shape[1:], len(chosen)), x, y, test_x, test_y, users=users)
+
+    def _chosen(self, names: list[str]) -> list[int]:
+        """Return the labels that are kept, in the order of their new numbers."""
+        # Its letters are numbered from 1, and what 0 stands for never occurs.
+        there = {name: label for label, name in enumerate(names) if name != "N/A"}
+        classes = self.config.classes
+        if classes is None:
+            return list(there.values())
+        what = f"split {self.config.split!r} has {len(there)} classes, {', '.join(there)}"
+        if isinstance(classes, int):
+            if classes > len(there):
+                raise DataError(f"classes = {classes}: {what}; ask for at most that many", setting="classes")
+            return list(there.values())[:classes]
+        unknown = [name for name in classes if name not in there]
+        if unknown or len(set(classes)) < len(classes):
+            problem = f"no class {unknown[0]!r}" if unknown else "a class is named twice"
+            raise DataError(
+                f"classes = {list(classes)}: {problem}; {what}, name each at most once", setting="classes"
+            )
+        return [there[name] for name in classes]
+
+
+def _part(
+    root: str, raw: Path, part: str, number: Indices, *, split: str, train: bool
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return x and y of the samples that are kept, and for each stored sample whether it is."""
+    images, labels = idx.read("EMNIST", root, raw, part, split=split, train=train)
+    if len(images) != len(labels):
+        raise DataError(
+            f"{raw / part}-* hold {len(images)} images and {len(labels)} labels: fetch them again"
+        )
+    if labels.size and labels.max() >= len(number):
+        raise DataError(
+            f"{raw / part}-labels-idx1-ubyte holds the label {labels.max()}, "
+            f"those of split {split!r} end at {len(number) - 1}: fetch it again"
+        )
+    y = number[labels]
+    kept = y >= 0
+    return idx.scaled(images[kept].swapaxes(1, 2)), y[kept], kept
+
+
+PLUGIN = Emnist

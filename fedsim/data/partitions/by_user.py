@@ -1,0 +1,55 @@
+"""One user for each client: the natural partition of a data set that says who made each sample.
+
+K users are drawn from those with at least ``min_samples`` samples, in an order drawn too; the samples of the
+others are not used. It needs no classes, and serves regressions too.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fedsim.config import Config
+from fedsim.data.base import Indices
+from fedsim.data.partitions.base import PartitionPlugin, Pool, require_samples
+from fedsim.errors import DataError
+from fedsim.rng import Key
+
+
+class ByUserConfig(Config):
+    """Settings of the partition by user."""
+
+    min_samples: Annotated[int, Field(ge=1)] = 1
+    """Users with fewer samples, after those that are held out, are left out."""
+
+
+class ByUser(PartitionPlugin[ByUserConfig]):
+    """One user for each client."""
+
+    Config = ByUserConfig
+
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
+        """Give each client all samples of one user."""
+        if pool.users is None:
+            raise DataError(
+                "by_user gives each client the samples of one user, and this data set does not say who made "
+                "which sample: use one that does: shakespeare, texts, writers, or emnist, fashion_mnist, "
+                "files, mnist with their setting users; or another partition"
+            )
+        require_samples(len(pool), num_clients)
+        users, sizes = np.unique(pool.users, return_counts=True)
+        eligible = users[sizes >= self.config.min_samples]
+        if len(eligible) < num_clients:
+            each = "a sample" if self.config.min_samples == 1 else f"{self.config.min_samples} samples"
+            raise DataError(
+                f"{len(eligible)} of {len(users)} users have at least {each}, and there are {num_clients} "
+                "clients: use fewer clients, a larger data set or smaller held-out sets"
+                + (", or lower min_samples" if self.config.min_samples > 1 else "")
+            )
+        order = np.argsort(pool.users, kind="stable")
+        starts = np.searchsorted(pool.users[order], users)
+        drawn = np.searchsorted(users, key.numpy().permutation(eligible)[:num_clients])
+        return [order[starts[user] : starts[user] + sizes[user]] for user in drawn]
+
+
+PLUGIN = ByUser

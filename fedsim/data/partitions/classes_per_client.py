@@ -1,0 +1,116 @@
+"""A few classes for each client, in different parts, and equal totals: PersFL's data setup 1 (DS-1).
+
+Classes are dealt like cards, from one shuffled deck of all classes after another, so that each class has
+K * classes / N holders (one more or less where that is no whole number) and no client has a class twice. A
+random positive matrix on this pattern is scaled in turn to equal row sums and to the classes' totals.
+
+What whole numbers and equal totals leave over is not used: less than ``classes`` samples for each client
+where the data set's classes are equally large and all decks are dealt out, and more where they are not.
+Classes that nobody holds, where there are fewer cards than classes, are left out.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedsim.config import Config
+from fedsim.data.base import Counts, Indices
+from fedsim.data.partitions.base import (
+    PartitionPlugin,
+    Pool,
+    by_class,
+    class_labels,
+    cut,
+    require_samples,
+    scaled,
+)
+from fedsim.errors import DataError
+from fedsim.rng import Key
+
+ITERATIONS = 200
+"""How often rows and columns are scaled."""
+
+
+class ClassesPerClientConfig(Config):
+    """Settings of the partition by classes per client."""
+
+    classes: Annotated[int, Field(ge=1)] = 4
+    """Classes that each client holds."""
+
+
+class ClassesPerClient(PartitionPlugin[ClassesPerClientConfig]):
+    """Equally many classes and samples for each client, in different parts."""
+
+    Config = ClassesPerClientConfig
+
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
+        """Spread the samples of every class that has a holder, but for the left-overs."""
+        labels, num_classes = class_labels(pool, self), pool.num_classes
+        require_samples(len(labels), num_clients)
+        totals = np.bincount(labels, minlength=num_classes)
+        there = np.flatnonzero(totals)
+        if len(there) < self.config.classes:
+            raise DataError(
+                f"classes = {self.config.classes} for each client, and the data set has {len(there)}: "
+                f"write {len(there)} or fewer"
+            )
+        generator = key.numpy()
+        holds = np.zeros((num_clients, num_classes), bool)
+        holds[:, there] = deal(num_clients, len(there), self.config.classes, generator)
+        held = np.where(holds.any(axis=0), totals, 0)
+        for j in np.flatnonzero(held < holds.sum(axis=0)):
+            raise DataError(
+                f"class {j} has {held[j]} samples for the {holds[:, j].sum()} of {num_clients} clients that "
+                "hold it under classes_per_client: use fewer clients or a larger data set"
+            )
+        # Uniform on (0, 1], and not [0, 1): every holder wants some.
+        wishes = np.where(holds, 1 - generator.random(holds.shape), 0.0)
+        rows = np.full(num_clients, held.sum() / num_clients)
+        counts = _whole(scaled(wishes, rows, held, ITERATIONS), holds, held)
+        return cut(by_class(labels, num_classes, generator), counts)
+
+
+def deal(num_clients: int, num_classes: int, hand: int, generator: np.random.Generator) -> NDArray[np.bool_]:
+    """Return bool (K, N), who holds which class, from decks shuffled one after another.
+
+    A client that takes a deck's last cards passes over those of the next deck that it has already; they
+    stay for the next client.
+    """
+    holds = np.zeros((num_clients, num_classes), bool)
+    deck: list[int] = []
+    for held in holds:
+        for _ in range(hand):
+            if not deck:
+                deck = generator.permutation(num_classes).tolist()
+            card = next(card for card in deck if not held[card])
+            deck.remove(card)
+            held[card] = True
+    return holds
+
+
+def _whole(matrix: NDArray[np.float64], holds: NDArray[np.bool_], totals: Counts) -> Counts:
+    """Return whole numbers near ``matrix`` with equal row sums, and column sums of at most ``totals``.
+
+    They are at least 1 where ``holds``, and 0 elsewhere.
+    """
+    counts: Counts = np.maximum(np.floor(matrix + 1e-9).astype(np.int64), holds)
+    for column, total in zip(counts.T, totals, strict=True):
+        while column.sum() > total:
+            column[column.argmax()] -= 1
+    room = totals - counts.sum(axis=0)
+    goal = int(matrix.sum(axis=1).min() + 1e-6)
+    for row, wished in zip(counts, matrix, strict=True):
+        while row.sum() < goal and (room[row > 0] > 0).any():
+            j = int(np.where((row > 0) & (room > 0), wished - row, -np.inf).argmax())
+            row[j] += 1
+            room[j] -= 1
+    least = int(counts.sum(axis=1).min())
+    for row in counts:
+        while row.sum() > least:
+            row[row.argmax()] -= 1
+    return counts
+
+
+PLUGIN = ClassesPerClient

@@ -1,0 +1,65 @@
+"""Hidden groups: clients of one group hold the same classes, those of different groups different ones.
+
+Client k is in group k mod G. The classes are shuffled and dealt out to the groups in nearly equal numbers;
+a class is spread evenly over its group's clients, but for a part ``leak`` that all clients share evenly. So
+there is a right answer for methods that look for clients with similar data, and ``leak`` blurs it.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fedsim.config import Config
+from fedsim.data.base import Indices
+from fedsim.data.partitions.base import (
+    PartitionPlugin,
+    Pool,
+    apportion,
+    by_class,
+    class_labels,
+    cut,
+    require_samples,
+)
+from fedsim.errors import DataError
+from fedsim.rng import Key
+
+
+class LabelGroupsConfig(Config):
+    """Settings of the partition into groups."""
+
+    groups: Annotated[int, Field(ge=1)] = 2
+    """How many groups there are."""
+    leak: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Part of each class that all clients share: 0 keeps groups apart, 1 is no groups at all."""
+
+
+class LabelGroups(PartitionPlugin[LabelGroupsConfig]):
+    """Groups of clients with classes of their own."""
+
+    Config = LabelGroupsConfig
+
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
+        """Spread all samples."""
+        labels, num_classes, groups = class_labels(pool, self), pool.num_classes, self.config.groups
+        require_samples(len(labels), num_clients)
+        generator = key.numpy()
+        there = np.unique(labels)
+        if groups > min(num_clients, len(there)):
+            raise DataError(
+                f"groups = {groups}, with {num_clients} clients and {len(there)} classes: "
+                f"each group has one of both, so write {min(num_clients, len(there))} or fewer"
+            )
+        owners = np.arange(num_clients) % groups
+        counts = np.zeros((num_clients, num_classes), np.int64)
+        classes = by_class(labels, num_classes, generator)
+        for position, j in enumerate(generator.permutation(there)):
+            own = owners == position % groups
+            weights = self.config.leak / num_clients + (1 - self.config.leak) * own / own.sum()
+            # In a new order each time, so that what does not divide evenly is not always the first clients'.
+            order = generator.permutation(num_clients)
+            counts[order, j] = apportion(len(classes[j]), weights[order])
+        return cut(classes, counts)
+
+
+PLUGIN = LabelGroups

@@ -1,0 +1,176 @@
+"""Public sets: samples of another data set brought to the task's form, and images transformed once.
+
+A public set from another label space (MNIST for Fashion-MNIST, CIFAR-100 for CIFAR-10) is for predictions
+only. Images of another size are resized, bilinear with antialiasing; grey images get colour by repeating
+their channel, coloured ones are made grey by averaging theirs.
+
+Fed-ET transforms its public images, but the list is missing in its text. The one here is specification 6.3's:
+random crop with padding 4, horizontal flip, colour jitter 0.4, rotation by up to 15 degrees, applied once, so
+that all models see the same image.
+
+Letters for shapes: p public samples, C channels, H and W height and width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.data.base import Dataset, Samples
+from fedsim.errors import DataError
+from fedsim.rng import Key
+from fedsim.task import Task
+from fedsim.torchvision_compat import torchvision_module
+
+Augment: TypeAlias = Literal["none", "fedet"]
+
+PADDING = 4
+"""Black pixels around an image before it is cropped to its size again."""
+
+JITTER = 0.4
+"""Brightness, contrast and saturation are multiplied by uniform(1 - JITTER, 1 + JITTER)."""
+
+HUE = 0.1
+"""Hue is turned by at most this part of the circle, as is usual beside a jitter of 0.4: at 0.5 it is any."""
+
+DEGREES = 15.0
+"""Largest rotation."""
+
+
+def drawn_from(source: Dataset, task: Task, size: int, key: Key) -> Samples:
+    """Return (size, *input_shape) samples of another data set, in the form that the task has, shuffled.
+
+    Args:
+        source: Where to draw from: its ``x``, and not its test part.
+        task: Whose form the samples get.
+        size: How many are drawn, without replacement.
+        key: Decides the draw.
+
+    Raises:
+        DataError: The source has too few samples, or samples that cannot be brought into the form.
+    """
+    if source.x is None:
+        raise DataError("the public set's source has sample counts only: draw it from one that has samples")
+    if fault := form_fault(source.task, task):
+        raise DataError(fault)
+    if size > len(source.x):
+        raise DataError(
+            f"{size} public samples, and their source has {len(source.x)}: write {len(source.x)} or fewer",
+            setting="public_size",
+        )
+    return _formed(source.x[key.numpy().permutation(len(source.x))[:size]], task)
+
+
+def form_fault(source: Task, task: Task) -> str:
+    """Say why samples of one task cannot be brought into the form of another; empty where they can."""
+    own, wanted = source.input_shape, task.input_shape
+    shapes = f"{_shape(own)}, the task's {_shape(wanted)}"
+    if bool(source.vocabulary) != bool(task.vocabulary):
+        return (
+            f"the public set's source has {_what(source)}, the task {_what(task)}: "
+            "draw it from a data set of the same sort"
+        )
+    if task.vocabulary:
+        if (source.vocabulary, own) == (task.vocabulary, wanted):
+            return ""
+        return (
+            f"texts of the public set's source have the shape {shapes}, and {source.vocabulary} different "
+            f"tokens, the task's {task.vocabulary}: both have to be the same"
+        )
+    if own == wanted:
+        return ""
+    if len(own) != 3 or len(wanted) != 3:
+        return (
+            f"samples of the public set's source have the shape {shapes}: "
+            "only images (channels, height, width) are brought to another shape"
+        )
+    if own[0] != wanted[0] and 1 not in (own[0], wanted[0]):
+        return (
+            f"images of the public set's source have the shape {shapes}: "
+            "channels are repeated from one or averaged to one, and cannot be changed otherwise"
+        )
+    return ""
+
+
+def augmented(images: Samples, key: Key) -> Samples:
+    """Return (p, C, H, W) images with each one cropped, flipped, jittered and rotated at random, once.
+
+    Images of other than three channels have no saturation and no hue to change.
+
+    Raises:
+        DataError: These are no images in [0, 1].
+    """
+    if images.ndim != 4 or images.dtype != np.float32:
+        raise DataError(
+            f"only images are transformed, these samples are {images.dtype} of shape "
+            f'{_shape(images.shape[1:])}: write augment = "none"',
+            setting="public_augment",
+        )
+    if images.size and not 0 <= float(images.min()) <= float(images.max()) <= 1:
+        raise DataError(
+            f"images with values from {images.min():g} to {images.max():g}: "
+            'only values in [0, 1] can be transformed; scale them, or write augment = "none"',
+            setting="public_augment",
+        )
+    import torch
+
+    change = torchvision_module("transforms.functional")
+    num, (channels, height, width) = len(images), images.shape[1:]
+    generator = key.numpy()
+    # Drawn for all images at once, and for grey ones too: the transformations of one kind do not depend on
+    # whether another is used.
+    corners = generator.integers(0, 2 * PADDING + 1, (num, 2)).tolist()
+    flips = (generator.random(num) < 0.5).tolist()
+    factors = generator.uniform(1 - JITTER, 1 + JITTER, (num, 3)).tolist()
+    hues = generator.uniform(-HUE, HUE, num).tolist()
+    angles = generator.uniform(-DEGREES, DEGREES, num).tolist()
+    result = np.empty_like(images)
+    for i, (top, left) in enumerate(corners):
+        image = change.pad(torch.from_numpy(images[i].copy()), [PADDING] * 4)
+        image = change.crop(image, top, left, height, width)
+        if flips[i]:
+            image = change.hflip(image)
+        brightness, contrast, saturation = factors[i]
+        if channels == 3:
+            image = change.adjust_brightness(image, brightness)
+            image = change.adjust_contrast(image, contrast)
+            image = change.adjust_saturation(image, saturation)
+            image = change.adjust_hue(image, hues[i])
+        else:
+            image = (image * brightness).clamp(0, 1)
+            image = (image * contrast + image.mean() * (1 - contrast)).clamp(0, 1)
+        image = change.rotate(image, angles[i], interpolation=change.InterpolationMode.BILINEAR)
+        result[i] = image.clamp(0, 1).numpy()
+    return result
+
+
+def _formed(samples: Samples, task: Task) -> Samples:
+    if samples.shape[1:] == task.input_shape:
+        return samples
+    channels, *size = task.input_shape
+    images: NDArray[np.float32] = samples.astype(np.float32, copy=False)
+    if channels == 1:
+        images = images.mean(axis=1, keepdims=True, dtype=np.float32)
+    if list(images.shape[2:]) != size:
+        images = _resized(images, size)
+    return np.repeat(images, channels, axis=1) if images.shape[1] != channels else images
+
+
+def _resized(images: NDArray[np.float32], size: list[int]) -> NDArray[np.float32]:
+    import torch
+    from torch.nn.functional import interpolate
+
+    resized: NDArray[np.float32] = interpolate(
+        torch.from_numpy(images.copy()), size=size, mode="bilinear", align_corners=False, antialias=True
+    ).numpy()
+    return resized
+
+
+def _what(task: Task) -> str:
+    return "texts" if task.vocabulary else "images or numbers"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

@@ -1,0 +1,119 @@
+"""Shakespeare, or any play: guess the next character of what a speaker says.
+
+The file is plain text: a speaker's name and a colon, alone on a line, then what is said, then an empty line.
+All speeches of one name, joined by line ends, are one user's text, and a sample is a window of it.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+
+from fedsim.config import Config
+from fedsim.data.arrays import require_file
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.errors import DataError
+from fedsim.task import Task
+
+UNKNOWN = 0
+"""Token of every character that is too rare for the vocabulary."""
+
+
+class ShakespeareConfig(Config):
+    """Settings of a play."""
+
+    file: str = Field(default="shakespeare/input.txt", min_length=1)
+    """The text, in UTF-8; a relative path starts at the root, else at the working directory."""
+    length: PositiveInt = 80
+    """Characters of a sample; the one that follows them is its label."""
+    stride: PositiveInt = 10
+    """Characters from the start of one sample to the start of the next; 1 takes every window there is."""
+    vocabulary: int = Field(default=90, ge=2)
+    """Tokens, and outputs of the model: 0 is any unknown character, then come the file's own in the order of
+    their code points (the most frequent, where there are more), and the rest is unused."""
+    min_samples: PositiveInt = 1
+    """Leave out speakers with fewer samples than this."""
+
+
+class Shakespeare(DatasetPlugin[ShakespeareConfig]):
+    """A play's speakers, numbered in the order of their names."""
+
+    Config = ShakespeareConfig
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return all windows, speaker after speaker; there is no test part."""
+        config = self.config
+        path = (context.root or Path()) / config.file
+        text = _read(path)
+        speeches = _speeches(text, path)
+        token_of = _tokens(text, config.vocabulary)
+        x: list[NDArray[np.int64]] = []
+        y: list[NDArray[np.int64]] = []
+        users: list[NDArray[np.int64]] = []
+        for speaker in sorted(speeches):
+            tokens = token_of[_codes("\n".join(speeches[speaker]))]
+            if len(tokens) <= config.length:
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(tokens, config.length + 1)[:: config.stride]
+            if len(windows) >= config.min_samples:
+                x.append(windows[:, :-1])
+                y.append(windows[:, -1])
+                users.append(np.full(len(windows), len(users), np.int64))
+        if not x:
+            raise DataError(
+                f"no speaker of {path} has {config.min_samples} samples of {config.length} characters "
+                "and a next one: lower length or min_samples",
+                setting="min_samples" if config.min_samples > 1 else "length",
+            )
+        task = Task((config.length,), config.vocabulary, vocabulary=config.vocabulary)
+        return Dataset(task, np.concatenate(x), np.concatenate(y), users=np.concatenate(users))
+
+
+def _read(path: Path) -> str:
+    try:
+        require_file(path)
+        return path.read_text("utf-8")
+    except DataError as error:
+        raise DataError(str(error), setting="file") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text in UTF-8 ({error}): save it as such", setting="file") from error
+
+
+def _speeches(text: str, path: Path) -> dict[str, list[str]]:
+    """Return what each speaker says, speech after speech."""
+    speeches: dict[str, list[str]] = {}
+    speech: list[str] | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            speech = None
+        elif speech is None:
+            name = line.strip()
+            if not name.endswith(":") or name == ":":
+                raise DataError(
+                    f"{path}, line {number}: {line[:40]!r} begins a speech, so it has to be a speaker's name "
+                    "and a colon; speeches are set apart by empty lines, and have none in them",
+                    setting="file",
+                )
+            speeches.setdefault(name[:-1].rstrip(), []).append("")
+            speech = speeches[name[:-1].rstrip()]
+        else:
+            speech[-1] += f"\n{line}" if speech[-1] else line
+    return speeches
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+def _tokens(text: str, vocabulary: int) -> NDArray[np.int64]:
+    """Return the token of each code point up to the text's largest."""
+    counts = Counter(text)
+    frequent = sorted(counts, key=lambda character: (-counts[character], character))[: vocabulary - 1]
+    token_of = np.full(max(map(ord, counts), default=0) + 1, UNKNOWN, np.int64)
+    token_of[[ord(character) for character in sorted(frequent)]] = np.arange(1, len(frequent) + 1)
+    return token_of
+
+
+PLUGIN = Shakespeare

@@ -1,0 +1,145 @@
+"""Short texts that you bring, labelled and with a user each, from a CSV file.
+
+A word is a run of letters, digits and underscores in lower case, with the apostrophes inside it and a ``@``
+or ``#`` before it. The vocabulary is made of the file alone.
+"""
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from fedsim.config import Config
+from fedsim.data.arrays import require_file
+from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
+from fedsim.errors import DataError
+from fedsim.task import Task
+
+PADDING = 0
+"""Token that fills a short text up, at its end."""
+UNKNOWN = 1
+"""Token of a word that is too rare for the vocabulary."""
+
+_WORD = re.compile(r"[@#]?\w+(?:'\w+)*")
+
+
+class TextsConfig(Config):
+    """Settings of texts from a file."""
+
+    file: str = Field(min_length=1)
+    """The table, .csv or .csv.gz in UTF-8, with its columns' names in the first line; a relative path starts
+    at the root, else at the working directory."""
+    user: str = "user"
+    """Column that says who wrote a text."""
+    label: str = "label"
+    """Column of the class."""
+    text: str = "text"
+    """Column of the text."""
+    length: PositiveInt = 32
+    """Words of a sample: longer texts are cut, shorter ones filled up with token 0 at their end."""
+    vocabulary: int = Field(default=5000, ge=3)
+    """Tokens: 0 fills up, 1 is any unknown word, the others are the most frequent words in alphabetical order
+    where they are equally frequent."""
+    min_samples: PositiveInt = 1
+    """Leave out users with fewer texts than this, before anything is counted."""
+
+
+Row = tuple[str, str, str]
+"""User, label and text."""
+
+
+class Texts(DatasetPlugin[TextsConfig]):
+    """Texts, in the order of the file; users and labels are numbered as they sort as text."""
+
+    Config = TextsConfig
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return all texts; there is no test part."""
+        config = self.config
+        path = (context.root or Path()) / config.file
+        rows = self._frequent(self._rows(path), path)
+        words = [_WORD.findall(text.lower()) for _, _, text in rows]
+        token_of = _tokens(words, config.vocabulary)
+        x = np.full((len(rows), config.length), PADDING, np.int64)
+        for row, text in zip(x, words, strict=True):
+            tokens = [token_of.get(word, UNKNOWN) for word in text[: config.length]]
+            row[: len(tokens)] = tokens
+        users, _ = _numbered([user for user, _, _ in rows])
+        y, num_classes = _numbered([label for _, label, _ in rows])
+        return Dataset(Task((config.length,), num_classes, vocabulary=config.vocabulary), x, y, users=users)
+
+    def _rows(self, path: Path) -> list[Row]:
+        columns = (self.config.user, self.config.label, self.config.text)
+        rows = []
+        reader = csv.DictReader(io.StringIO(_read(path), newline=""), strict=True)
+        try:
+            for setting, column in zip(("user", "label", "text"), columns, strict=True):
+                if column not in (reader.fieldnames or ()):
+                    raise DataError(
+                        f"{path} has no column {column!r}, it has: {', '.join(reader.fieldnames or ())}; "
+                        f"name the one you mean with {setting}",
+                        setting=setting,
+                    )
+            for row in reader:
+                where = f"{path}, line {reader.line_num}"
+                if None in row:
+                    raise DataError(
+                        f"{where}: more cells than columns; quote texts with commas", setting="file"
+                    )
+                user, label, text = ((row[column] or "").strip() for column in columns)
+                for column, cell in zip(columns, (user, label, text), strict=True):
+                    if not cell:
+                        raise DataError(
+                            f"{where}, column {column!r} is empty: fill it in, or leave the line out",
+                            setting="file",
+                        )
+                rows.append((user, label, text))
+        except csv.Error as error:
+            raise DataError(f"{path}, line {reader.reader.line_num}: {error}", setting="file") from error
+        return rows
+
+    def _frequent(self, rows: list[Row], path: Path) -> list[Row]:
+        """Return the rows of users who have enough of them."""
+        counts = Counter(user for user, _, _ in rows)
+        kept = [row for row in rows if counts[row[0]] >= self.config.min_samples]
+        if not kept:
+            most = max(counts.values(), default=0)
+            raise DataError(
+                f"no user of {path} has {self.config.min_samples} texts, the most that one has is {most}: "
+                "lower min_samples",
+                setting="min_samples",
+            )
+        return kept
+
+
+def _read(path: Path) -> str:
+    try:
+        require_file(path)
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+    except DataError as error:
+        raise DataError(str(error), setting="file") from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as text in UTF-8: {error}", setting="file") from error
+
+
+def _tokens(texts: Sequence[Sequence[str]], vocabulary: int) -> dict[str, int]:
+    counts = Counter(word for text in texts for word in text)
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))[: vocabulary - 2]
+    return {word: token for token, word in enumerate(frequent, UNKNOWN + 1)}
+
+
+def _numbered(names: Sequence[str]) -> tuple[Indices, int]:
+    """Return each name's place among the different ones, sorted, and how many these are."""
+    place = {name: number for number, name in enumerate(sorted(set(names)))}
+    return np.array([place[name] for name in names], np.int64), len(place)
+
+
+PLUGIN = Texts

@@ -1,0 +1,187 @@
+"""Handwritten digits in personal styles: scikit-learn's digits, as many writers would draw them; no files.
+
+Each writer has a slant, a size, a width, a turn, a place on the page and a pen, and draws every digit with
+them. This stands in for FEMNIST's natural split where its files are not at hand: images differ by writer as
+well as by class, and the numbers of images per writer are log-normal with FEMNIST's mean and deviation (004
+table 2: mean 197.53, standard deviation 76.69, from 16 to 418).
+
+A style is an affine map from the 8 by 8 source to the page, interpolated between pixels, and a pen: a ramp
+from blank to ink, whose middle is its thickness. All images of a writer are made at once.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from fedsim.config import Config
+from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext
+from fedsim.rng import Key
+from fedsim.task import Task
+
+SOURCE = 8
+"""Pixels of a side of the source images."""
+NUM_CLASSES = 10
+
+_MARGIN = 0.12
+"""Blank part of a page at each side, where a writer is neither large nor off the middle."""
+_STEEPNESS = 2.5
+"""How fast ink follows the source's grey."""
+
+
+class WritersConfig(Config):
+    """Settings of the writers."""
+
+    num_writers: PositiveInt | None = None
+    """Writers; without it, one for each client."""
+    samples_per_writer: PositiveFloat = 199.0
+    """Mean number of images per writer, before ``least`` and ``most`` are enforced: by default they lower it
+    to FEMNIST's."""
+    deviation: float = Field(default=82.0, ge=0)
+    """Standard deviation of that number, likewise; 0 gives every writer the same."""
+    least: PositiveInt = 16
+    """Images of a writer, at least."""
+    most: PositiveInt = 418
+    """Images of a writer, at most."""
+    size: int = Field(default=28, ge=8, le=64)
+    """Pixels of a side of an image."""
+    style: float = Field(default=1.0, ge=0, le=2)
+    """How far writers differ: 0 gives all of them one hand, 1 an ordinary spread."""
+    wobble: float = Field(default=0.06, ge=0, le=0.5)
+    """Standard deviation of the grey of each inked source pixel, so that no two images are the same."""
+    preference: PositiveFloat | None = None
+    """Writers prefer digits: each one's shares of the classes are Dirichlet with this parameter, the smaller
+    the more unequal; without it, all digits are equally likely."""
+
+    @model_validator(mode="after")
+    def _least_is_not_above_most(self) -> "WritersConfig":
+        if self.least > self.most:
+            raise ValueError(f"least = {self.least} is above most = {self.most}")
+        return self
+
+
+class Writers(DatasetPlugin[WritersConfig]):
+    """Images, writer after writer; users are the writers."""
+
+    Config = WritersConfig
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Draw all images, of shape (1, size, size); there is no test part."""
+        config, key = self.config, context.key
+        counts = sizes(config, config.num_writers or context.num_clients, key)
+        users = np.repeat(np.arange(len(counts)), counts)
+        source, by_class = _source()
+        y = _labels(config, counts, key.child("labels").numpy())
+        # A position in the class, uniform: the draw is in [0, 1), and below 1 after rounding to float64.
+        lengths = np.array([len(positions) for positions in by_class])
+        place = (key.child("shapes").numpy().random(len(y)) * lengths[y]).astype(np.int64)
+        shapes = np.concatenate(by_class)[(np.cumsum(lengths) - lengths)[y] + place]
+        styles = _styles(config, len(counts), key.child("styles").numpy())
+        return Dataset(
+            Task((1, config.size, config.size), NUM_CLASSES),
+            _draw(source, shapes, counts, styles, config, key.child("wobble").numpy()),
+            y,
+            users=users,
+        )
+
+
+def sizes(config: WritersConfig, num_writers: int, key: Key) -> Counts:
+    """Return int64 (num_writers,), how many images each writer draws; log-normal, within its limits."""
+    variance = np.log1p((config.deviation / config.samples_per_writer) ** 2)
+    middle = np.log(config.samples_per_writer) - variance / 2
+    drawn = key.child("sizes").numpy().lognormal(middle, np.sqrt(variance), num_writers)
+    return np.clip(np.rint(drawn), config.least, config.most).astype(np.int64)
+
+
+def _source() -> tuple[NDArray[np.float32], list[Indices]]:
+    """Return the source images, (1797, 64) in [0, 1], and the positions of each class."""
+    from sklearn.datasets import load_digits
+
+    values, labels = load_digits(return_X_y=True)
+    return (values / 16).astype(np.float32), [np.flatnonzero(labels == n) for n in range(NUM_CLASSES)]
+
+
+def _labels(config: WritersConfig, counts: Counts, generator: np.random.Generator) -> Indices:
+    total = int(counts.sum())
+    if config.preference is None:
+        return generator.integers(NUM_CLASSES, size=total)
+    shares = generator.dirichlet(np.full(NUM_CLASSES, config.preference), len(counts))
+    ends = np.repeat(np.cumsum(shares[:, :-1], axis=1), counts, axis=0)
+    labels: Indices = (generator.random(total)[:, None] >= ends).sum(axis=1)
+    return labels
+
+
+def _styles(config: WritersConfig, num_writers: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Return (num_writers, 7): the map from source to page as a 2 by 2 matrix, its offset, the pen's middle.
+
+    Places on the page and in the source are from -1 to 1, to the right and down.
+    """
+    slant, size, width, turn, right, down, pen = generator.normal(0, config.style, (7, num_writers))
+    # No hand is so extreme that its digits leave the page, or have no ink.
+    size, width = (np.exp(np.clip(0.12 * value, -0.3, 0.3)) for value in (size, width))
+    slant, turn = np.clip(0.25 * slant, -0.6, 0.6), np.clip(0.1 * turn, -0.3, 0.3)
+    along, up = (1 - _MARGIN) * size * width, (1 - _MARGIN) * size / width
+    cos, sin = np.cos(turn), np.sin(turn)
+    # First as wide and high as the writer likes, then slanted (to the right at the top), then turned.
+    return np.stack(
+        [
+            cos * along,
+            -(cos * slant + sin) * up,
+            sin * along,
+            (cos - sin * slant) * up,
+            np.clip(0.06 * right, -0.15, 0.15),
+            np.clip(0.06 * down, -0.15, 0.15),
+            np.clip(0.45 + 0.12 * pen, 0.2, 0.7),
+        ],
+        axis=1,
+    )
+
+
+def _draw(
+    source: NDArray[np.float32],
+    shapes: Indices,
+    counts: Counts,
+    styles: NDArray[np.float64],
+    config: WritersConfig,
+    generator: np.random.Generator,
+) -> NDArray[np.float32]:
+    """Return the images, float32 (n, 1, size, size), in steps of 1/255."""
+    x = np.empty((len(shapes), config.size**2), np.float32)
+    middles = (np.arange(config.size) + 0.5) * 2 / config.size - 1
+    page = np.stack(np.meshgrid(middles, middles), axis=-1).reshape(-1, 2)
+    ends = np.cumsum(counts)
+    for style, start, end in zip(styles, ends - counts, ends, strict=True):
+        strokes = source[shapes[start:end]]
+        strokes += config.wobble * generator.standard_normal(strokes.shape, np.float32) * (strokes > 0)
+        images = _placed(np.ascontiguousarray(strokes.T), page, style)
+        images -= np.float32(style[6])
+        images *= _STEEPNESS
+        images += np.float32(0.5)
+        np.clip(images, 0, 1, out=images)
+        # As coarse as bytes, as real images are.
+        images *= 255
+        np.rint(images, out=images)
+        images /= 255
+        x[start:end] = images.T
+    return x.reshape(-1, 1, config.size, config.size)
+
+
+def _placed(
+    strokes: NDArray[np.float32], page: NDArray[np.float64], style: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return the page's pixels, (size**2, m), from those of m source images, (64, m).
+
+    A pixel is the mean of the four source pixels around its place, weighted by how near they are.
+    """
+    places = (page - style[4:6]) @ np.linalg.inv(style[:4].reshape(2, 2)).T
+    columns, rows = ((places + 1) * (SOURCE / 2) - 0.5).T
+    left, top = np.floor(columns), np.floor(rows)
+    images = np.zeros((len(page), strokes.shape[1]), np.float32)
+    for column, row in ((left, top), (left + 1, top), (left, top + 1), (left + 1, top + 1)):
+        weight = (1 - np.abs(columns - column)) * (1 - np.abs(rows - row))
+        inside = np.flatnonzero((column >= 0) & (column < SOURCE) & (row >= 0) & (row < SOURCE))
+        pixel = (row[inside] * SOURCE + column[inside]).astype(np.int64)
+        images[inside] += strokes[pixel] * weight[inside, None].astype(np.float32)
+    return images
+
+
+PLUGIN = Writers

@@ -1,0 +1,53 @@
+"""Two neighbouring classes for each client, and log-normal sizes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import Pool
+from fedsim.data.partitions.two_class_lognormal import TwoClassLogNormal, TwoClassLogNormalConfig
+from fedsim.errors import DataError
+from fedsim.rng import Key
+
+
+def counts_of(num_clients: int, *sizes: int, seed: int = 0, least: int = 10, sigma: float = 2.0) -> Counts:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    partition = TwoClassLogNormal(TwoClassLogNormalConfig(least=least, sigma=sigma))
+    parts = partition.split(Pool(labels, len(sizes)), num_clients, Key.root(seed))
+    return np.array([np.bincount(labels[part], minlength=len(sizes)) for part in parts])
+
+
+def test_without_spread_by_hand() -> None:
+    # Class 0 is held by clients 0, 2 and 3, class 1 by 0, 1 and 3, class 2 by 1 and 2.
+    assert counts_of(4, 32, 30, 21, sigma=0.0).tolist() == [
+        [11, 10, 0],
+        [0, 10, 11],
+        [11, 0, 10],
+        [10, 10, 0],
+    ]
+
+
+@given(st.integers(2, 12), st.integers(0, 2**32))
+def test_every_holder_has_the_least_and_classes_are_used_up(num_clients: int, seed: int) -> None:
+    counts = counts_of(num_clients, *[200] * 4, seed=seed)
+    for client, held in enumerate(counts):
+        assert np.flatnonzero(held).tolist() == sorted([client % 4, (client + 1) % 4])
+    assert counts[counts > 0].min() >= 10
+    assert set(counts.sum(axis=0).tolist()) <= {0, 200}
+
+
+def test_shares_are_log_normal() -> None:
+    # Two holders of a class: the logarithm of the ratio of their shares is normal, with variance 2 sigma^2.
+    counts = [counts_of(10, *[5_000] * 10, seed=seed, sigma=0.5) for seed in range(30)]
+    ratios = [np.log((c[j, j] - 10) / (c[(j - 1) % 10, j] - 10)) for c in counts for j in range(10)]
+    assert np.mean(ratios) == pytest.approx(0, abs=0.13)
+    assert np.std(ratios) == pytest.approx(np.sqrt(2) * 0.5, rel=0.12)
+
+
+def test_a_class_that_cannot_give_everybody_the_least() -> None:
+    with pytest.raises(
+        DataError, match=r"class 1 has 19 samples, and the 2 of 3 .* get at least 10 each .*lower least"
+    ):
+        counts_of(3, 20, 19, 20)

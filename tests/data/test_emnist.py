@@ -1,0 +1,133 @@
+"""EMNIST, from small files in the official form."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from fedsim.data.base import Dataset, LoadContext
+from fedsim.data.emnist import Emnist, EmnistConfig
+from fedsim.errors import DataError
+from fedsim.params import Array
+from fedsim.rng import Key
+from fedsim.task import Task
+
+IMAGES = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3)
+LETTERS = np.array([1, 26, 2, 3, 1], np.uint8)
+"""a, z, b, c, a: the letters of EMNIST are numbered from 1."""
+
+
+def idx(array: Array) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes() + array.tobytes()
+
+
+def fill(root: Path, split: str = "letters", labels: Array = LETTERS) -> Path:
+    raw = root / "EMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part, n in (("train", len(labels)), ("test", 2)):
+        (raw / f"emnist-{split}-{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(IMAGES[:n])))
+        (raw / f"emnist-{split}-{part}-labels-idx1-ubyte").write_bytes(idx(labels[:n]))
+    return raw
+
+
+def load(root: Path | None, **settings: Any) -> Dataset:
+    return Emnist(EmnistConfig.model_validate(settings)).load(LoadContext(root, 2, Key.root(0)))
+
+
+def labels_of(dataset: Dataset) -> tuple[list[float], list[float]]:
+    assert dataset.y is not None
+    assert dataset.test_y is not None
+    return dataset.y.tolist(), dataset.test_y.tolist()
+
+
+def test_images_are_upright_and_letters_numbered_from_0(tmp_path: Path) -> None:
+    raw = fill(tmp_path)
+    before = sorted(raw.iterdir())
+    dataset = load(tmp_path)
+    assert sorted(raw.iterdir()) == before
+    assert dataset.task == Task((1, 3, 2), 26)
+    assert labels_of(dataset) == ([0, 25, 1, 2, 0], [0, 25])
+    assert dataset.x is not None
+    assert dataset.x.flags.c_contiguous
+    for row in range(3):
+        for column in range(2):
+            assert dataset.x[1, 0, row, column] == np.float32(IMAGES[1, column, row]) / np.float32(255)
+
+
+def test_the_first_classes(tmp_path: Path) -> None:
+    fill(tmp_path)
+    dataset = load(tmp_path, classes=2)
+    assert dataset.task.num_outputs == 2
+    assert labels_of(dataset) == ([0, 1, 0], [0])
+    assert dataset.x is not None
+    assert np.rint(dataset.x[:, 0, 0, 0] * 255).tolist() == [IMAGES[k, 0, 0] for k in (0, 2, 4)]
+
+
+def test_named_classes_are_numbered_as_they_are_named(tmp_path: Path) -> None:
+    fill(tmp_path)
+    assert labels_of(load(tmp_path, classes=["z", "a"])) == ([1, 0, 1], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("split", "num_classes", "label", "name"),
+    [("byclass", 62, 61, "z"), ("balanced", 47, 46, "t"), ("bymerge", 47, 10, "A"), ("digits", 10, 9, "9")],
+)
+def test_the_names_of_each_split(tmp_path: Path, split: str, num_classes: int, label: int, name: str) -> None:
+    fill(tmp_path, split, np.array([label, 0, label], np.uint8))
+    assert load(tmp_path, split=split).task.num_outputs == num_classes
+    assert labels_of(load(tmp_path, split=split, classes=[name])) == ([0, 0], [0])
+
+
+def test_writers_of_the_samples_that_are_kept(tmp_path: Path) -> None:
+    fill(tmp_path)
+    np.save(tmp_path / "w.npy", np.array([5, 6, 7, 8, 9]))
+    users = load(tmp_path, classes=["a", "c"], users="w.npy").users
+    assert users is not None
+    assert users.tolist() == [5, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("classes", "problem"),
+    [
+        (27, "has 26 classes, a, b, .*at most that many"),
+        (["a", "A"], "no class 'A'"),
+        (["N/A"], "no class 'N/A'"),
+        (["a", "a"], "named twice"),
+    ],
+)
+def test_classes_that_are_not_there(tmp_path: Path, classes: Any, problem: str) -> None:
+    fill(tmp_path)
+    with pytest.raises(DataError, match=problem) as caught:
+        load(tmp_path, classes=classes)
+    assert caught.value.setting == "classes"
+
+
+@pytest.mark.parametrize("classes", [0, []])
+def test_no_classes_at_all(classes: Any) -> None:
+    with pytest.raises(ValidationError, match="classes"):
+        EmnistConfig.model_validate({"classes": classes})
+
+
+def test_a_missing_split_says_how_to_get_it(tmp_path: Path) -> None:
+    fill(tmp_path, "digits")
+    wanted = r'lacks emnist-letters-train-images-idx3-ubyte, .*EMNIST\(".*", "letters", download=True\)'
+    with pytest.raises(DataError, match=wanted):
+        load(tmp_path)
+    with pytest.raises(DataError, match="set FEDSIM_DATA"):
+        load(None)
+
+
+def test_labels_of_another_split(tmp_path: Path) -> None:
+    fill(tmp_path, labels=np.array([1, 27], np.uint8))
+    with pytest.raises(DataError, match="the label 27, those of split 'letters' end at 26"):
+        load(tmp_path)
+
+
+def test_labels_that_do_not_fit_the_images(tmp_path: Path) -> None:
+    raw = fill(tmp_path)
+    (raw / "emnist-letters-train-labels-idx1-ubyte").write_bytes(idx(LETTERS[:3]))
+    with pytest.raises(DataError, match="hold 5 images and 3 labels"):
+        load(tmp_path)
