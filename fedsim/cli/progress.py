@@ -41,18 +41,20 @@ def watching(label: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch]
 
 
 class Words:
-    """Says where a run is: simulated time, and the last accuracy that was measured."""
+    """Says where a run is: simulated time, and the last accuracy, or else loss, that was measured."""
 
     def __init__(self) -> None:
-        self._accuracy = ""
+        self._measured = ""
 
     def __call__(self, row: RoundRow) -> str:
         """Describe a round that has ended."""
         from fedsim.report import text
 
         if row.accuracy is not None and row.accuracy.mean is not None:
-            self._accuracy = f", accuracy {text.percent(row.accuracy.mean)} %"
-        return f"{text.duration(row.ended_at_s)} simulated{self._accuracy}"
+            self._measured = f", accuracy {text.percent(row.accuracy.mean)} %"
+        elif row.accuracy is not None and row.accuracy.mean_loss is not None:
+            self._measured = f", loss {text.number(row.accuracy.mean_loss)}"
+        return f"{text.duration(row.ended_at_s)} simulated{self._measured}"
 
 
 class Lines:

@@ -56,7 +56,7 @@ def _show(recorded: Recorded, folder: Path) -> None:
     from fedsim.report import spending, text
 
     summary, result = recorded.summary, recorded.result
-    accuracy = summary["accuracy"]
+    accuracy, loss = summary["accuracy"], summary["loss"]
     heading(f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}")
     lines = []
     if accuracy["personal_mean"] is not None:
@@ -65,6 +65,11 @@ def _show(recorded: Recorded, folder: Path) -> None:
         lines.append(("accuracy", f"{spread} % over clients, worst tenth {worst} %"))
     if accuracy["global"] is not None:
         lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
+    if not lines and loss["personal_mean"] is not None:
+        spread = text.number(loss["personal_mean"], loss["personal_std"])
+        lines.append(("loss", f"{spread} over clients"))
+        if loss["global"] is not None:
+            lines.append(("global", f"{text.number(loss['global'])} on the global test set"))
     if not lines:
         lines.append(("accuracy", "not measured"))
     up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batches import size_counts
+from fedsim.engine.batches import Pass, size_counts
 from fedsim.engine.jobs import (
     Call,
     Evaluate,
@@ -66,8 +66,12 @@ class Costs:
         """Return the floating-point operations of a whole job; see :meth:`work`."""
         return self.work(job).flops
 
-    def work(self, job: Job) -> Operations:
+    def work(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Operations:
         """Return what a whole job asks of the processor; of a call only its operations are known.
+
+        Args:
+            job: The job.
+            passes: Of a fit, one pass over each stream, where the caller knows them already.
 
         Raises:
             UserError: A call whose declared cost is no positive finite number.
@@ -76,7 +80,7 @@ class Costs:
         """
         match job:
             case Fit():
-                return self._fit(job)
+                return self._fit(job, passes)
             case Predict(model, samples, batch_size):
                 return self._pass(model.architecture, samples, batch_size)
             case Evaluate(model, parts, batch_size):
@@ -90,24 +94,26 @@ class Costs:
                     )
                 return Operations(declared)
 
-    def _fit(self, job: Fit) -> Operations:
+    def _fit(self, job: Fit, passes: Mapping[str, Pass] | None) -> Operations:
         if job.num_steps == 0:
             return NOTHING
-        trained = [job.models[name].architecture for name in job.trained]
-        passes = self._resources.passes(trained, job.streams)
+        if passes is None:
+            trained = [job.models[name].architecture for name in job.trained]
+            passes = self._resources.passes(trained, job.streams)
+        shape = _shape(job)
+        key = (shape, tuple([(one.num_samples, one.batch_size) for one in passes.values()]), job.num_steps)
+        if (known := self._fits.get(key)) is not None:
+            return known
         empty = [name for name, one in passes.items() if not len(one)]
         if empty:
             raise JobError(
                 f"a fit of {job.num_steps} steps over stream {empty[0]!r}, which has no batch: train for no "
                 "steps where there are no samples"
             )
-        shape = _shape(job)
-        key = (shape, tuple(passes.values()), job.num_steps)
-        if key not in self._fits:
-            counts = size_counts(list(passes.values()), job.num_steps)
-            steps = (times * self._step(job, shape, sizes) for sizes, times in counts.items())
-            self._fits[key] = sum(steps, NOTHING)
-        return self._fits[key]
+        counts = size_counts(list(passes.values()), job.num_steps)
+        steps = (times * self._step(job, shape, sizes) for sizes, times in counts.items())
+        work = self._fits[key] = sum(steps, NOTHING)
+        return work
 
     def _step(self, job: Fit, shape: tuple[Any, ...], sizes: tuple[int, ...]) -> Operations:
         key = (shape, sizes)
@@ -139,11 +145,12 @@ class Costs:
 
 def _shape(job: Fit) -> tuple[Any, ...]:
     """Return what the cost of a step depends on beside the sizes of its batches."""
+    # Lists, not generators: this is asked for at every dispatch.
     return (
         job.step,
-        tuple((name, model.architecture, name in job.trained) for name, model in job.models.items()),
-        tuple((name, _sample_shape(stream)) for name, stream in job.streams.items()),
-        tuple((name, extra.stream, _extra_shape(extra)) for name, extra in job.extras.items()),
+        tuple([(name, model.architecture, name in job.trained) for name, model in job.models.items()]),
+        tuple([(name, _sample_shape(stream)) for name, stream in job.streams.items()]),
+        tuple([(name, extra.stream, _extra_shape(extra)) for name, extra in job.extras.items()]),
     )
 
 
@@ -174,12 +181,15 @@ def _meta_net(resources: Resources, job: Fit, name: str) -> BoundNet:
 
 
 def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:
-    shape = resources.data.task.input_shape
-    labelled = samples.labelled if isinstance(samples, PublicSamples) else True
+    def empty(dtype: str, *shape: int) -> Tensor:
+        return torch.empty((size, *shape), dtype=getattr(torch, dtype), device=META)
+
     if isinstance(samples, InlineSamples):
-        shape, labelled = samples.x.shape[1:], samples.y is not None
-    y = torch.empty(size, dtype=torch.int64, device=META) if labelled else None
-    return Batch(torch.empty((size, *shape), device=META), y)
+        x, y = samples.x, samples.y
+        return Batch(empty(x.dtype.name, *x.shape[1:]), None if y is None else empty(y.dtype.name))
+    task = resources.data.task
+    labelled = samples.labelled if isinstance(samples, PublicSamples) else True
+    return Batch(empty(task.dtype, *task.input_shape), empty(task.label_dtype) if labelled else None)
 
 
 def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
@@ -194,10 +204,10 @@ def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
 
 
 def _sample_shape(stream: Stream) -> tuple[Any, ...]:
-    """Return what tells apart the batches of streams: the shape of a sample and whether it has a label."""
+    """Return what tells apart the batches of streams: the form of a sample and of its label, if any."""
     match stream.samples:
         case InlineSamples(x, y):
-            return (x.shape[1:], y is not None)
+            return (x.shape[1:], x.dtype.name, None if y is None else y.dtype.name)
         case PublicSamples(labelled=labelled):
             return (PublicSamples, labelled)
         case samples:

@@ -43,7 +43,10 @@ class GlobalTest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InlineSamples:
-    """Samples carried by the job itself: ``x`` float32 ``[n, ...]``, labels ``y`` int64 ``[n]`` if any."""
+    """Samples carried by the job itself: ``x`` ``[n, ...]`` and labels ``y`` ``[n]``, if any.
+
+    Types are the task's: ``x`` float32, or int64 for texts; ``y`` int64, or float32 for a regression.
+    """
 
     x: Array
     y: Array | None = None
@@ -201,19 +204,24 @@ class Score:
     """How a model did on one set.
 
     Attributes:
-        correct: Samples whose largest logit is the label's.
+        correct: Samples whose largest logit is the label's; None for a regression, which has no hits.
         total: Samples.
-        loss_sum: Sum of cross-entropies, nat.
+        loss_sum: Sum over samples of the cross-entropy, nat, or of the squared error for a regression.
     """
 
-    correct: int
+    correct: int | None
     total: int
     loss_sum: float
 
     @property
     def accuracy(self) -> float:
-        """Share of hits; NaN for an empty set."""
-        return self.correct / self.total if self.total else float("nan")
+        """Share of hits; NaN for an empty set or a regression."""
+        return self.correct / self.total if self.total and self.correct is not None else float("nan")
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over samples; NaN for an empty set."""
+        return self.loss_sum / self.total if self.total else float("nan")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

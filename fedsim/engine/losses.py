@@ -1,11 +1,11 @@
 """Losses that several algorithms share; each takes (models, batches, extras) as a step hands them over.
 
-b: batch, N: classes.
+b: batch, N: outputs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
@@ -23,10 +23,24 @@ TEACHER = "teacher"
 """Name of the extra that holds what the public samples are distilled from, one row per sample."""
 
 
-def cross_entropy(models: Models, batches: Batches, extras: Extras) -> Tensor:
-    """Return the mean cross-entropy of the model on its own samples."""
+def label_loss(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
+    """Return how far outputs are from labels, over samples.
+
+    Args:
+        logits: Outputs of a model, ``[b, N]``.
+        labels: Classes, int64 ``[b]``: the loss is the cross-entropy; or targets of a regression, float32
+            ``[b]``: the loss is the squared error of the first output.
+        reduction: What to do with the samples' losses.
+    """
+    if labels.is_floating_point():
+        return F.mse_loss(logits[:, 0], labels, reduction=reduction)
+    return F.cross_entropy(logits, labels, reduction=reduction)
+
+
+def empirical_loss(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return the mean :func:`label_loss` of the model on its own samples."""
     batch = batches[TRAIN]
-    return F.cross_entropy(models[MODEL](batch.x), batch.labels)
+    return label_loss(models[MODEL](batch.x), batch.labels)
 
 
 def absolute_error(models: Models, batches: Batches, extras: Extras) -> Tensor:

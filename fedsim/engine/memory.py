@@ -22,10 +22,7 @@ from fedsim.engine.training import TrainingConfig
 from fedsim.models import Architecture
 
 SCALAR_BYTES = 4
-"""Parameters, gradients, slots and samples are float32."""
-
-LABEL_BYTES = 8
-"""Labels are int64."""
+"""Parameters, gradients and slots are float32."""
 
 
 def needed_bytes(architecture: Architecture, batch_size: int, training: TrainingConfig) -> int:
@@ -55,7 +52,9 @@ def _passing_bytes(architecture: Architecture, batch_size: int) -> int:
     """Return the bytes of buffers, of a batch, and of what a forward pass over it leaves behind."""
     # Evaluation mode, so that BatchNorm takes a batch of one; the outputs are as large.
     net = architecture.skeleton().eval()
-    x = torch.empty(batch_size, *architecture.task.input_shape, device="meta")
+    task = architecture.task
+    x = torch.empty(batch_size, *task.input_shape, dtype=getattr(torch, task.dtype), device="meta")
+    label_bytes: int = getattr(torch, task.label_dtype).itemsize
     outputs = _Outputs(x)
     for module in net.modules():
         if not any(True for _ in module.children()):
@@ -63,7 +62,7 @@ def _passing_bytes(architecture: Architecture, batch_size: int) -> int:
     with torch.no_grad():
         net(x)
     buffers = sum(buffer.nbytes for buffer in net.buffers())
-    return buffers + x.nbytes + LABEL_BYTES * batch_size + outputs.num_bytes
+    return buffers + x.nbytes + label_bytes * batch_size + outputs.num_bytes
 
 
 class _Outputs:

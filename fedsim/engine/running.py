@@ -6,13 +6,14 @@ job that draws from torch's global generator fails, since its result would depen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import repeat
 from statistics import fmean
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
 from fedsim.engine.batches import Pass
@@ -27,11 +28,16 @@ from fedsim.engine.jobs import (
     Samples,
     Score,
 )
+from fedsim.engine.losses import label_loss
 from fedsim.engine.steps import Batch, Work
 from fedsim.engine.worker import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
+from fedsim.models.dropout import drawing_from
 from fedsim.params import Array, Model
 from fedsim.rng import Key
+
+BLOCK_BYTES = 4 * 2**20
+"""Samples of so many bytes are gathered at once: each gathering costs the same, however little it brings."""
 
 
 def run(job: Job, worker: Worker) -> Any:
@@ -69,9 +75,10 @@ def fit(job: Fit, worker: Worker) -> Fitted:
     states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
     work = Work(nets, job.trained, extras, job.optimiser, states, key.child("step").torch())
     losses = []  # kept on the device: reading one would wait for it
-    for _ in range(job.num_steps):
-        worker.pause_point()
-        losses.append(job.step(work, {name: feed.next(extras) for name, feed in feeds.items()}))
+    with drawing_from(work.generator):
+        for _ in range(job.num_steps):
+            worker.pause_point()
+            losses.append(job.step(work, {name: feed.next(extras) for name, feed in feeds.items()}))
     models = {name: _model(job.models[name].architecture, nets[name]) for name in job.trained}
     return Fitted(models, fmean(map(float, losses)), job.num_steps)
 
@@ -94,17 +101,19 @@ def evaluate(job: Evaluate, worker: Worker) -> list[Score]:
 
 
 def _score(net: BoundNet, samples: Samples, batch_size: int, worker: Worker) -> Score:
-    correct, total, loss = 0, 0, 0.0
+    correct, total, loss, has_classes = 0, 0, 0.0, True
     for x, y in _chunks(samples, batch_size, worker):
         if y is None:
             raise ValueError(
                 "samples without labels cannot be evaluated on: take a client's or the global test"
             )
         logits = net(x)
-        correct += int((logits.argmax(1) == y).sum())
-        loss += float(F.cross_entropy(logits, y, reduction="sum"))
+        has_classes = not y.is_floating_point()
+        if has_classes:
+            correct += int((logits.argmax(1) == y).sum())
+        loss += float(label_loss(logits, y, reduction="sum"))
         total += len(y)
-    return Score(correct, total, loss)
+    return Score(correct if has_classes else None, total, loss)
 
 
 class _Feed:
@@ -125,19 +134,33 @@ class _Feed:
                         "samples: give one row for each"
                     )
 
-    def _batches(self, one: Pass, orders: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each batch's positions in the stream and rows in the pool, looked up pass by pass."""
-        sizes = list(one.sizes)
+    def _batches(self, one: Pass, orders: Iterator[Tensor]) -> Iterator[tuple[Tensor, Batch]]:
+        """Yield each batch and its positions in the stream; samples are gathered for many batches at once."""
+        block = _batches_in_block(self._x, one.batch_size)
+        # Cut where a block ends, so that every block is gathered by itself.
+        blocks = [list(one.sizes[start : start + block]) for start in range(0, len(one), block)]
+        spans = [sum(sizes) for sizes in blocks]
         for order in orders:
-            rows = order if self._rows is None else self._rows.index_select(0, order)
-            yield from zip(torch.split(order, sizes), torch.split(rows, sizes), strict=True)
+            for sizes, positions in zip(blocks, torch.split(order, spans), strict=True):
+                rows = positions if self._rows is None else self._rows.index_select(0, positions)
+                xs = torch.split(self._x.index_select(0, rows), sizes)
+                ys: Iterable[Tensor | None] = repeat(None, len(sizes))
+                if self._y is not None:
+                    ys = torch.split(self._y.index_select(0, rows), sizes)
+                for mine, x, y in zip(torch.split(positions, sizes), xs, ys, strict=True):
+                    yield mine, Batch(x, y)
 
     def next(self, extras: dict[str, Any]) -> Batch:
-        positions, rows = next(self._walk)
+        positions, batch = next(self._walk)
         for label, values in self._extras.items():
             extras[label] = values.index_select(0, positions)
-        y = None if self._y is None else self._y.index_select(0, rows)
-        return Batch(self._x.index_select(0, rows), y)
+        return batch
+
+
+def _batches_in_block(x: Tensor, batch_size: int) -> int:
+    """Return how many batches to gather at once."""
+    batch_bytes = max(1, batch_size * math.prod(x.shape[1:]) * x.element_size())
+    return max(1, BLOCK_BYTES // batch_bytes)
 
 
 def _chunks(samples: Samples, batch_size: int, worker: Worker) -> Iterator[tuple[Tensor, Tensor | None]]:
@@ -170,7 +193,7 @@ def _own_generators_only(device: torch.device) -> Iterator[None]:
         raise JobError(
             "a training job, or something that ran beside it, drew from torch's global generator, so results "
             "would depend on what else is running: draw from the generator that the step is given "
-            "(work.generator), and build layers that draw, such as dropout, from it"
+            "(work.generator), and for dropout take fedsim.models.dropout.Dropout, which does"
         )
 
 

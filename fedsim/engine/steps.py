@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedsim.engine.losses import cross_entropy
+from fedsim.engine.losses import empirical_loss
 from fedsim.engine.optimisers import Optimiser, OptimiserState
 
 
@@ -37,7 +37,10 @@ class LiveModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A mini-batch: ``x`` ``[b, ...]`` and labels ``y`` int64 ``[b]``, or None where there are none."""
+    """A mini-batch: ``x`` ``[b, ...]`` and labels ``y`` ``[b]``, or None where there are none.
+
+    Types are the task's: ``x`` float32, or int64 for texts; ``y`` int64, or float32 for a regression.
+    """
 
     x: Tensor
     y: Tensor | None
@@ -105,7 +108,7 @@ class Descent:
         correct: Changes a gradient before it is applied (FedProx, SCAFFOLD).
     """
 
-    loss: Loss = cross_entropy
+    loss: Loss = empirical_loss
     correct: Correction | None = None
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:

@@ -7,10 +7,11 @@ costs, and hands it to the engine; the generators of a job are named by the part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedsim.data import Split
+from fedsim.engine.batches import Pass
 from fedsim.engine.cost import duration_s
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import (
@@ -33,6 +34,9 @@ from fedsim.fleet import Device
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.task import Task
+
+DEFAULT_STEP = Descent()
+"""Descent on the loss of the party's own samples."""
 
 PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
@@ -97,7 +101,7 @@ class Workbench:
 
         Args:
             models: One model, known to losses as ``model``, or models by name.
-            step: What a step does; by default descent on the cross-entropy.
+            step: What a step does; by default descent on the empirical loss.
             trained: Names of the models that are trained; by default all.
             streams: Samples by name; the first decides how long an epoch is. By default ``train``, the
                 party's own training samples in batches of ``training.batch_size``.
@@ -119,17 +123,18 @@ class Workbench:
         trained = tuple(by_name) if trained is None else trained
         if streams is None:
             streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
+        passes = self._engine.resources.passes([by_name[model].architecture for model in trained], streams)
         job = Fit(
-            step=Descent() if step is None else step,
+            step=DEFAULT_STEP if step is None else step,
             models=by_name,
             trained=trained,
             streams=streams,
             optimiser=self.training.make_optimiser() if optimiser is None else optimiser,
-            num_steps=self._num_steps([by_name[model] for model in trained], streams, epochs, steps),
+            num_steps=self._num_steps(passes, epochs, steps),
             seed=self.key.child(name).seed,
             extras={} if extras is None else extras,
         )
-        fitted: Fitted = await self._do(job)
+        fitted: Fitted = await self._do(job, passes)
         return fitted
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
@@ -149,27 +154,22 @@ class Workbench:
         """Return samples of the public set by their positions, int64 ``[p]``, without labels unless asked."""
         return PublicSamples(positions, labelled)
 
-    def _num_steps(
-        self,
-        trained: Sequence[Model],
-        streams: Mapping[str, Stream],
-        epochs: int | None,
-        steps: int | None,
-    ) -> int:
+    def _num_steps(self, passes: Mapping[str, Pass], epochs: int | None, steps: int | None) -> int:
         if epochs is not None and steps is not None:
             raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps
-        passes = self._engine.resources.passes([model.architecture for model in trained], streams)
         lengths = [len(one) for one in passes.values()]
         if not lengths or min(lengths) == 0:
             return 0  # a step meets a batch of each stream, and here is one that has none
         return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
 
-    async def _do(self, job: Job) -> Any:
-        work = self._engine.costs.work(job)
+    async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
+        work = self._engine.costs.work(job, passes)
         self._calls += 1
-        takes_s = duration_s(self._device(), work, self.key.child("load", self.dispatch, self._calls))
+        device = self._device()
+        key = self.key.child("load", self.dispatch, self._calls) if device.variation else self.key
+        takes_s = duration_s(device, work, key)
         return await self._engine.run(
             job, client=self.client, dispatch=self.dispatch, flops=work.flops, duration_s=takes_s
         )

@@ -54,6 +54,7 @@ class Resources:
     architectures: Mapping[str, Architecture]
     device: torch.device
     pool: tuple[Tensor, Tensor] | None = field(repr=False)
+    _normalised: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, data: FederatedData, architectures: Mapping[str, Architecture], device: str) -> Resources:
@@ -78,14 +79,22 @@ class Resources:
 
     def passes(self, architectures: Iterable[str], streams: Mapping[str, Stream]) -> dict[str, Pass]:
         """Return the shape of one pass over each stream, for a job that trains these architectures."""
-        skip = any(self.architectures[label].has_batch_norm for label in architectures)
+        skip = False
+        for label in architectures:
+            if label not in self._normalised:
+                self._normalised[label] = self.architectures[label].has_batch_norm
+            skip |= self._normalised[label]
         return {
             name: Pass(self.num_samples(stream.samples), stream.batch_size, skip)
             for name, stream in streams.items()
         }
 
     def tensors(self, samples: Samples) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return ``(x, y, rows)``: sample i is ``x[rows[i]]``, or ``x[i]`` where rows is None."""
+        """Return ``(x, y, rows)``: sample i is ``x[rows[i]]``, or ``x[i]`` where rows is None.
+
+        Raises:
+            UserError: Samples or labels that the data set does not have.
+        """
         if isinstance(samples, InlineSamples):
             y = None if samples.y is None else to_tensor(samples.y, self.device)
             return to_tensor(samples.x, self.device), y, None
@@ -99,6 +108,11 @@ class Resources:
             case ClientSamples(client, split):
                 return x, y, to_tensor(self.data.indices(client, split), self.device)
             case PublicSamples(positions, labelled):
+                if labelled and not self.data.public_labelled:
+                    raise UserError(
+                        "labels of the public set are asked for, and it has none: it comes from another data "
+                        "set (data.public.source). Leave the source out, or do without the labels"
+                    )
                 return x, y if labelled else None, to_tensor(self.data.public[positions], self.device)
             case GlobalTest():
                 return x, y, to_tensor(self.data.global_test, self.device)

@@ -2,7 +2,7 @@
 
 With one seed an algorithm's accuracy is shown as the mean over clients and the standard deviation over
 clients. With several seeds every figure is the mean over seeds, and accuracy is shown with its standard
-deviation over seeds instead.
+deviation over seeds instead. Where there is no accuracy, as in a regression, the loss is shown in its place.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
     "accuracy_std": lambda s: s["accuracy"]["personal_std"],
     "worst_decile": lambda s: s["accuracy"]["personal_worst_decile"],
     "global": lambda s: s["accuracy"]["global"],
+    "loss": lambda s: s["loss"]["personal_mean"],
+    "loss_std": lambda s: s["loss"]["personal_std"],
+    "global_loss": lambda s: s["loss"]["global"],
     "simulated_s": lambda s: s["simulated_s"],
     "bytes_up": lambda s: s["bytes_up"] + s["data_up"],
     "bytes_down": lambda s: s["bytes_down"] + s["data_down"],
@@ -110,16 +113,28 @@ def grid(summaries: Sequence[Summary]) -> Grid:
         mean = row.mean(name)
         return show(mean) + (BEST if mean is not None and mean == best[name] else "")
 
-    def accuracy(row: Row) -> Callable[[float | None], str]:
-        std = row.figures["accuracy"].std if several else row.mean("accuracy_std")
-        return lambda mean: text.percent(mean, std)
+    # Of a regression there are losses alone.
+    by_loss = all(row.mean("accuracy") is None for row in compared) and any(
+        row.mean("loss") is not None for row in compared
+    )
+
+    def spread_of(row: Row, name: str, show: Callable[[float | None, float | None], str]) -> str:
+        std = row.figures[name].std if several else row.mean(f"{name}_std")
+        return cell(row, name, lambda mean: show(mean, std))
+
+    def quality(row: Row) -> tuple[str, ...]:
+        if by_loss:
+            return spread_of(row, "loss", text.number), cell(row, "global_loss", text.number)
+        return (
+            spread_of(row, "accuracy", text.percent),
+            cell(row, "worst_decile", text.percent),
+            cell(row, "global", text.percent),
+        )
 
     cells = [
         (
             row.algorithm,
-            cell(row, "accuracy", accuracy(row)),
-            cell(row, "worst_decile", text.percent),
-            cell(row, "global", text.percent),
+            *quality(row),
             cell(row, "simulated_s", text.duration),
             cell(row, "bytes_up", text.size),
             cell(row, "bytes_down", text.size),
@@ -131,9 +146,7 @@ def grid(summaries: Sequence[Summary]) -> Grid:
     ]
     headings = (
         "algorithm",
-        "accuracy\n%",
-        "worst\ntenth",
-        "global\n%",
+        *(("loss", "global\nloss") if by_loss else ("accuracy\n%", "worst\ntenth", "global\n%")),
         "simulated\ntime",
         "bytes\nup",
         "bytes\ndown",
@@ -141,9 +154,10 @@ def grid(summaries: Sequence[Summary]) -> Grid:
         "params\nsent",
         "drops",
     )
+    worst = "" if by_loss else "worst tenth: mean over the tenth of clients that fare worst; "
     notes = [
-        f"accuracy: mean over clients ± standard deviation over {spread}",
-        "worst tenth: mean over the tenth of clients that fare worst; part of largest: bytes up and down",
+        f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}",
+        f"{worst}part of largest: bytes up and down",
     ]
     if several:
         notes.append("every figure is a mean over seeds")

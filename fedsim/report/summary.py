@@ -1,6 +1,8 @@
 """``summary.json``: a run in fifty numbers.
 
-Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured.
+Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured, as the
+accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test
+set of the cross-entropy, nat, or, for a regression, of the squared error.
 """
 
 from __future__ import annotations
@@ -33,6 +35,12 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "global": final.global_ if final else None,
         "best": result.best,
     }
+    loss = {
+        "personal_mean": final.mean_loss if final else None,
+        "personal_std": final.std_loss if final else None,
+        "global": final.global_loss if final else None,
+        "best": result.best_loss,
+    }
     return {
         "fedsim": __version__,
         "scenario": plan.name,
@@ -51,6 +59,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "parameters_up": totals.parameters_up,
         "parameters_down": totals.parameters_down,
         "accuracy": {name: finite(value) for name, value in accuracy.items()},
+        "loss": {name: finite(value) for name, value in loss.items()},
         "drops": result.drops.total(),
         "rejected": result.rejections.total(),
         "trace_hash": result.trace_hash,

@@ -101,15 +101,18 @@ def rounds(result: RunResult) -> Columns:
         "accuracy_worst_decile": ("double", [a and a.worst_decile for a in accuracy]),
         "accuracy_weighted_mean": ("double", [a and a.weighted_mean for a in accuracy]),
         "accuracy_global": ("double", [a and a.global_ for a in accuracy]),
+        "loss_mean": ("double", [a and a.mean_loss for a in accuracy]),
+        "loss_std": ("double", [a and a.std_loss for a in accuracy]),
+        "loss_global": ("double", [a and a.global_loss for a in accuracy]),
     }
 
 
 def clients(parts: Parts, result: RunResult) -> Columns:
-    """Return the population as columns: devices, data, tallies, traffic, last accuracy."""
+    """Return the population as columns: devices, data, tallies, traffic, last accuracy and loss."""
     fleet, data, population = parts.fleet, parts.data, parts.data.num_clients
-    accuracy = np.full(population, np.nan)
+    accuracy, loss = np.full(population, np.nan), np.full(population, np.nan)
     if (final := result.final) is not None:
-        accuracy[final.clients] = final.personal
+        accuracy[final.clients], loss[final.clients] = final.personal, final.losses
     return {
         "client": ("int64", np.arange(population)),
         "group": ("words", _by_group(fleet, "label")),
@@ -122,11 +125,12 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         **{name: ("int64", values) for name, values in traffic_by_client(result.ledger, population).items()},
         **spending.by_client(result, population),
         "accuracy": ("double", accuracy),
+        "loss": ("double", loss),
     }
 
 
 def evaluations(rows: Sequence[RoundRow]) -> Columns:
-    """Return the accuracy of each client at each evaluation as columns."""
+    """Return the accuracy and the loss of each client at each evaluation as columns."""
     measured = [(row.round, row.accuracy) for row in rows if row.accuracy is not None]
     lengths = [len(accuracy.clients) for _, accuracy in measured]
 
@@ -137,6 +141,7 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
         "round": ("int32", np.repeat(np.array([number for number, _ in measured], np.int32), lengths)),
         "client": ("int64", joined([accuracy.clients for _, accuracy in measured])),
         "accuracy": ("double", joined([accuracy.personal for _, accuracy in measured])),
+        "loss": ("double", joined([accuracy.losses for _, accuracy in measured])),
         "num_samples": ("int64", joined([accuracy.weights for _, accuracy in measured])),
     }
 

@@ -46,6 +46,13 @@ def percent(share: float | None, spread: float | None = None) -> str:
     return f"{100 * share:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
 
 
+def number(value: float | None, spread: float | None = None) -> str:
+    """Return a number in three digits, with its spread if there is one: ``"0.0123 ± 0.004"``."""
+    if value is None:
+        return NOTHING
+    return f"{value:.3g}" + ("" if spread is None else f" ± {spread:.2g}")
+
+
 def fraction(value: float, largest: float) -> str:
     """Return a value as a part of the largest one: ``"1"``, ``"1/1.5"``, ``"1/5200"``, or ``"0"``."""
     if not value:

@@ -30,32 +30,37 @@ PARTS_PER_JOB = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accuracy:
-    """Accuracy at one instant; shares in ``[0, 1]``, None where there was nothing to measure.
+    """Accuracy and loss at one instant; shares in ``[0, 1]``, None where there was nothing to measure.
+
+    A regression has no accuracy, only a loss.
 
     Attributes:
         clients: The clients measured, int64 ``[M]``.
-        personal: Accuracy of what stands for each of them on its own samples, ``[M]``; NaN without samples.
+        personal: Accuracy of what stands for each of them on its own samples, ``[M]``; NaN without samples,
+            and for a regression.
         weights: How many samples that were, ``[M]``.
         global_: Mean accuracy of the distinct global models on the global test set.
+        losses: Mean loss of each client's samples, ``[M]``: cross-entropy, nat, or, for a regression, squared
+            error; NaN without samples.
+        global_loss: Mean loss of the distinct global models on the global test set.
     """
 
     clients: Array
     personal: Array
     weights: Array
     global_: float | None
+    losses: Array
+    global_loss: float | None
 
     @property
     def mean(self) -> float | None:
         """Unweighted mean over clients (specification 3.6)."""
-        return self._of(np.mean)
+        return _mean(self._present)
 
     @property
     def std(self) -> float | None:
         """Sample standard deviation over clients, ddof = 1; 0 for a single client."""
-        present = self._present
-        if not len(present):
-            return None
-        return float(np.std(present, ddof=1)) if len(present) > 1 else 0.0
+        return _std(self._present)
 
     @property
     def worst_decile(self) -> float | None:
@@ -70,12 +75,30 @@ class Accuracy:
         return float(np.average(self.personal[there], weights=self.weights[there])) if there.any() else None
 
     @property
+    def mean_loss(self) -> float | None:
+        """Unweighted mean of the loss over clients; not finite where a model is not."""
+        return _mean(self.losses[self.weights > 0])
+
+    @property
+    def std_loss(self) -> float | None:
+        """Sample standard deviation of the loss over clients, as :attr:`std`."""
+        return _std(self.losses[self.weights > 0])
+
+    @property
     def _present(self) -> Array:
         return self.personal[~np.isnan(self.personal)]
 
-    def _of(self, statistic: Any) -> float | None:
-        present = self._present
-        return float(statistic(present)) if len(present) else None
+
+def _mean(values: Array) -> float | None:
+    return float(np.mean(values)) if len(values) else None
+
+
+def _std(values: Array) -> float | None:
+    if not len(values):
+        return None
+    # Infinite values have a spread that is no number, which is no mistake of the arithmetic's.
+    with np.errstate(invalid="ignore"):
+        return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 class Observer:
@@ -104,7 +127,9 @@ class Observer:
             np.array(self.clients, np.int64),
             np.array([score.accuracy for score in scores]),
             np.array([score.total for score in scores], np.int64),
-            float(np.mean([score.accuracy for score in on_all])) if on_all else None,
+            _mean(np.array([score.accuracy for score in on_all if score.correct is not None])),
+            np.array([score.loss for score in scores]),
+            _mean(np.array([score.loss for score in on_all])),
         )
         self._trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
         return accuracy

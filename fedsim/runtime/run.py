@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from fedsim import clock
 from fedsim.bus import Ledger, MemoryBus, Totals
@@ -60,7 +61,7 @@ class RunResult:
 
     @property
     def final(self) -> Accuracy | None:
-        """The last accuracy measured."""
+        """The last accuracy and loss measured."""
         return next((row.accuracy for row in reversed(self.rounds) if row.accuracy is not None), None)
 
     @property
@@ -68,6 +69,12 @@ class RunResult:
         """The highest mean over clients of any evaluation."""
         means = [row.accuracy.mean for row in self.rounds if row.accuracy and row.accuracy.mean is not None]
         return max(means, default=None)
+
+    @property
+    def best_loss(self) -> float | None:
+        """The lowest mean over clients of the loss of any evaluation, of those that are finite."""
+        means = [row.accuracy.mean_loss for row in self.rounds if row.accuracy]
+        return min((mean for mean in means if mean is not None and isfinite(mean)), default=None)
 
 
 def run(

@@ -9,9 +9,10 @@ from fedsim.runtime.observer import Accuracy
 from fedsim.runtime.recorder import RoundRow
 
 
-def row(number: int, accuracy: float | None = None) -> RoundRow:
-    measured = accuracy is not None
-    found = Accuracy(np.array([0]), np.array([accuracy]), np.array([1]), None) if measured else None
+def row(number: int, accuracy: float | None = None, loss: float = 0.5) -> RoundRow:
+    found = None
+    if accuracy is not None:
+        found = Accuracy(np.array([0]), np.array([accuracy]), np.array([1]), None, np.array([loss]), None)
     return RoundRow(number, 0.0, 10.0 * number, 1, 1, 0, 0, 0, Totals(), found)
 
 
@@ -43,6 +44,11 @@ def test_the_last_accuracy_stays(capsys: pytest.CaptureFixture[str]) -> None:
         "x: round 2/3, 20 s simulated, accuracy 50.0 %",
         "x: round 3/3, 30 s simulated, accuracy 50.0 %",
     ]
+
+
+def test_without_accuracy_there_is_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines("x", 1, clock=lambda: 0.0)(row(1, float("nan"), 0.012345))
+    assert capsys.readouterr().err == "x: round 1/1, 10 s simulated, loss 0.0123\n"
 
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedsim.data import FederatedData
 from fedsim.engine.cost import Costs, duration_s
 from fedsim.engine.jobs import (
     Call,
@@ -29,12 +30,13 @@ from fedsim.engine.losses import absolute_error
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.engine.worker import Resources
-from fedsim.errors import InvariantError, JobError, UserError
+from fedsim.errors import FedsimError, InvariantError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
 from fedsim.models.flops import Operations
-from fedsim.params import Model
+from fedsim.params import Array, Model
 from fedsim.rng import Key
+from fedsim.task import Task
 
 # The mlp has 6 inputs, 4 hidden units and 3 outputs: 36 products a sample. Backwards, the weights of both
 # layers take as many again, and the hidden units' gradient 12: the samples themselves want none.
@@ -158,6 +160,38 @@ def test_inline_samples_of_another_width_are_another_step(costs: Costs, make_fit
 
     assert costs.flops(job(10)) == 2 * 4 * 10 * 4
     assert costs.flops(job(30)) == 2 * 4 * 30 * 4
+
+
+def test_a_step_is_counted_on_the_types_of_its_samples(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+    def job(**arrays: Array) -> Fit:
+        streams = {"train": Stream(InlineSamples(**arrays), 4)}
+        return make_fit(step=Descent(loss=_by_type), streams=streams, num_steps=1)
+
+    x, y = np.zeros((4, 6)), np.zeros(4)
+    assert costs.flops(job(x=x.astype(np.float32), y=y.astype(np.float32))) == 2 * 4 * 6
+    assert costs.flops(job(x=x.astype(np.float32), y=y.astype(np.int64))) == 2 * 2 * 4 * 6
+    assert costs.flops(job(x=x.astype(np.int64), y=y.astype(np.int64))) == 3 * 2 * 4 * 6
+
+
+def _by_type(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Multiply a batch with a column once for a regression, twice for classes, three times for texts."""
+    x, y = batches["train"].x, batches["train"].labels
+    times = 1 if y.is_floating_point() else 2 if x.is_floating_point() else 3
+    products = [(x.float() @ torch.ones(6, 1, device=x.device)).sum() for _ in range(times)]
+    return sum(products, start=models["model"].params["head.bias"].sum())
+
+
+def test_the_types_are_the_tasks(data: FederatedData, architectures: Any, make_fit: Any) -> None:
+    def look(models: Models, batches: Batches, extras: Extras) -> Tensor:
+        raise FedsimError(f"{batches['train'].x.dtype} {batches['train'].labels.dtype}")
+
+    for task, types in (
+        (Task((6,), 1, "regression"), "torch.float32 torch.float32"),
+        (Task((6,), 3, vocabulary=5), "torch.int64 torch.int64"),
+    ):
+        resources = Resources.of(replace(data, task=task), architectures, "cpu")
+        with pytest.raises(FedsimError, match=types):
+            Costs(resources).flops(make_fit(step=Descent(loss=look)))
 
 
 def test_mutual_learning_counts_both_models(

@@ -61,3 +61,9 @@ def test_the_one_model_of_a_fit(start: Callable[..., Model]) -> None:
 def test_accuracy_is_the_share_of_hits() -> None:
     assert Score(3, 4, 1.0).accuracy == 0.75
     assert math.isnan(Score(0, 0, 0.0).accuracy)
+    assert math.isnan(Score(None, 4, 1.0).accuracy)
+
+
+def test_loss_is_the_mean_over_samples() -> None:
+    assert Score(None, 4, 1.0).loss == 0.25
+    assert math.isnan(Score(0, 0, 0.0).loss)

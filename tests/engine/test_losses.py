@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsim.engine.losses import absolute_error, cross_entropy, divergence, squared_error
+from fedsim.engine.losses import absolute_error, divergence, empirical_loss, label_loss, squared_error
 from fedsim.engine.steps import Batch, Loss
 
 
@@ -28,7 +28,11 @@ class Table:
 
 
 def loss_of(
-    loss: Loss, logits: list[list[float]], *, labels: list[int] | None = None, teacher: Tensor | None = None
+    loss: Loss,
+    logits: list[list[float]],
+    *,
+    labels: list[int] | list[float] | None = None,
+    teacher: Tensor | None = None,
 ) -> float:
     batch = Batch(torch.tensor(logits), None if labels is None else torch.tensor(labels))
     value = loss({"model": Table()}, {"train": batch, "public": batch}, {"teacher": teacher})
@@ -36,9 +40,20 @@ def loss_of(
     return float(value)
 
 
-def test_cross_entropy_is_the_mean_over_samples() -> None:
-    value = loss_of(cross_entropy, [[0.0, 0.0], [log(3.0), 0.0]], labels=[1, 0])
+def test_of_classes_it_is_the_mean_cross_entropy() -> None:
+    value = loss_of(empirical_loss, [[0.0, 0.0], [log(3.0), 0.0]], labels=[1, 0])
     assert value == pytest.approx((log(2) + log(4 / 3)) / 2)
+
+
+def test_of_targets_it_is_the_mean_squared_error_of_the_first_output() -> None:
+    value = loss_of(empirical_loss, [[0.5, 9.0], [3.0, 9.0]], labels=[1.5, 1.0])
+    assert value == pytest.approx((1 + 4) / 2)
+
+
+def test_a_sum_is_no_mean() -> None:
+    logits = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
+    assert float(label_loss(logits, torch.tensor([1, 0]), "sum")) == pytest.approx(2 * log(2))
+    assert float(label_loss(logits, torch.tensor([2.0, 3.0]), "sum")) == pytest.approx(13)
 
 
 def test_errors_are_means_over_samples_and_classes() -> None:
@@ -73,4 +88,4 @@ def test_divergence_has_the_gradient_of_cross_entropy_with_soft_targets() -> Non
 
 def test_public_samples_have_no_labels_to_train_on() -> None:
     with pytest.raises(ValueError, match="carry no labels"):
-        loss_of(cross_entropy, [[0.0, 1.0]])
+        loss_of(empirical_loss, [[0.0, 1.0]])

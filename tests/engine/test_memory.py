@@ -31,6 +31,26 @@ def test_a_perceptron_by_hand(training: TrainingConfig, copies: int, batch_size:
     assert optimiser_slots(training) == copies - 2
 
 
+def test_targets_are_half_as_large_as_classes() -> None:
+    regression = Architecture("regression", SMALL.plugin, Task((6,), 3, "regression"))
+    assert needed_bytes(regression, 5, SGD) == needed_bytes(SMALL, 5, SGD) - 5 * 4
+
+
+def test_tokens_are_twice_as_large_as_pixels() -> None:
+    task = Task((6,), 3, vocabulary=10)
+    texts = Architecture("texts", _Bag(Config()), task)
+    # Ten words of two numbers each; then their mean and the three logits.
+    assert texts.num_params == 10 * 2 + 2 * 3 + 3
+    assert needed_bytes(texts, 5, SGD) == 8 * texts.num_params + 5 * (8 * 6 + 8 + 4 * (2 + 3))
+
+
+class _Bag(ModelPlugin[Config]):
+    """The mean of the words' vectors."""
+
+    def build(self, task: Task) -> Net:
+        return Net(named(words=nn.EmbeddingBag(task.vocabulary, 2)), nn.Linear(2, task.num_outputs))
+
+
 def test_flattening_an_image_takes_nothing() -> None:
     image = Architecture("image", SMALL.plugin, Task((1, 2, 3), 3))
     assert needed_bytes(image, 5, SGD) == needed_bytes(SMALL, 5, SGD)

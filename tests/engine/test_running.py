@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +16,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.batches import Pass
+from fedsim.engine.executors.pool import Pool
 from fedsim.engine.jobs import (
     Call,
     ClientSamples,
@@ -34,11 +37,14 @@ from fedsim.engine.jobs import (
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.running import fit, run
 from fedsim.engine.steps import Batches, Descent, Extras, Models, Work
-from fedsim.engine.worker import Worker
+from fedsim.engine.worker import Resources, Worker
 from fedsim.errors import JobError
-from fedsim.models import Architecture
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import named
+from fedsim.models.dropout import Dropout
 from fedsim.params import Array, Model
 from fedsim.rng import Key
+from fedsim.task import Task
 
 
 def positions_of(one: Pass, generator: torch.Generator | None) -> Iterator[torch.Tensor]:
@@ -286,6 +292,15 @@ def test_an_evaluation_counts_hits_and_sums_losses(
     assert (scores[2].correct, scores[2].total, scores[2].loss_sum) == (0, 0, 0.0)
 
 
+def test_a_regression_has_a_loss_and_no_hits(worker: Worker, start: Callable[..., Model]) -> None:
+    model, x = start(), np.ones((3, 6), np.float32)
+    logits = run(Predict(model, InlineSamples(x), 2), worker)
+    targets = (logits[:, 0] + np.array([0, 1, -2])).astype(np.float32)
+    (score,) = run(Evaluate(model, (InlineSamples(x, targets),), 2), worker)
+    assert (score.correct, score.total) == (None, 3)
+    assert score.loss_sum == pytest.approx(0 + 1 + 4, rel=1e-5)
+
+
 def test_samples_without_labels_cannot_be_evaluated_on(worker: Worker, start: Callable[..., Model]) -> None:
     with pytest.raises(ValueError, match="without labels"):
         run(Evaluate(start(), (PublicSamples(np.arange(3)),), 2), worker)
@@ -300,12 +315,15 @@ def test_a_call_may_raise_even_what_no_future_takes(worker: Worker) -> None:
         run(Call(next, (iter(()),), 1.0), worker)
 
 
+MESSAGE = r"drew from torch's global generator.*work\.generator.*fedsim\.models\.dropout\.Dropout"
+
+
 def test_a_job_that_draws_from_the_global_generator_fails(
     worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
 ) -> None:
     before = torch.get_rng_state()
     try:
-        with pytest.raises(JobError, match=r"drew from torch's global generator.*work\.generator"):
+        with pytest.raises(JobError, match=MESSAGE):
             run(make_fit(models={"model": start("dropout")}), worker)
         with pytest.raises(JobError, match="global generator"):
             run(Call(torch.rand, (3,), 1.0), worker)
@@ -316,6 +334,37 @@ def test_a_job_that_draws_from_the_global_generator_fails(
 def test_dropout_does_not_draw_in_eval_mode(worker: Worker, start: Callable[..., Model]) -> None:
     logits = run(Predict(start("dropout"), ClientSamples(0), 4), worker)
     assert logits.shape == (11, 3)
+
+
+class Dropping(ModelPlugin[Config]):
+    """A net with dropout that draws from the job's generator."""
+
+    def build(self, task: Task) -> Net:
+        body = named(fc=nn.Linear(6, 16), drop=Dropout(0.5))
+        return Net(body, nn.Linear(16, task.num_outputs))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_masks_follow_from_the_job_s_seed_whatever_runs_beside_it(
+    data: FederatedData, make_fit: Callable[..., Fit], workers: int
+) -> None:
+    dropping = Architecture("dropping", Dropping(Config()), data.task)
+    resources = Resources.of(data, {"dropping": dropping}, "cpu")
+    models = {"model": dropping.initial(Key.root(0))}
+    # Not shuffled, so that the seed is for the masks alone.
+    streams = {"train": Stream(ClientSamples(0), 4, shuffled=False)}
+    jobs = [make_fit(models=models, streams=streams, seed=seed) for seed in (0, 1, 2, 0, 1, 2)]
+    torch.set_num_threads(1)
+    alone = Worker(resources, threading.Event())
+    expected = [run(job, alone).model.digest() for job in jobs]
+    assert expected[:3] == expected[3:]
+    assert len(set(expected)) == 3
+    pool = Pool(resources, workers)
+    try:
+        futures = [pool.submit(job, (0, number)) for number, job in enumerate(jobs)]
+        assert [future.result().model.digest() for future in futures] == expected
+    finally:
+        pool.close()
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,9 @@ class Listening(Workbench):
 
     jobs: list[Job]
 
-    async def _do(self, job: Job) -> Any:
+    async def _do(self, job: Job, passes: Any = None) -> Any:
         self.jobs.append(job)
-        return await super()._do(job)
+        return await super()._do(job, passes)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,6 +79,16 @@ def test_counts_cannot_be_trained_on(architectures: Mapping[str, Architecture]) 
     assert resources.num_samples(ClientSamples(1)) == 7
     with pytest.raises(UserError, match=r"set engine\.executor = 'null'"):
         resources.tensors(ClientSamples(1))
+
+
+def test_a_public_set_without_labels_gives_none(
+    data: FederatedData, architectures: Mapping[str, Architecture]
+) -> None:
+    resources = Resources.of(replace(data, public_labelled=False), architectures, "cpu")
+    positions = np.array([3, 0])
+    assert resources.tensors(PublicSamples(positions))[1] is None
+    with pytest.raises(UserError, match=r"comes from another data set \(data\.public\.source\)"):
+        resources.tensors(PublicSamples(positions, labelled=True))
 
 
 def test_passes_skip_single_samples_only_where_batch_norm_is_trained(resources: Resources) -> None:

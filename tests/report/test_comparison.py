@@ -18,6 +18,7 @@ def summary(algorithm: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
         "global": None,
         "best": 0.95,
     }
+    loss = {"personal_mean": 0.3, "personal_std": 0.02, "global": None, "best": 0.25}
     return {
         "fedsim": "1",
         "scenario": "s",
@@ -36,6 +37,7 @@ def summary(algorithm: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
         "parameters_up": 10,
         "parameters_down": 20,
         "accuracy": accuracy | changes.pop("accuracy", {}),
+        "loss": loss | changes.pop("loss", {}),
         "drops": 0,
         "rejected": 0,
         "trace_hash": "t",
@@ -84,6 +86,21 @@ def test_several_seeds_are_means_with_their_spread_over_seeds() -> None:
     grid = comparison.grid(runs)
     assert grid.rows[0][1] == "80.0 ± 10.0"
     assert "seeds" in grid.notes[0]
+
+
+def test_a_regression_is_compared_by_its_loss() -> None:
+    nothing: dict[str, Any] = {
+        "accuracy": dict.fromkeys(("personal_mean", "personal_std", "personal_worst_decile", "best"))
+    }
+    runs = [
+        summary("fedavg", loss={"personal_mean": 0.01234, "personal_std": 0.5, "global": 1234.0}, **nothing),
+        summary("local", loss={"personal_mean": 2.0}, **nothing),
+    ]
+    grid = comparison.grid(runs)
+    assert grid.headings[1:3] == ("loss", "global\nloss")
+    assert [row[1:3] for row in grid.rows] == [("0.0123 ± 0.5*", "1.23e+03"), ("2 ± 0.02", "-")]
+    assert grid.notes[0] == "loss: mean over clients ± standard deviation over clients"
+    assert not any("worst" in note for note in grid.notes)
 
 
 def test_what_some_seeds_lack_is_left_out_of_the_mean() -> None:

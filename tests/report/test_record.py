@@ -34,7 +34,7 @@ FILES = {
 }
 SUMMARY = (
     "fedsim scenario algorithm seed rounds clients simulated_s wall_s bytes_up bytes_down data_up data_down "
-    "frames_up frames_down parameters_up parameters_down accuracy drops rejected trace_hash model_hash "
+    "frames_up frames_down parameters_up parameters_down accuracy loss drops rejected trace_hash model_hash "
     "time bytes drops_by_cause participation"
 )
 
@@ -59,6 +59,7 @@ def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
         "global",
         "best",
     ]
+    assert list(summary["loss"]) == ["personal_mean", "personal_std", "global", "best"]
     assert (summary["scenario"], summary["algorithm"], summary["seed"]) == ("tiny", "fedavg", 0)
     assert (summary["rounds"], summary["clients"]) == (2, 4)
     assert (summary["frames_up"], summary["frames_down"]) == (8, 8)
@@ -95,6 +96,13 @@ def test_the_tables_agree_with_the_summary(plan: Plan, tmp_path: Path) -> None:
     assert last == [row["accuracy"] for row in clients]
     assert np.mean(last) == pytest.approx(summary["accuracy"]["personal_mean"])
     assert rounds[-1]["accuracy_mean"] == summary["accuracy"]["personal_mean"]
+    losses = [row["loss"] for row in evaluations if row["round"] == 2]
+    assert losses == [row["loss"] for row in clients]
+    assert np.mean(losses) == pytest.approx(summary["loss"]["personal_mean"])
+    assert [rounds[-1][f"loss_{part}"] for part in ("mean", "std", "global")] == [
+        summary["loss"][part] for part in ("personal_mean", "personal_std", "global")
+    ]
+    assert summary["loss"]["best"] == min(row["loss_mean"] for row in rounds)
 
 
 def test_time_and_waste_agree_in_all_tables(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
@@ -136,6 +144,7 @@ def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path)
 def test_what_is_not_measured_is_null(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
     done = record(Plan("tiny", "fedavg", "", make_parts(executor="null")), tmp_path / "run")
     assert set(done.summary["accuracy"].values()) == {None}
+    assert set(done.summary["loss"].values()) == {None}
     assert "NaN" not in (done.folder / "summary.json").read_text()
     assert table(done.folder, "evaluations") == []
     assert [row["accuracy"] for row in table(done.folder, "clients")] == [None] * 4

@@ -65,5 +65,10 @@ def test_parts_of_the_largest(value: float, largest: float, shown: str) -> None:
     assert text.fraction(value, largest) == shown
 
 
+def test_numbers_have_three_digits() -> None:
+    shown = [text.number(None), text.number(0.012345), text.number(12.0), text.number(1.0, 0.123)]
+    assert shown == ["-", "0.0123", "12", "1 ± 0.12"]
+
+
 def test_nouns_agree_with_their_numbers() -> None:
     assert [text.several(number, "round") for number in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]

@@ -18,10 +18,11 @@ from fedsim.runtime.parts import EvaluationSettings
 NAN = float("nan")
 
 
-def _accuracy(*personal: float, weights: Any = None) -> Accuracy:
+def _accuracy(*personal: float, weights: Any = None, losses: Any = None) -> Accuracy:
     values = np.array(personal)
     counts = np.ones(len(values), np.int64) if weights is None else np.array(weights)
-    return Accuracy(np.arange(len(values)), values, counts, None)
+    found = np.zeros(len(values)) if losses is None else np.array(losses)
+    return Accuracy(np.arange(len(values)), values, counts, None, found, None)
 
 
 def _model(value: float, label: str = "linear") -> Model:
@@ -59,6 +60,26 @@ def test_nothing_measured_is_none() -> None:
     for accuracy in (_accuracy(), _accuracy(NAN, NAN)):
         figures = accuracy.mean, accuracy.std, accuracy.worst_decile, accuracy.weighted_mean
         assert figures == (None, None, None, None)
+
+
+def test_losses_by_hand() -> None:
+    found = _accuracy(0.5, NAN, 1.0, 0.0, weights=[1, 0, 3, 1], losses=[1.0, NAN, 2.0, 3.0])
+    assert (found.mean_loss, found.std_loss) == (2.0, 1.0)
+    assert (_accuracy().mean_loss, _accuracy().std_loss) == (None, None)
+    assert _accuracy(0.5, losses=[7.0]).std_loss == 0.0
+
+
+def test_a_regression_has_losses_and_no_accuracy() -> None:
+    found = _accuracy(NAN, NAN, losses=[1.0, 4.0])
+    assert (found.mean, found.worst_decile, found.mean_loss) == (None, None, 2.5)
+
+
+def test_a_loss_that_is_not_finite_is_not_left_out() -> None:
+    found = _accuracy(0.5, 0.5, losses=[1.0, float("inf")])
+    assert found.mean_loss == float("inf")
+    found = _accuracy(0.5, 0.5, losses=[1.0, NAN])
+    assert found.mean_loss is not None
+    assert np.isnan(found.mean_loss)
 
 
 def test_one_client_does_not_deviate() -> None:
