@@ -26,8 +26,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
+from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.plugins import Plugin
+from fedsim.task import Task
 from fedsim.wire import Message
 
 S = TypeVar("S")
@@ -109,6 +111,25 @@ class Predictor:
     model: Model
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What surrounds an algorithm, for it to say whether it can work there.
+
+    Attributes:
+        task: What is learned.
+        clients: The clients' architectures by label, in the order of the fleet.
+        server: The server's architecture.
+        num_public: Samples in the public set.
+        public_labelled: Whether these have labels of the task.
+    """
+
+    task: Task
+    clients: Mapping[str, Architecture]
+    server: Architecture
+    num_public: int
+    public_labelled: bool
+
+
 class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     """Base of all algorithms; see the module's docstring.
 
@@ -144,14 +165,22 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         """Return what stands for a client when accuracy is measured.
 
         ``personal`` is measured on the client's own test samples; ``global`` on the global test set as well,
-        and on the client's own where there is no ``personal``. Work done through ``observer`` takes no
-        virtual time.
+        and on the client's own where there is no ``personal``. Models under other names, such as a personal
+        one before it is fine-tuned, are measured on the client's own samples too and reported beside. Work
+        done through ``observer`` takes no virtual time.
         """
 
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Return why a reply cannot be merged, or None.
 
         Only frames of the exchange's kind with finite values come here.
+        """
+        return None
+
+    def misfit(self, setting: Setting) -> str | None:
+        """Return why the algorithm cannot work in a setting, and what to write instead; None if it can.
+
+        What class attributes say has been checked before.
         """
         return None
 

@@ -6,9 +6,19 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import numpy as np
+
 from fedsim.data import Split
 from fedsim.engine.workbench import Workbench
-from fedsim.params import Model
+from fedsim.params import Array, Model
+from fedsim.rng import Key
+
+Warn = Callable[..., object]
+"""Notes an event, named by its first argument, with values by keyword."""
+
+
+def ignored(event: str, **values: Any) -> None:
+    """Note nothing."""
 
 
 class Initial:
@@ -72,16 +82,22 @@ class ClientContext(Workbench):
         architecture: str,
         round: int,  # noqa: A002
         initial: Initial,
+        warn: Warn = ignored,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.architecture = architecture
         self.round = round
         self._initial = initial
+        self._warn = warn
 
-    def initial_model(self) -> Model:
-        """Return the start values of the client's architecture, equal for all who share it."""
-        return self._initial(self.architecture)
+    def initial_model(self, architecture: str | None = None) -> Model:
+        """Return the start values of an architecture, by default the client's own; equal for all clients."""
+        return self._initial(architecture or self.architecture)
+
+    def warn(self, event: str, **values: Any) -> None:
+        """Note in the run's log what a reader may have to know about this client."""
+        self._warn(event, client=self.client, **values)
 
     def num_samples(self, split: Split = "train") -> int:
         """Return how many samples of a split the client holds."""
@@ -93,6 +109,7 @@ class ServerContext(Workbench):
 
     Attributes:
         architecture: Label of the server's own architecture.
+        architecture_of: Gives the label of the architecture with which a client has signed up.
         round: The round's number: 0 before the first, one more than the last after it.
         num_rounds: How many rounds the run has.
         num_clients: Clients in the population.
@@ -102,18 +119,22 @@ class ServerContext(Workbench):
         self,
         *args: Any,
         architecture: str,
+        architecture_of: Callable[[int], str],
         round: int,  # noqa: A002
         num_rounds: int,
         initial: Initial,
         background: Background,
+        clients_key: Key,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.architecture = architecture
+        self.architecture_of = architecture_of
         self.round = round
         self.num_rounds = num_rounds
         self._initial = initial
         self._background = background
+        self._clients_key = clients_key
 
     @property
     def num_clients(self) -> int:
@@ -123,6 +144,20 @@ class ServerContext(Workbench):
     def initial_model(self, architecture: str | None = None) -> Model:
         """Return the start values of an architecture, by default the server's own."""
         return self._initial(architecture or self.architecture)
+
+    def public_values(self, positions: Array) -> Array:
+        """Return samples of the public set themselves, ``[p, ...]``; zeros where there are counts only."""
+        data = self._engine.resources.data
+        if not data.has_samples:
+            return np.zeros((len(positions), *self.task.input_shape), self.task.dtype)
+        return data.x[data.public[positions]]
+
+    def key_of_client(self, client: int, turn: int) -> Key:
+        """Return the key by which a client's generators are named when it is asked for the n-th time.
+
+        For work at the server that is to meet its samples in the order in which a client would.
+        """
+        return self._clients_key.child(client, turn)
 
     def background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Start work that overlaps with the clients'; a later hook of the round collects it."""

@@ -17,14 +17,15 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from fedsim.algorithms import publicset
 from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.engine.jobs import Stream, per_sample
+from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER, TRAIN, absolute_error, divergence, squared_error
 from fedsim.engine.steps import Descent, Loss
 from fedsim.params import Array, Model
-from fedsim.wire import LogitsDown, LogitsUp, Message, PublicBatch, indices_digest
+from fedsim.wire import LogitsDown, LogitsUp, Message, PublicBatch, PublicData, indices_digest
 
 LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl": divergence}
 
@@ -71,10 +72,12 @@ class ClientState:
     Attributes:
         model: Its own model; never travels.
         positions: The public samples of its last share, int64 ``[p]``.
+        samples: They themselves; None before the first share.
     """
 
     model: Model
     positions: Array
+    samples: Samples | None = None
 
 
 class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
@@ -115,7 +118,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
             fitted = await client.fit(model, streams=streams, epochs=epochs, name="pretrain_public")
             model = fitted.model
         fitted = await client.fit(model, epochs=epochs, name="pretrain")
-        return ClientState(fitted.model, state.positions), None
+        return ClientState(fitted.model, state.positions, state.samples), None
 
     async def merge_pretrain(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
@@ -127,20 +130,21 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, Message | None]]:
         """Draw the round's public samples, without replacement, and name them."""
-        wanted = min(self.config.public_per_round or server.num_public, server.num_public)
-        positions = server.key.child("public").numpy().permutation(server.num_public)[:wanted]
-        return ServerState(positions, state.consensus[:0], wanted), broadcast(cohort, PublicBatch(positions))
+        key = server.key.child("public")
+        positions = publicset.draw(key, server.num_public, self.config.public_per_round)
+        message = publicset.announce(server, positions)
+        return ServerState(positions, state.consensus[:0], len(positions)), broadcast(cohort, message)
 
     async def local_share(
-        self, client: ClientContext, state: ClientState, message: PublicBatch
+        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, Message | None]:
         """Send raw logits on the samples named."""
-        samples = client.public(message.indices)
+        samples = publicset.samples_of(client, message)
         logits = await client.predict(state.model, samples, batch_size=self.config.digest_batch_size)
         reply = LogitsUp(
             logits, form="logits", temperature=1.0, indices_digest=indices_digest(message.indices)
         )
-        return ClientState(state.model, message.indices), reply
+        return ClientState(state.model, message.indices, samples), reply
 
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
@@ -149,15 +153,9 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
         A sample that nobody has is left out (specification 3.5, E10).
         """
-        total = np.zeros((len(state.positions), server.task.num_outputs), np.float64)
-        senders = np.zeros(len(state.positions), np.int64)
-        for reply in replies:
-            rows = _rows(state.positions, reply.message.indices)
-            total[rows] += reply.message.values
-            senders[rows] += 1
-        known = senders > 0
-        consensus = total[known] / senders[known, None]
-        return ServerState(state.positions[known], consensus.astype(np.float32), state.asked)
+        values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
+        consensus, known = publicset.mean_by_sample(values, given)
+        return ServerState(state.positions[known], consensus, state.asked)
 
     async def instruct_distil(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
@@ -178,11 +176,14 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     ) -> tuple[ClientState, Message | None]:
         """Digest the consensus, then revisit the client's own samples."""
         positions = state.positions if message.indices is None else message.indices
-        if message.indices_digest != indices_digest(positions):
+        if message.indices_digest != indices_digest(positions) or state.samples is None:
             return state, None  # a consensus on other samples than were shared: nothing to learn from
+        samples = state.samples
+        if message.indices is not None:
+            samples = publicset.chosen(samples, publicset.rows_of(state.positions, positions))
         # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
         # client that is alone meets exactly its own logits, so that it learns nothing from itself.
-        public = Stream(client.public(positions), self.config.digest_batch_size, shuffled=False)
+        public = Stream(samples, self.config.digest_batch_size, shuffled=False)
         digested = await client.fit(
             state.model,
             step=Descent(loss=LOSSES[self.config.digest]),
@@ -193,7 +194,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
             name="digest",
         )
         revisited = await client.fit(digested.model)
-        return ClientState(revisited.model, state.positions), None
+        return ClientState(revisited.model, state.positions, state.samples), None
 
     async def merge_distil(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
@@ -203,29 +204,13 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse logits on other samples, or of another shape."""
-        message: LogitsUp = reply.message
-        named = state.positions if message.indices is None else message.indices
-        strange = len(np.unique(named)) < len(named) or not np.isin(named, state.positions).all()
-        if strange or message.indices_digest != indices_digest(named):
-            return "logits on other public samples than were asked for"
-        wanted = (len(named), server.task.num_outputs)
-        if message.values.shape != wanted:
-            return f"logits of shape {message.values.shape}, not {wanted}"
-        return None
+        return publicset.misnamed(reply.message, state.positions, server.task.num_outputs)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
     ) -> Mapping[str, Predictor]:
         """Return the client's own model."""
         return {"personal": Predictor(client_state.model)}
-
-
-def _rows(positions: Array, named: Array | None) -> Array:
-    """Return the places of the samples named among those asked for; None names all of them."""
-    if named is None:
-        return np.arange(len(positions))
-    order = np.argsort(positions)
-    return order[np.searchsorted(positions, named, sorter=order)]
 
 
 PLUGIN = FedMD

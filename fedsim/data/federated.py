@@ -82,7 +82,7 @@ class FederatedData:
         return self.holdings["train"].flat is not None
 
     def indices(self, client: int, split: Split) -> Indices:
-        """Return the positions in the pool of one client's samples, in an order drawn from the key.
+        """Return the positions in the pool of one client's samples, ascending.
 
         Raises:
             DataError: The data set is counts only.
@@ -90,6 +90,14 @@ class FederatedData:
         holdings = self.holdings[split]
         first, end = self._run(client, holdings)
         return self._flat(holdings)[first:end]
+
+    def pooled(self, split: Split) -> Indices:
+        """Return the positions of all clients' samples of a split, ascending, whoever holds them.
+
+        Raises:
+            DataError: The data set is counts only.
+        """
+        return np.sort(self._flat(self.holdings[split]))
 
     def num_samples(self, client: int, split: Split) -> int:
         """Return how many samples a client has in a split."""
@@ -234,7 +242,8 @@ def federate(
     for client, positions in enumerate(held):
         shuffled = rest[key.child("split", client).numpy().permutation(np.sort(positions))]
         for part, indices in zip(parts, split_client(y[shuffled], shares), strict=True):
-            part.append(shuffled[indices])
+            # Ascending, so that all samples pooled are in the order in which a single client has them.
+            part.append(np.sort(shuffled[indices]))
 
     if public_source is not None:
         x, y, public = _with_public(x, y, public_source, dataset.task, public_size, key)

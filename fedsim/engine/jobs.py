@@ -52,7 +52,17 @@ class InlineSamples:
     y: Array | None = None
 
 
-Samples = ClientSamples | PublicSamples | GlobalTest | InlineSamples
+@dataclass(frozen=True, slots=True)
+class PooledSamples:
+    """All clients' samples of one split, with labels, in the order of the data set.
+
+    For ``centralized`` alone: in a federation nobody has them.
+    """
+
+    split: Split = "train"
+
+
+Samples = ClientSamples | PublicSamples | GlobalTest | InlineSamples | PooledSamples
 
 
 @dataclass(frozen=True, slots=True)

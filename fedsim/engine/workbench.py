@@ -7,7 +7,8 @@ costs, and hands it to the engine; the generators of a job are named by the part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fedsim.data import Split
@@ -17,6 +18,7 @@ from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import (
     Call,
     ClientSamples,
+    Evaluate,
     Extra,
     Fit,
     Fitted,
@@ -24,6 +26,7 @@ from fedsim.engine.jobs import (
     Predict,
     PublicSamples,
     Samples,
+    Score,
     Stream,
 )
 from fedsim.engine.losses import MODEL, TRAIN
@@ -31,6 +34,7 @@ from fedsim.engine.optimisers import Optimiser
 from fedsim.engine.steps import Descent, Step
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import Device
+from fedsim.models.flops import Operations
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -52,6 +56,7 @@ class Workbench:
         training: How to train unless told otherwise.
         task: Shape of samples and outputs.
         num_public: Samples in the public set.
+        public_at_clients: Whether clients hold the public set; else the server alone does.
 
     The device is asked for when there is work to do: many hooks do none.
     """
@@ -84,6 +89,11 @@ class Workbench:
         """Samples in the public set."""
         return len(self._engine.resources.data.public)
 
+    @property
+    def public_at_clients(self) -> bool:
+        """Whether clients hold the public set; else the server alone does."""
+        return self._engine.resources.data.public_at_clients
+
     async def fit(
         self,
         models: Model | Mapping[str, Model],
@@ -96,6 +106,7 @@ class Workbench:
         epochs: int | None = None,
         steps: int | None = None,
         name: str = "train",
+        key: Key | None = None,
     ) -> Fitted:
         """Train one model, or several together.
 
@@ -111,6 +122,7 @@ class Workbench:
             steps: Mini-batches, instead of ``epochs``.
             name: Names the generators of this call within the turn; calls of one name meet their samples in
                 the same order.
+            key: Names them instead, together with ``name``, where not the party's own turn should.
 
         Returns:
             The trained models, frozen; as they came where a stream has no batch.
@@ -131,7 +143,7 @@ class Workbench:
             streams=streams,
             optimiser=self.training.make_optimiser() if optimiser is None else optimiser,
             num_steps=self._num_steps(passes, epochs, steps),
-            seed=self.key.child(name).seed,
+            seed=(self.key if key is None else key).child(name).seed,
             extras={} if extras is None else extras,
         )
         fitted: Fitted = await self._do(job, passes)
@@ -141,6 +153,30 @@ class Workbench:
         """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples."""
         logits: Array = await self._do(Predict(model, samples, batch_size))
         return logits
+
+    async def predict_each(
+        self, models: Sequence[Model], samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
+    ) -> list[Array]:
+        """Return each model's logits as :meth:`predict`, computed one after the other on this device.
+
+        The real work may be done side by side; the time that passes is the sum.
+        """
+        jobs = [Predict(model, samples, batch_size) for model in models]
+        queue: list[Coroutine[Any, Any, Any]] = []
+        ends_s = 0.0
+        for job in jobs:
+            work, takes_s = self._cost(job)
+            ends_s += takes_s
+            queue.append(self._submit(job, work, ends_s))
+        return list(await asyncio.gather(*queue))
+
+    async def evaluate(
+        self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
+    ) -> Score:
+        """Return hits and loss of a model in eval mode on labelled samples."""
+        (score,) = await self._do(Evaluate(model, (samples,), batch_size))
+        assert isinstance(score, Score)  # noqa: S101
+        return score
 
     async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
         """Return ``function(*arguments)``, which costs ``flops`` operations (more than zero)."""
@@ -165,11 +201,19 @@ class Workbench:
         return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
 
     async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
+        work, takes_s = self._cost(job, passes)
+        return await self._submit(job, work, takes_s)
+
+    def _cost(self, job: Job, passes: Mapping[str, Pass] | None = None) -> tuple[Operations, float]:
+        """Return what the party's next job asks for and how long it takes, s."""
         work = self._engine.costs.work(job, passes)
         self._calls += 1
         device = self._device()
         key = self.key.child("load", self.dispatch, self._calls) if device.variation else self.key
-        takes_s = duration_s(device, work, key)
+        return work, duration_s(device, work, key)
+
+    async def _submit(self, job: Job, work: Operations, ends_s: float) -> Any:
+        """Do a job that ends so many seconds from now."""
         return await self._engine.run(
-            job, client=self.client, dispatch=self.dispatch, flops=work.flops, duration_s=takes_s
+            job, client=self.client, dispatch=self.dispatch, flops=work.flops, duration_s=ends_s
         )

@@ -18,7 +18,15 @@ from torch import Tensor, nn
 
 from fedsim.data import FederatedData
 from fedsim.engine.batches import Pass
-from fedsim.engine.jobs import ClientSamples, GlobalTest, InlineSamples, PublicSamples, Samples, Stream
+from fedsim.engine.jobs import (
+    ClientSamples,
+    GlobalTest,
+    InlineSamples,
+    PooledSamples,
+    PublicSamples,
+    Samples,
+    Stream,
+)
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Net
 from fedsim.params import Array, Model, Tree, freeze
@@ -76,6 +84,8 @@ class Resources:
                 return len(self.data.global_test)
             case InlineSamples(x):
                 return len(x)
+            case PooledSamples(split):
+                return int(self.data.holdings[split].offsets[-1])
 
     def passes(self, architectures: Iterable[str], streams: Mapping[str, Stream]) -> dict[str, Pass]:
         """Return the shape of one pass over each stream, for a job that trains these architectures."""
@@ -116,6 +126,8 @@ class Resources:
                 return x, y if labelled else None, to_tensor(self.data.public[positions], self.device)
             case GlobalTest():
                 return x, y, to_tensor(self.data.global_test, self.device)
+            case PooledSamples(split):
+                return x, y, to_tensor(self.data.pooled(split), self.device)
 
 
 class BoundNet:

@@ -34,6 +34,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "personal_worst_decile": final.worst_decile if final else None,
         "global": final.global_ if final else None,
         "best": result.best,
+        "best_global": result.best_global,
     }
     loss = {
         "personal_mean": final.mean_loss if final else None,
@@ -58,7 +59,10 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "frames_down": totals.frames_down,
         "parameters_up": totals.parameters_up,
         "parameters_down": totals.parameters_down,
-        "accuracy": {name: finite(value) for name, value in accuracy.items()},
+        "accuracy": {
+            **{name: finite(value) for name, value in accuracy.items()},
+            "others": dict(final.others) if final else {},
+        },
         "loss": {name: finite(value) for name, value in loss.items()},
         "drops": result.drops.total(),
         "rejected": result.rejections.total(),

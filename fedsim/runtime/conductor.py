@@ -81,6 +81,7 @@ class Conductor:
         self._trace = trace
         self._log = log
         self._key = parts.key.child("server")
+        self._clients_key = parts.key.child("client")
         self._round = 0
         self._version = 0
         self._hook = asyncio.Lock()
@@ -425,8 +426,10 @@ class Conductor:
             dispatch=-1,
             key=self._key.child(hook, self._version, self._round),
             architecture=parts.fleet.server_model,
+            architecture_of=parts.fleet.model,
             round=self._round,
             num_rounds=parts.rounds,
             initial=self._initial,
             background=self._background,
+            clients_key=self._clients_key,
         )

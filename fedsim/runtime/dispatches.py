@@ -2,9 +2,9 @@
 
 From its asking to its end a dispatch is, at each instant, in one *phase*: computing, uploading, downloading,
 or waiting, which is all the rest: queueing behind other work of a busy client, or a lease that runs out after
-a frame was lost. What overlaps counts once, in the order of this list. Phases are virtual time as it passed:
-a transfer or a job that stands still while its client is away, or begins anew on its return, lasts until it
-ends. They sum to the turnaround to the nanosecond.
+a frame was lost. What overlaps counts once, in the order of this list. While its client is away, what would
+be computing, uploading or downloading stands still, and that is a phase of its own, *away*. Work that begins
+anew on the return counts twice, as it is done twice. Phases sum to the turnaround to the nanosecond.
 
 A dispatch *ends* with the last thing that happens to it: the arrival of its reply (with the client's last
 work, where no frame goes up), or, where none has come, the server's giving it up. Work that goes on after
@@ -23,12 +23,12 @@ import numpy as np
 from fedsim.clock import Trace
 from fedsim.params import Array
 
-_WAITING, _DOWNLOAD, _UPLOAD, _COMPUTE = range(4)
+_WAITING, _DOWNLOAD, _UPLOAD, _COMPUTE, _AWAY = range(5)
 
-Phase = Literal["download", "compute", "upload", "waiting"]
-PHASES: tuple[Phase, ...] = ("download", "compute", "upload", "waiting")
+Phase = Literal["download", "compute", "upload", "away", "waiting"]
+PHASES: tuple[Phase, ...] = ("download", "compute", "upload", "away", "waiting")
 WORK: tuple[Phase, ...] = ("download", "compute", "upload")
-"""The phases in which somebody is at work; waiting costs nothing."""
+"""The phases in which somebody is at work; being away and waiting cost nothing."""
 
 
 class Fate(IntEnum):
@@ -44,25 +44,26 @@ class Fate(IntEnum):
 class _Open:
     """A dispatch of which more may come."""
 
-    __slots__ = ("active", "has_answered", "is_lost", "phase", "row", "since_ns", "spent_ns")
+    __slots__ = ("active", "has_answered", "is_away", "is_lost", "phase", "row", "since_ns", "spent_ns")
 
-    def __init__(self, row: int, at_ns: int) -> None:
+    def __init__(self, row: int, at_ns: int, is_away: bool) -> None:
         self.row = row
         self.since_ns = at_ns
-        self.phase = _WAITING
-        self.spent_ns = [0, 0, 0, 0]
+        self.phase = _WAITING  # of what it is at; while its client is away, it stands still
+        self.is_away = is_away
+        self.spent_ns = [0, 0, 0, 0, 0]
         self.active = [0, 0, 0, 0]
         self.has_answered = False  # its reply has arrived
         self.is_lost = False  # its reply never will
 
     def advance(self, at_ns: int) -> None:
         """Count the time since the last event."""
-        self.spent_ns[self.phase] += at_ns - self.since_ns
+        self.spent_ns[_AWAY if self.is_away and self.phase else self.phase] += at_ns - self.since_ns
         self.since_ns = at_ns
 
 
 class Dispatches:
-    """The table; a row costs 57 bytes, and more only while it is open.
+    """The table; a row costs 65 bytes, and more only while it is open.
 
     Args:
         trace: What to listen to, until :meth:`finish`.
@@ -80,14 +81,18 @@ class Dispatches:
         self._download_ns = array("q")
         self._compute_ns = array("q")
         self._upload_ns = array("q")
+        self._away_ns = array("q")
         self._words: dict[str, int] = {"": 0}
-        self._open: dict[tuple[int, int], _Open] = {}
+        self._open: dict[int, dict[int, _Open]] = {}  # by client, then by number
+        self._away: set[int] = set()  # asked for membership only: a set has no order
         self._handlers: dict[str, Callable[..., None]] = {
             "dispatch": self._asked,
             "transfer_start": self._transfer_began,
             "transfer_end": self._transfer_ended,
             "job_start": self._job_began,
             "job_end": self._job_ended,
+            "leave": self._left,
+            "return": self._returned,
             "abandon": self._abandoned,
             "drop": self._dropped,
             "late": self._came_late,
@@ -107,12 +112,12 @@ class Dispatches:
     @property
     def num_open(self) -> int:
         """Dispatches of which more may come."""
-        return len(self._open)
+        return sum(map(len, self._open.values()))
 
     def finish(self, at_ns: int) -> None:
         """End the table with the run; what is under way counts until now."""
         self._stop()
-        for one in self._open.values():
+        for one in (one for mine in self._open.values() for one in mine.values()):
             if one.phase != _WAITING or self._fate[one.row] == Fate.OPEN:
                 one.advance(at_ns)
             self._write(one)
@@ -139,12 +144,17 @@ class Dispatches:
     def phase_ns(self, phase: Phase) -> Array:
         """Return how long each was in a phase, int64 ``[dispatches]``, ns."""
         if phase == "waiting":
-            return np.subtract(self.turnaround_ns(), self.work_ns())
-        columns = {"download": self._download_ns, "compute": self._compute_ns, "upload": self._upload_ns}
+            return np.subtract(self.turnaround_ns(), self.work_ns() + self.phase_ns("away"))
+        columns = {
+            "download": self._download_ns,
+            "compute": self._compute_ns,
+            "upload": self._upload_ns,
+            "away": self._away_ns,
+        }
         return np.array(columns[phase])
 
     def work_ns(self) -> Array:
-        """Return how long somebody was at work for each, int64 ``[dispatches]``, ns: all but waiting."""
+        """Return how long somebody was at work for each, int64 ``[dispatches]``, ns."""
         work_ns: Array = np.array([self.phase_ns(phase) for phase in WORK]).sum(axis=0)
         return work_ns
 
@@ -191,7 +201,8 @@ class Dispatches:
             handler(at_ns, *values)
 
     def _asked(self, at_ns: int, client: int, dispatch: int, round: int, exchange: str, *_: Any) -> None:  # noqa: A002
-        self._open[client, dispatch] = _Open(len(self._client), at_ns)
+        one = _Open(len(self._client), at_ns, client in self._away)
+        self._open.setdefault(client, {})[dispatch] = one
         self._client.append(client)
         self._dispatch.append(dispatch)
         self._round.append(round)
@@ -203,6 +214,7 @@ class Dispatches:
         self._download_ns.append(0)
         self._compute_ns.append(0)
         self._upload_ns.append(0)
+        self._away_ns.append(0)
 
     def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
         self._begin(at_ns, client, dispatch, _UPLOAD if up else _DOWNLOAD)
@@ -217,7 +229,7 @@ class Dispatches:
             one.has_answered = up
         elif cause != "restarted":  # then it is under way again at the same instant
             one.is_lost = True
-            self._close_if_over((client, dispatch), one)
+            self._close_if_over(client, dispatch, one)
 
     def _job_began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         self._begin(at_ns, client, dispatch, _COMPUTE)
@@ -225,10 +237,10 @@ class Dispatches:
     def _job_ended(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         one = self._end(at_ns, client, dispatch, _COMPUTE)
         if one is not None and one.is_lost:
-            self._close_if_over((client, dispatch), one)
+            self._close_if_over(client, dispatch, one)
 
     def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> None:
-        one = self._open.get((client, dispatch))
+        one = self._find(client, dispatch)
         if one is None:
             return  # the server's own work
         one.advance(at_ns)
@@ -237,7 +249,7 @@ class Dispatches:
             one.phase = phase
 
     def _end(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Open | None:
-        one = self._open.get((client, dispatch))
+        one = self._find(client, dispatch)
         if one is None:
             return None
         one.advance(at_ns)
@@ -246,27 +258,43 @@ class Dispatches:
             one.phase -= 1
         return one
 
+    def _left(self, at_ns: int, client: int, *_: Any) -> None:
+        self._away.add(client)
+        self._stand(at_ns, client, is_away=True)
+
+    def _returned(self, at_ns: int, client: int) -> None:
+        self._away.discard(client)
+        self._stand(at_ns, client, is_away=False)
+
+    def _stand(self, at_ns: int, client: int, *, is_away: bool) -> None:
+        for one in self._open.get(client, {}).values():
+            if one.phase != _WAITING:  # which goes on meanwhile, and has perhaps ended before
+                one.advance(at_ns)
+            one.is_away = is_away
+
     def _abandoned(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        one = self._open.get((client, dispatch))
+        if client in self._away:  # nobody watches any more whether it returns
+            self._returned(at_ns, client)
+        one = self._find(client, dispatch)
         if one is not None:
             one.is_lost = True
-            self._close_if_over((client, dispatch), one)
+            self._close_if_over(client, dispatch, one)
 
     def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str, *_: Any) -> None:
-        one = self._open[client, dispatch]
+        one = self._open[client][dispatch]
         self._fate[one.row] = Fate.DROPPED
         self._cause[one.row] = self._word(cause)
         if one.has_answered:  # but its reply is not wanted
-            self._close((client, dispatch), Fate.DROPPED)
+            self._close(client, dispatch, Fate.DROPPED)
             return
         one.advance(at_ns)
-        self._close_if_over((client, dispatch), one)
+        self._close_if_over(client, dispatch, one)
 
     def _came_late(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        one = self._open.get((client, dispatch))
+        one = self._find(client, dispatch)
         if one is not None:
             one.advance(at_ns)
-            self._close((client, dispatch), Fate.LATE)
+            self._close(client, dispatch, Fate.LATE)
             return
         # A second copy of a frame that had been lost, or a reply at the very instant of the drop: rare.
         of = client, dispatch
@@ -275,19 +303,26 @@ class Dispatches:
         self._fate[row] = Fate.LATE
 
     def _rejected(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        self._close((client, dispatch), Fate.REJECTED)
+        self._close(client, dispatch, Fate.REJECTED)
 
     def _merged(self, at_ns: int, *values: Any) -> None:
         *_, clients, dispatches = values
-        for of in zip(clients, dispatches, strict=True):
-            self._close(of, Fate.MERGED)
+        for client, dispatch in zip(clients, dispatches, strict=True):
+            self._close(client, dispatch, Fate.MERGED)
 
-    def _close_if_over(self, of: tuple[int, int], one: _Open) -> None:
+    def _find(self, client: int, dispatch: int) -> _Open | None:
+        mine = self._open.get(client)
+        return mine.get(dispatch) if mine is not None else None
+
+    def _close_if_over(self, client: int, dispatch: int, one: _Open) -> None:
         if one.is_lost and one.phase == _WAITING and self._fate[one.row] == Fate.DROPPED:
-            self._close(of, Fate.DROPPED)
+            self._close(client, dispatch, Fate.DROPPED)
 
-    def _close(self, of: tuple[int, int], fate: Fate) -> None:
-        one = self._open.pop(of)
+    def _close(self, client: int, dispatch: int, fate: Fate) -> None:
+        mine = self._open[client]
+        one = mine.pop(dispatch)
+        if not mine:
+            del self._open[client]
         self._fate[one.row] = fate
         self._write(one)
 
@@ -297,6 +332,7 @@ class Dispatches:
         self._download_ns[row] = spent_ns[_DOWNLOAD]
         self._compute_ns[row] = spent_ns[_COMPUTE]
         self._upload_ns[row] = spent_ns[_UPLOAD]
+        self._away_ns[row] = spent_ns[_AWAY]
 
     def _word(self, word: str) -> int:
         return self._words.setdefault(word, len(self._words))

@@ -17,11 +17,12 @@ from functools import partial
 from typing import Any
 
 from fedsim.algorithms.base import unmirrored
-from fedsim.algorithms.contexts import ClientContext, Initial
+from fedsim.algorithms.contexts import ClientContext, Initial, Warn, ignored
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.engine.batches import Pass
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Job
+from fedsim.models.flops import Operations
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
@@ -53,18 +54,28 @@ class ObserverContext(ClientContext):
     async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
         return await self._engine.observe(job)
 
+    async def _submit(self, job: Job, work: Operations, ends_s: float) -> Any:
+        return await self._engine.observe(job)
+
 
 class ClientHost:
     """Runs clients' hooks as deliveries arrive."""
 
     def __init__(
-        self, parts: Parts, engine: Engine, endpoint: Endpoint, initial: Initial, tasks: Tasks
+        self,
+        parts: Parts,
+        engine: Engine,
+        endpoint: Endpoint,
+        initial: Initial,
+        tasks: Tasks,
+        warn: Warn = ignored,
     ) -> None:
         self._parts = parts
         self._engine = engine
         self._endpoint = endpoint
         self._initial = initial
         self._tasks = tasks
+        self._warn = warn
         self._key = parts.key
         self._client_key = parts.key.child("client")
         self._held: dict[int, Held] = {}
@@ -121,6 +132,7 @@ class ClientHost:
             architecture=parts.fleet.model(client),
             round=round,
             initial=self._initial,
+            warn=self._warn if dispatch >= 0 else ignored,  # the observer has nothing to tell
         )
 
     async def _serve(self, client: int) -> None:

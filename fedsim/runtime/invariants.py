@@ -15,7 +15,7 @@ import numpy as np
 from fedsim.bus import Ledger, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
-from fedsim.runtime.dispatches import PHASES, WORK, Dispatches, Fate
+from fedsim.runtime.dispatches import PHASES, WORK, Dispatches, Fate, Phase
 from fedsim.runtime.recorder import Recorder
 
 
@@ -70,8 +70,8 @@ def check_dispatches(dispatches: Dispatches, recorder: Recorder) -> None:
 def check_phases(trace: Trace, dispatches: Dispatches) -> None:
     """Check the phases of all dispatches against the starts and ends of a kept trace.
 
-    A phase is as long as its transfers or jobs together; where some overlap, no longer. What has no end
-    is not compared.
+    A phase is as long as its transfers or jobs together, less the time that their client was away, and that
+    time is a phase too; where some overlap, no longer. What has no end is not compared.
 
     Raises:
         InvariantError: A phase is not.
@@ -79,37 +79,61 @@ def check_phases(trace: Trace, dispatches: Dispatches) -> None:
     """
     if not trace.keep:
         raise ValueError("only a kept trace can be checked: Trace(keep=True)")
-    began: dict[tuple[Any, ...], list[int]] = {}
-    spans: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
+    began: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
+    spans: dict[tuple[int, int], list[tuple[int, int, str, int]]] = {}
+    absences = _Absences()
     for at_ns, kind, *values in trace.kept:
+        if kind in ("leave", "return", "abandon"):
+            absences.note(at_ns, kind, values[0])
+            continue
         what, _, edge = kind.partition("_")
         if what not in ("transfer", "job") or values[0] < 0:
             continue
         phase = "compute" if what == "job" else "upload" if values[2] else "download"
         of = (*values[:2], phase)
         if edge == "start":
-            began.setdefault(of, []).append(at_ns)
+            began.setdefault(of, []).append((at_ns, absences.until(at_ns, values[0])))
         elif edge == "end":
-            spans.setdefault((values[0], values[1]), []).append((began[of].pop(0), at_ns, phase))
+            (start_ns, before_ns), away_ns = began[of].pop(0), absences.until(at_ns, values[0])
+            spans.setdefault((values[0], values[1]), []).append((start_ns, at_ns, phase, away_ns - before_ns))
     unended = {of[:2] for of, starts in began.items() if starts}
     compared = [of for of in spans if of not in unended]
     if not compared:
         return
     rows = dispatches.rows_of(*np.array(compared).T).tolist()
-    table = {phase: dispatches.phase_ns(phase) for phase in WORK}
+    phases: tuple[Phase, ...] = (*WORK, "away")
+    table = {phase: dispatches.phase_ns(phase) for phase in phases}
     for of, row in zip(compared, rows, strict=True):
         mine = sorted(spans[of])
         overlap = any(one[1] > other[0] for one, other in itertools.pairwise(mine))
-        for phase in WORK:
-            lasted, spent = (
-                sum(end - start for start, end, name in mine if name == phase),
-                int(table[phase][row]),
-            )
+        for phase in phases:
+            if phase == "away":
+                lasted = sum(away for *_, away in mine)
+            else:
+                lasted = sum(end - start - away for start, end, name, away in mine if name == phase)
+            spent = int(table[phase][row])
             if spent > lasted or (spent < lasted and not overlap):
                 raise InvariantError(
                     f"dispatch {of[1]} of client {of[0]}: {phase} took {lasted} ns by the trace, "
                     f"{spent} ns by the table of dispatches"
                 )
+
+
+class _Absences:
+    """How long clients have been away, told of comings and goings in order."""
+
+    def __init__(self) -> None:
+        self._past_ns = Counter[int]()
+        self._since_ns: dict[int, int] = {}
+
+    def note(self, at_ns: int, kind: str, client: int) -> None:
+        if kind == "leave":
+            self._since_ns[client] = at_ns
+        elif client in self._since_ns:  # whose work is given up is not watched any more
+            self._past_ns[client] += at_ns - self._since_ns.pop(client)
+
+    def until(self, at_ns: int, client: int) -> int:
+        return self._past_ns[client] + at_ns - self._since_ns.get(client, at_ns)
 
 
 def check_trace(trace: Trace, ledger: Ledger) -> None:

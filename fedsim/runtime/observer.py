@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ class Accuracy:
         losses: Mean loss of each client's samples, ``[M]``: cross-entropy, nat, or, for a regression, squared
             error; NaN without samples.
         global_loss: Mean loss of the distinct global models on the global test set.
+        others: What an algorithm has evaluated beside: by name, the mean over clients of the accuracy on
+            their own samples.
     """
 
     clients: Array
@@ -51,6 +53,7 @@ class Accuracy:
     global_: float | None
     losses: Array
     global_loss: float | None
+    others: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float | None:
@@ -130,9 +133,22 @@ class Observer:
             _mean(np.array([score.accuracy for score in on_all if score.correct is not None])),
             np.array([score.loss for score in scores]),
             _mean(np.array([score.loss for score in on_all])),
+            await self._others(models, own),
         )
         self._trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
         return accuracy
+
+    async def _others(
+        self, models: Sequence[Mapping[str, Predictor]], own: Sequence[Samples]
+    ) -> dict[str, float]:
+        names = sorted({name for one in models for name in one} - {"personal", "global"})
+        others: dict[str, float] = {}
+        for name in names:
+            scores = await self._scores([one.get(name) for one in models], own)
+            accuracies = np.array([score.accuracy for score in scores])
+            if not np.isnan(accuracies).all():
+                others[name] = float(np.nanmean(accuracies))
+        return others
 
     async def model_hash(self, state: Any, merged: Mapping[int, int], round: int) -> str:  # noqa: A002
         """Return the digest of the chosen clients' evaluated models, in client order."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.algorithms.base import Algorithm
+from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import Initial
 from fedsim.data import FederatedData, Split
 from fedsim.engine.executors.base import Executor
@@ -103,6 +103,18 @@ class Parts:
     def key(self) -> Key:
         """The root of all generators."""
         return Key.root(self.seed)
+
+    def misfit(self) -> str | None:
+        """Say why the algorithm cannot work with these architectures and this public set; None if it can."""
+        labels = dict.fromkeys(group.model for group in self.fleet.groups)
+        setting = Setting(
+            self.data.task,
+            {label: self.architectures[label] for label in labels},
+            self.architectures[self.fleet.server_model],
+            len(self.data.public),
+            self.data.public_labelled,
+        )
+        return self.algorithm.misfit(setting)
 
     def initial(self) -> Initial:
         """Return the start values of all architectures, made when first asked for."""

@@ -102,6 +102,9 @@ class Presence:
             return
         watched.dispatches.remove(dispatch)
         if not watched.dispatches:
+            if watched.is_away:
+                # Whether it is back before it is asked again, nobody looks: for the trace its absence is over.
+                self._trace.record(RETURN, client)
             self._forget(client)
 
     def close(self) -> None:

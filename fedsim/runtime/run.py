@@ -12,6 +12,7 @@ from fedsim.bus import Ledger, MemoryBus, Totals
 from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.engine.worker import Resources
+from fedsim.errors import UserError
 from fedsim.network import Links
 from fedsim.params import Array
 from fedsim.runtime.conductor import Conductor
@@ -71,6 +72,12 @@ class RunResult:
         return max(means, default=None)
 
     @property
+    def best_global(self) -> float | None:
+        """The highest accuracy on the global test set of any evaluation."""
+        values = [row.accuracy.global_ for row in self.rounds if row.accuracy is not None]
+        return max((value for value in values if value is not None), default=None)
+
+    @property
     def best_loss(self) -> float | None:
         """The lowest mean over clients of the loss of any evaluation, of those that are finite."""
         means = [row.accuracy.mean_loss for row in self.rounds if row.accuracy]
@@ -100,6 +107,8 @@ def run(
     trace = Trace(keep=parts.verify) if trace is None else trace
     if parts.verify and not trace.keep:
         raise ValueError("under verify the trace is checked, so it has to be kept: give Trace(keep=True)")
+    if problem := parts.misfit():
+        raise UserError(problem)
     resources = Resources.of(parts.data, parts.architectures, parts.device)
     engine = Engine(parts.executor, resources, trace)
     try:
@@ -117,7 +126,7 @@ async def _simulate(
     bus = MemoryBus(carrier, kinds, ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
     recorder = Recorder(parts.data.num_clients, ledger, watch)
-    host = ClientHost(parts, engine, bus.clients, initial, tasks)
+    host = ClientHost(parts, engine, bus.clients, initial, tasks, log.warning)
     observer = Observer(parts, engine, host, trace)
     conductor = Conductor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)

@@ -94,6 +94,8 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         ),
         device=scenario.engine.device,
     )
+    if problem := parts.misfit():
+        raise ScenarioError([Fault("algorithm", problem)], source)
     try:
         parts.eligible()
     except UserError as error:

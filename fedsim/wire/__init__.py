@@ -11,6 +11,7 @@ from fedsim.wire.messages import (
     ModelBroadcast,
     ModelUpdate,
     PublicBatch,
+    PublicData,
     indices_digest,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "ModelUpdate",
     "Packed",
     "PublicBatch",
+    "PublicData",
     "counted",
     "decode",
     "indices_digest",

@@ -98,6 +98,26 @@ class PublicBatch(Message):
             raise ValueError(f"indices have the shape [p], these {list(self.indices.shape)}")
 
 
+@message("public_data", data=True)
+class PublicData(Message):
+    """Which public samples a round uses, for receivers that do not hold them.
+
+    Attributes:
+        indices: Their numbers, int64 ``[p]``.
+        values: The samples ``[p, ...]``: uint8 for images of eight bits, else of the task's type.
+    """
+
+    indices: NDArray[np.int64]
+    values: Array
+
+    def __post_init__(self) -> None:
+        if self.indices.ndim != 1 or self.values.shape[:1] != self.indices.shape:
+            raise ValueError(
+                f"{list(self.indices.shape)} indices and values of shape {list(self.values.shape)}: one "
+                "sample for each index"
+            )
+
+
 @message("logits_up")
 class LogitsUp(Message):
     """A client's answers on public samples.
@@ -142,7 +162,14 @@ class LogitsDown(Message):
         _check_logits(self)
 
 
-COMMON: tuple[type[Message], ...] = (ModelBroadcast, ModelUpdate, PublicBatch, LogitsUp, LogitsDown)
+COMMON: tuple[type[Message], ...] = (
+    ModelBroadcast,
+    ModelUpdate,
+    PublicBatch,
+    PublicData,
+    LogitsUp,
+    LogitsDown,
+)
 """The kinds that every receiver knows."""
 
 

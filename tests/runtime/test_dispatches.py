@@ -11,8 +11,9 @@ import pytest
 from fedsim import clock
 from fedsim.algorithms.base import Exchange
 from fedsim.clock import RecordKind, Trace
-from fedsim.runtime.dispatches import Dispatches, Fate
+from fedsim.runtime.dispatches import PHASES, Dispatches, Fate
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.presence import ABANDON, LEAVE, RETURN
 from fedsim.runtime.records import DISPATCH, DROP, LATE, MERGE
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
@@ -135,6 +136,49 @@ def test_what_overlaps_counts_once() -> None:
     assert rows(dispatches) == {(7, 0): (0, 8, 0, 4, 3, 1, "merged", None)}
 
 
+def test_only_what_stands_still_is_away() -> None:
+    dispatches = table(
+        (0, DISPATCH, 7, 0, 1, "talk", 0),
+        (0, DISPATCH, 8, 0, 1, "talk", 0),
+        (0, JOB_START, 7, 0, "fit", 1.0, 4.0),
+        (0, JOB_START, 8, 0, "fit", 1.0, 4.0),
+        (1, LEAVE, 7, "resume"),
+        (2, DISPATCH, 7, 1, 1, "more", 1),  # asked while away: it comes when it is back, and waits
+        (2, START, 7, 1, False, "word", 1, 1, False),
+        (4, JOB_END, 8, 0, "fit", "done"),
+        (4.5, RETURN, 7),
+        (5.5, END, 7, 1, False, "delivered", ""),
+        (7.5, JOB_END, 7, 0, "fit", "done"),
+        (7.5, START, 7, 0, True, "word", 1, 1, False),
+        (8, LEAVE, 7, "resume"),
+        (8.25, RETURN, 7),
+        (9, END, 7, 0, True, "delivered", ""),
+        (9.5, LEAVE, 7, "resume"),  # its first reply has come, its second work not begun
+        (9.75, RETURN, 7),
+        (10, MERGE, 1, "talk", 1, [7, 8], [0, 0]),
+        (11, JOB_START, 7, 1, "fit", 1.0, 4.0),
+        (12, LEAVE, 7, "resume"),
+        (14, ABANDON, 7, 1, "dropped out"),
+        (14, JOB_END, 7, 1, "fit", "cancelled"),
+        (20, DROP, 7, 1, "timeout"),
+        (20, DISPATCH, 7, 2, 2, "talk", 2),
+        (20, JOB_START, 7, 2, "fit", 1.0, 4.0),
+        (24, JOB_END, 7, 2, "fit", "done"),
+        (24, MERGE, 2, "talk", 2, [7], [2]),
+    )
+    columns = dispatches.columns()
+    names = ("download", "compute", "upload", "away", "waiting")
+    found = list(zip(*(columns[f"{name}_s"].tolist() for name in names), strict=True))
+    assert found == [
+        (0, 4, 1.25, 3.75, 0),
+        (0, 4, 0, 0, 0),
+        (1, 1, 0, 2.5 + 2, 5.5 + 6),
+        (0, 4, 0, 0, 0),
+    ]
+    assert (columns["ended_at_s"] - columns["asked_at_s"]).tolist() == [9, 4, 18, 4]
+    assert dispatches.work_ns().tolist() == [5_250_000_000, 4_000_000_000, 2_000_000_000, 4_000_000_000]
+
+
 def test_what_is_under_way_at_the_end_counts_until_then() -> None:
     dispatches = table(
         (0, DISPATCH, 0, 0, 1, "talk", 0),
@@ -177,7 +221,7 @@ def test_only_what_may_still_answer_is_kept_open() -> None:
         (lambda: trace.record(END, 0, 0, False, "undecodable", ""), 0),
         (lambda: trace.record(DISPATCH, 0, 1, 1, "talk", 1), 1),
         (lambda: trace.record(JOB_START, 0, 1, "fit", 1.0, 1.0), 1),
-        (lambda: trace.record(RecordKind("abandon", ("client", "dispatch", "cause")), 0, 1, "left"), 1),
+        (lambda: trace.record(ABANDON, 0, 1, "left"), 1),
         (lambda: trace.record(DROP, 0, 1, "timeout"), 1),
         (lambda: trace.record(JOB_END, 0, 1, "fit", "cancelled"), 0),
     ]
@@ -224,6 +268,6 @@ def test_phases_sum_to_the_turnaround(lost: list[tuple[int, int, int]], world: A
     wires = world.Wires(lost=lost, delay_s=0.3333333333)
     result, _ = world.play(algorithm, network=wires, rounds=3)
     columns = result.dispatches.columns()
-    parts = [columns[f"{phase}_s"] for phase in ("download", "compute", "upload", "waiting")]
+    parts = [columns[f"{phase}_s"] for phase in PHASES]
     assert sum(parts) == pytest.approx(columns["ended_at_s"] - columns["asked_at_s"], abs=1e-9)
     assert min(part.min() for part in parts) >= 0

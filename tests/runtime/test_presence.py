@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsim.algorithms.base import Exchange
 from fedsim.config import Config
 from fedsim.errors import RunError
 from fedsim.fleet import Availability, GroupConfig, ServerConfig, build_fleet
@@ -68,15 +69,43 @@ def test_work_goes_on_or_begins_anew_when_its_client_returns(on_leave: str, end_
 
 
 @pytest.mark.parametrize(
-    ("on_leave", "compute_s", "waiting_s"), [("resume", 7, 0), ("restart", 8, 0), ("lost", 1, 29)]
+    ("on_leave", "compute_s", "away_s", "waiting_s"),
+    [("resume", 3, 4, 0), ("restart", 4, 4, 0), ("lost", 1, 0, 29)],
 )
-def test_a_pause_in_the_middle_of_work_counts_as_work(
-    on_leave: str, compute_s: float, waiting_s: float, world: Any
+def test_an_absence_in_the_middle_of_work_is_a_phase_of_its_own(
+    on_leave: str, compute_s: float, away_s: float, waiting_s: float, world: Any
 ) -> None:
     _, result, _ = play(world, {0: [(1, 5)]}, on_leave=on_leave)
     columns = result.dispatches.columns()
-    assert (columns["compute_s"][0], columns["waiting_s"][0]) == (compute_s, waiting_s)
+    assert [columns[f"{phase}_s"][0] for phase in ("compute", "away", "waiting")] == [
+        compute_s,
+        away_s,
+        waiting_s,
+    ]
+    assert [columns[f"{phase}_s"][1] for phase in ("compute", "away", "waiting")] == [3, 0, 0]
     assert columns["outcome"][0] == ("dropped" if on_leave == "lost" else "merged")
+
+
+def test_who_is_asked_while_away_and_has_nothing_to_do_is_not_away_for_ever(world: Any) -> None:
+    # Client 0 answers at once, without work or a frame, but in the end: at 3 s it is away, at 4 s it works.
+    work_s = {("warm", 1): 3.0, ("greet", 1): 1.0, ("talk", 0): 3.0}
+    algorithm = world.Scripted(
+        [Exchange(name, reply=None) for name in ("warm", "greet", "talk")],
+        say=lambda server, client: None,
+        answer=lambda client, exchange: None,
+        work_s=lambda client, exchange: work_s.get((exchange, client.client), 0.0),
+    )
+    _, result, trace = play(world, {0: [(1, 3.5)]}, algorithm=algorithm)
+    columns = result.dispatches.columns()
+    names = ("exchange", "asked_at_s", "ended_at_s", "compute_s", "away_s")
+    mine = columns["client"] == 0
+    assert list(zip(*(columns[name][mine].tolist() for name in names), strict=True)) == [
+        ("warm", 0, 0, 0, 0),
+        ("greet", 3, 3, 0, 0),
+        ("talk", 4, 7, 3, 0),
+    ]
+    told = [record[:2] for record in trace if record[1] in ("leave", "return")]
+    assert told == [(3_000_000_000, "leave"), (3_000_000_000, "return")]
 
 
 def test_several_absences_add_up(world: Any) -> None:

@@ -1,0 +1,69 @@
+"""k-means on predictions (specification 3.7): scikit-learn's, made the same on every machine's thread count.
+
+Vectors that are equal are given once, with their number as weight; so there are never more centroids than
+different vectors, and none is empty. Clusters are numbered by their first member.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsim.params import Array
+
+RESTARTS = 10
+ITERATIONS = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """A clustering of m vectors.
+
+    Attributes:
+        centroids: Means of the clusters, float32 ``[C, *shape]``.
+        counts: Their members, int32 ``[C]``, each at least 1.
+        labels: The cluster of each vector, int64 ``[m]``.
+    """
+
+    centroids: Array
+    counts: Array
+    labels: Array
+
+
+def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
+    """Return at most ``num_clusters`` clusters: k-means++, Lloyd, the best of ten starts.
+
+    Args:
+        vectors: ``[m, *shape]``, m at least 1, compared as flat float64.
+        num_clusters: At least 1; with 1 the centroid is the plain mean.
+        seed: Decides the starts; 32 bits are used.
+    """
+    flat = vectors.reshape(len(vectors), -1).astype(np.float64)
+    distinct, place = np.unique(flat, axis=0, return_inverse=True)
+    labels = np.zeros(len(flat), np.int64)
+    if min(num_clusters, len(distinct)) > 1:
+        labels = _labels(distinct, np.bincount(place), min(num_clusters, len(distinct)), seed)[place.ravel()]
+    _, first = np.unique(labels, return_index=True)
+    order = np.argsort(first)  # old numbers in the order of their first members
+    renumbered = np.argsort(order)[np.searchsorted(np.unique(labels), labels)]
+    centroids = np.stack([flat[renumbered == number].mean(axis=0) for number in range(len(order))])
+    counts = np.bincount(renumbered).astype(np.int32)
+    return Clusters(centroids.reshape(-1, *vectors.shape[1:]).astype(np.float32), counts, renumbered)
+
+
+def cost_flops(num_vectors: int, size: int, num_clusters: int) -> float:
+    """Return about what :func:`cluster` costs: twenty iterations of each start, three operations a scalar."""
+    return float(max(1, 3 * RESTARTS * 20 * num_vectors * size * num_clusters))
+
+
+def _labels(distinct: Array, weights: Array, num_clusters: int, seed: int) -> Array:
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    means = KMeans(
+        num_clusters, n_init=RESTARTS, max_iter=ITERATIONS, random_state=seed % 2**32, algorithm="lloyd"
+    )
+    with threadpool_limits(1):  # sums over threads end in other bits
+        labels: Array = means.fit_predict(distinct, sample_weight=weights)
+    return labels.astype(np.int64)

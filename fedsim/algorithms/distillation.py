@@ -1,0 +1,65 @@
+"""Distillation: bringing a student's predictions near a teacher's (specification 3.2).
+
+Teachers are probabilities, one row per sample, given as the extra ``teacher`` that follows the stream of the
+samples. b: batch, N: classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from torch import Tensor
+
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
+from fedsim.engine.steps import Batches, Extras, Models
+from fedsim.params import Array
+
+SMALLEST = 1e-12
+"""A teacher's probabilities are taken to be at least this inside a logarithm."""
+
+
+def softmax(logits: Array, temperature: float = 1.0) -> Array:
+    """Return the probabilities of logits ``[..., N]``, float32, computed in float64."""
+    scaled = logits.astype(np.float64) / temperature
+    scaled -= scaled.max(axis=-1, keepdims=True)
+    np.exp(scaled, out=scaled)
+    scaled /= scaled.sum(axis=-1, keepdims=True)
+    return scaled.astype(np.float32)
+
+
+def kl_divergence(teacher: Tensor, log_student: Tensor) -> Tensor:
+    """Return KL(teacher || student), summed over classes, mean over the batch; ``0 log 0`` is 0.
+
+    Args:
+        teacher: Probabilities ``[b, N]``; no gradient goes through them.
+        log_student: Logarithms of the student's probabilities ``[b, N]``.
+    """
+    teacher = teacher.detach()
+    return (teacher * (teacher.clamp_min(SMALLEST).log() - log_student)).sum(1).mean()
+
+
+def soft_cross_entropy(teacher: Tensor, log_student: Tensor) -> Tensor:
+    """Return the cross-entropy to soft labels, mean over the batch: KL and the teacher's entropy."""
+    return -(teacher.detach() * log_student).sum(1).mean()
+
+
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """The loss ``factor * KL(teacher || softmax(logits / temperature))`` of one model on one stream.
+
+    Attributes:
+        temperature: What the student's logits are divided by; the teacher's have been already.
+        factor: Weight of the loss, such as ``temperature ** 2``.
+        stream: The stream that the teacher's rows follow.
+    """
+
+    temperature: float = 1.0
+    factor: float = 1.0
+    stream: str = PUBLIC
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss."""
+        logits = models[MODEL](batches[self.stream].x)
+        return self.factor * kl_divergence(extras[TEACHER], F.log_softmax(logits / self.temperature, dim=1))

@@ -1,0 +1,122 @@
+"""Fine-tuning after the last round, for any algorithm that ends with a model for each client to start from.
+
+Every client trains it on its own samples (specification 5.A.4). How long is either a setting, or each client's own choice: after each of up to ten passes it measures the loss
+on its validation samples, and keeps the best, the start included. Without validation samples it makes five.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from fedsim.algorithms.base import Algorithm, C, Exchange, Predictor, Reply, S
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.validation import validation_loss
+from fedsim.config import Config
+from fedsim.params import Model
+from fedsim.wire import Message, ModelBroadcast
+
+MOST_PASSES = 10
+"""Passes at most, where each client chooses."""
+PASSES_UNSEEN = 5
+"""Passes of a client that has no validation samples to choose by."""
+
+Passes = Annotated[int, Field(ge=0)]
+
+
+class TuningConfig(Config):
+    """How long to fine-tune."""
+
+    finetune_epochs: Passes | None = None
+    """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
+    loss, and makes 5 where it has no validation samples. The papers do not say."""
+
+
+async def finetuned(client: ClientContext, model: Model, passes: int | None) -> Model:
+    """Return a model trained on the client's own samples, for so many passes or as many as serve it best."""
+    if passes is None and not client.num_samples("val"):
+        client.warn("no validation samples", instead=f"{PASSES_UNSEEN} passes of fine-tuning")
+        passes = PASSES_UNSEEN
+    if passes is not None:
+        return (await client.fit(model, epochs=passes, name="finetune")).model if passes else model
+    best, least = model, await validation_loss(client, model)
+    for number in range(MOST_PASSES):
+        model = (await client.fit(model, epochs=1, name=f"finetune {number}")).model
+        loss = await validation_loss(client, model)
+        if loss < least:
+            best, least = model, loss
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A client after the end.
+
+    Attributes:
+        model: Its fine-tuned model; None before.
+    """
+
+    model: Model | None = None
+
+
+FINETUNE = Exchange("finetune", when="closing", who="all")
+
+
+class FineTuning(Algorithm[C, S, Any]):
+    """Adds an exchange after the last round to an algorithm whose clients remember nothing.
+
+    A class derives from this and from the algorithm, in this order; its config has ``finetune_epochs``.
+    """
+
+    tuned_label: ClassVar[str] = "untuned"
+    """Under which name the model before fine-tuning is measured on clients' own samples."""
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The algorithm's, and fine-tuning at the end."""
+        return (*super().exchanges, FINETUNE)  # type: ignore[safe-super]
+
+    def join(self, client: ClientContext) -> Tuned:
+        """Nothing is tuned yet."""
+        return Tuned()
+
+    @abstractmethod
+    def model_for(self, server: ServerContext, state: S, client: int) -> Model:
+        """Return what a client starts from."""
+
+    async def instruct_finetune(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, Message | None]]:
+        """Send every client the model that it is to make its own."""
+        made: dict[int, Message] = {}  # by identity: a model for many is one message
+        messages: dict[int, Message | None] = {}
+        for client in cohort:
+            model = self.model_for(server, state, client)
+            messages[client] = made.setdefault(id(model), ModelBroadcast.of(model))
+        return state, messages
+
+    async def local_finetune(
+        self, client: ClientContext, state: Tuned, message: ModelBroadcast
+    ) -> tuple[Tuned, Message | None]:
+        """Train it, and keep it."""
+        passes = getattr(self.config, "finetune_epochs", None)
+        return Tuned(await finetuned(client, message.model, passes)), None
+
+    async def merge_finetune(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
+        """The server's model stays as it is."""
+        return state
+
+    async def models_of(
+        self, observer: ClientContext, server_state: S, client_state: Tuned
+    ) -> Mapping[str, Predictor]:
+        """Return what the algorithm returns and, after the end, the client's own model."""
+        models = await super().models_of(observer, server_state, client_state)  # type: ignore[safe-super]
+        if client_state.model is None:
+            return models
+        untuned = models.get("personal", models.get("global"))
+        personal = {"personal": Predictor(client_state.model)}
+        return {**models, **personal, **({} if untuned is None else {self.tuned_label: untuned})}

@@ -1,0 +1,50 @@
+"""Deep mutual learning: two models learn from labels and from each other.
+
+Zhang, Xiang, Hospedales, Lu: Deep Mutual Learning, CVPR 2018 (arXiv 1706.00384), with equal weights. Each batch goes through both; each learns from the labels and, unless that is switched off, from the other's
+predictions, which count as given. Both gradients are taken before either model moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from torch import Tensor
+
+from fedsim.algorithms.distillation import kl_divergence
+from fedsim.engine.losses import TRAIN, label_loss
+from fedsim.engine.steps import Batches, Extras, Models
+
+PERSONAL = "personal"
+"""Name of a client's own model in a job of two."""
+EXCHANGED = "exchanged"
+"""Name of the other's."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutualLearning:
+    """Both losses: ``CE + KL(other || own)`` (FedMe's equations 3 and 4).
+
+    Attributes:
+        imitate: Whether models learn from each other; else each from the labels alone.
+    """
+
+    imitate: bool = True
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+        """Return the loss of each of the two models."""
+        batch = batches[TRAIN]
+        own, other = models[PERSONAL](batch.x), models[EXCHANGED](batch.x)
+        losses = {
+            PERSONAL: label_loss(own, batch.labels),
+            EXCHANGED: label_loss(other, batch.labels),
+        }
+        if self.imitate:
+            losses[PERSONAL] = losses[PERSONAL] + _towards(other, own)
+            losses[EXCHANGED] = losses[EXCHANGED] + _towards(own, other)
+        return losses
+
+
+def _towards(teacher: Tensor, student: Tensor) -> Tensor:
+    return kl_divergence(F.softmax(teacher, dim=1), F.log_softmax(student, dim=1))
