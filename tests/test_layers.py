@@ -12,7 +12,7 @@ import pytest
 import fedsim
 
 LAYERS = (
-    ("errors", "units", "rng", "config", "task", "params", "plugins", "torchvision_compat"),
+    ("errors", "units", "rng", "config", "task", "params", "plugins", "shares", "torchvision_compat"),
     ("clock", "wire"),
     ("network",),
     ("bus",),

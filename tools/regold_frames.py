@@ -19,6 +19,7 @@ from fedsim.wire import (
     ModelBroadcast,
     ModelUpdate,
     PublicBatch,
+    PublicData,
     indices_digest,
     pack,
 )
@@ -42,6 +43,7 @@ def examples() -> list[Message]:
         ModelBroadcast.of(Model("mlp", weights, buffers)),
         ModelUpdate.of(Model("mlp", weights, {}), 600),
         PublicBatch(indices),
+        PublicData(indices, np.array([[0, 255], [17, 1], [2, 3]], np.uint8)),
         LogitsUp(logits, "logits", 1.0, indices_digest(indices), indices),
         LogitsDown(np.full((3, 2), 0.5, np.float32), "probs", 2.5, indices_digest(indices)),
     ]

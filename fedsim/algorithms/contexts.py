@@ -103,6 +103,18 @@ class ClientContext(Workbench):
         """Return how many samples of a split the client holds."""
         return self._engine.resources.data.num_samples(self.client, split)
 
+    def own_values(self, split: Split = "train") -> tuple[Array, Array]:
+        """Return the client's samples ``[n, ...]`` and labels ``[n]`` themselves; zeros for counts only.
+
+        For ``centralized`` alone: in a federation they do not leave the client.
+        """
+        data = self._engine.resources.data
+        if not data.has_samples:
+            n = self.num_samples(split)
+            return np.zeros((n, *self.task.input_shape), self.task.dtype), np.zeros(n, self.task.label_dtype)
+        positions = data.indices(self.client, split)
+        return data.x[positions], data.y[positions]
+
 
 class ServerContext(Workbench):
     """What a hook at the server may know and do.

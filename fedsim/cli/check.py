@@ -20,7 +20,7 @@ def command(scenario_file: Path, overrides: Sequence[str], algorithm: str | None
     Shows the fleet, the data and the models, and rehearses the first rounds without learning, so that bytes
     and times are measured and not guessed.
     """
-    from fedsim.report import outlook, text
+    from fedsim.report import ineligible, outlook, text
     from fedsim.report.forecast import rehearse
 
     scenario = plans.load(scenario_file, overrides, algorithm=algorithm)
@@ -49,6 +49,10 @@ def command(scenario_file: Path, overrides: Sequence[str], algorithm: str | None
             ),
         ]
     )
+    if parts.fleet.is_traced:
+        say("  links that follow traces were taken at the mean of a trace; a run takes them as they change")
+    if who := ineligible.line(ineligible.ineligible(parts), len(parts.fleet)):
+        say(f"  never asked: {who}")
     if last.dropped:
         causes = sorted(forecast.result.drops)
         hint = ", see participation.client_timeout" if "timeout" in causes else ""

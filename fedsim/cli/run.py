@@ -53,7 +53,7 @@ def command(
 
 
 def _show(recorded: Recorded, folder: Path) -> None:
-    from fedsim.report import spending, text
+    from fedsim.report import ineligible, spending, text
 
     summary, result = recorded.summary, recorded.result
     accuracy, loss = summary["accuracy"], summary["loss"]
@@ -83,6 +83,11 @@ def _show(recorded: Recorded, folder: Path) -> None:
         ("parameters", f"{text.count(parameters)} sent"),
         ("drops", _counted(summary["drops"], result.drops)),
         ("rejected", _counted(summary["rejected"], result.rejections)),
+        *(
+            [("ineligible", who)]
+            if (who := ineligible.line(summary["ineligible"], summary["clients"]))
+            else []
+        ),
         ("real time", text.duration(summary["wall_s"])),
     ]
     pairs(lines)

@@ -91,13 +91,16 @@ class FederatedData:
         first, end = self._run(client, holdings)
         return self._flat(holdings)[first:end]
 
-    def pooled(self, split: Split) -> Indices:
-        """Return the positions of all clients' samples of a split, ascending, whoever holds them.
+    def pooled(self, split: Split, clients: Sequence[int] | None = None) -> Indices:
+        """Return the positions of all clients' samples of a split, or of some, ascending, whoever holds them.
 
         Raises:
             DataError: The data set is counts only.
         """
-        return np.sort(self._flat(self.holdings[split]))
+        flat = self._flat(self.holdings[split])
+        if clients is not None:
+            flat = np.concatenate([flat[:0], *(self.indices(client, split) for client in clients)])
+        return np.sort(flat)
 
     def num_samples(self, client: int, split: Split) -> int:
         """Return how many samples a client has in a split."""

@@ -54,12 +54,13 @@ class InlineSamples:
 
 @dataclass(frozen=True, slots=True)
 class PooledSamples:
-    """All clients' samples of one split, with labels, in the order of the data set.
+    """The samples of one split of all clients, or of some, with labels, in the order of the data set.
 
     For ``centralized`` alone: in a federation nobody has them.
     """
 
     split: Split = "train"
+    clients: tuple[int, ...] | None = None
 
 
 Samples = ClientSamples | PublicSamples | GlobalTest | InlineSamples | PooledSamples

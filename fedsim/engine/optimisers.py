@@ -1,13 +1,15 @@
 """Optimisers as frozen settings with explicit state, over torch's functional kernels.
 
 An optimiser's state lives in the job that uses it and nowhere else; ``update`` writes into tensors that the
-job owns. The kernels work element by element, so they serve stacked parameters of many clients as they are.
+job owns. The kernels work element by element, so they serve stacked parameters of many clients as they are;
+:class:`Clipped`, which looks at the whole gradient, serves one model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import cos, pi
 from typing import Protocol
 
 import torch
@@ -119,3 +121,62 @@ class Adam:
                 eps=self.epsilon,
                 maximize=False,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """An optimiser that sees gradients of a limited length, as torch's ``clip_grad_norm_`` leaves them.
+
+    Attributes:
+        inner: What applies them.
+        most: The largest Euclidean norm of all gradients together; a longer one is shortened to it.
+    """
+
+    inner: Optimiser
+    most: float
+
+    def start(self, params: Sequence[Tensor]) -> OptimiserState:
+        """Return the inner state."""
+        return self.inner.start(params)
+
+    def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
+        """Move the parameters in place by one step."""
+        with torch.no_grad():
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+            factor = (self.most / (norm + 1e-6)).clamp(max=1.0)
+            # New tensors: these gradients may be the caller's for longer than this step.
+            gradients = list(torch._foreach_mul(gradients, factor))
+        self.inner.update(params, gradients, state)
+
+
+@dataclass(slots=True)
+class CosineState:
+    """The inner optimiser's state and how many steps were done."""
+
+    inner: OptimiserState
+    num_done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cosine:
+    """An optimiser whose learning rate falls along half a cosine, from its own to 0 (Loshchilov and Hutter).
+
+    Attributes:
+        inner: What moves the parameters; its ``lr`` is that of the first step.
+        num_steps: After so many steps the rate is 0, and stays there.
+    """
+
+    inner: Sgd | Adam
+    num_steps: int
+
+    def start(self, params: Sequence[Tensor]) -> CosineState:
+        """Return the state before the first step."""
+        return CosineState(self.inner.start(params))
+
+    def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
+        """Move the parameters in place by one step."""
+        assert isinstance(state, CosineState)  # noqa: S101 - our own bug, not a user's
+        done = min(state.num_done, self.num_steps)
+        rate = self.inner.lr * (1 + cos(pi * done / self.num_steps)) / 2
+        replace(self.inner, lr=rate).update(params, gradients, state.inner)
+        state.num_done += 1

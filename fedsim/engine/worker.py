@@ -84,8 +84,10 @@ class Resources:
                 return len(self.data.global_test)
             case InlineSamples(x):
                 return len(x)
-            case PooledSamples(split):
-                return int(self.data.holdings[split].offsets[-1])
+            case PooledSamples(split, clients):
+                if clients is None:
+                    return int(self.data.holdings[split].offsets[-1])
+                return sum(self.data.num_samples(client, split) for client in clients)
 
     def passes(self, architectures: Iterable[str], streams: Mapping[str, Stream]) -> dict[str, Pass]:
         """Return the shape of one pass over each stream, for a job that trains these architectures."""
@@ -126,8 +128,8 @@ class Resources:
                 return x, y if labelled else None, to_tensor(self.data.public[positions], self.device)
             case GlobalTest():
                 return x, y, to_tensor(self.data.global_test, self.device)
-            case PooledSamples(split):
-                return x, y, to_tensor(self.data.pooled(split), self.device)
+            case PooledSamples(split, clients):
+                return x, y, to_tensor(self.data.pooled(split, clients), self.device)
 
 
 class BoundNet:

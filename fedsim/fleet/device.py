@@ -44,6 +44,9 @@ QUANTITIES: dict[str, Dimension | None] = {
 }
 """The quantities of a device and their dimensions; None for a plain number."""
 
+TRACED = {"up": "up_trace", "down": "down_trace"}
+"""Quantities whose place a trace may take, and the key of an entry that gives it."""
+
 POSITIVE = frozenset({"speed", "memory", "up", "down", "efficiency", "memory_bandwidth"})
 """Those that are above zero; the others may be zero."""
 

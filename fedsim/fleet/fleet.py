@@ -2,30 +2,33 @@
 
 Clients are numbered through the groups in order. A quantity that is the same throughout a group is kept once,
 exactly; one that is drawn is kept as a float32 for each client, whose seven digits are more than any device
-model deserves and hide the last bits in which processors differ. So a client's device costs 44 bytes at most,
-and becomes a :class:`Device` only when asked for. When clients are there is :attr:`Fleet.availability`, a
-function of client and time.
+model deserves and hide the last bits in which processors differ. A link that follows a trace is two numbers
+more (:mod:`fedsim.network.traces`). So a client costs 64 bytes at most, and becomes a :class:`Device` only
+when asked for. When clients are there is :attr:`Fleet.availability`, a function of client and time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InvariantError
+from fedsim.fleet.assignment import Places, assign
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, EverPresent, Grouped
 from fedsim.fleet.device import (
     POSITIVE,
     QUANTITIES,
+    TRACED,
     Device,
     DevicePlugin,
 )
 from fedsim.fleet.groups import GroupConfig, ServerConfig
+from fedsim.network import Traces
 from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.units import format_quantity
@@ -39,21 +42,35 @@ class Group:
 
     Attributes:
         label: Name in tables.
-        model: Label of the architecture.
+        models: Labels of the architectures of its clients.
         start: First client.
         stop: One past the last client.
         columns: For each quantity one value, or one for each client of the group.
         row_labels: Names of the rows of a table of devices; empty if they have none.
         rows: For each client of the group the place of its name among them.
+        places: For each client of the group the place of its architecture among ``models``; None for one.
+        traces: By quantity, ``up`` or ``down``, what the links follow over time; its column then holds means.
     """
 
     label: str
-    model: str
+    models: tuple[str, ...]
     start: int
     stop: int
     columns: Mapping[str, Column]
     row_labels: tuple[str, ...] = ()
     rows: NDArray[np.int32] | None = None
+    places: Places | None = None
+    traces: Mapping[str, Traces] = field(default_factory=dict)
+
+    def model(self, offset: int) -> str:
+        """Return the label of the architecture of the client ``start + offset``."""
+        return self.models[0 if self.places is None else self.places[offset]]
+
+    def shares(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        """Yield each architecture, and which clients of the group have it, ``[stop - start]``."""
+        places = np.zeros(self.stop - self.start, np.uint8) if self.places is None else self.places
+        for place, label in enumerate(self.models):
+            yield label, places == place
 
     @property
     def is_uniform(self) -> bool:
@@ -145,7 +162,8 @@ class Fleet:
 
     def model(self, client: int) -> str:
         """Return the label of the client's architecture; :exc:`IndexError` if there is no such client."""
-        return self.groups[self.group(client)].model
+        group = self.groups[self.group(client)]
+        return group.model(client - group.start)
 
     def values(self, quantity: str) -> NDArray[np.float64]:
         """Return a quantity of every client in base units, ``[K]``, as a new array.
@@ -157,6 +175,22 @@ class Fleet:
         for group in self.groups:
             result[group.start : group.stop] = group.column(quantity)
         return result
+
+    def traces(self, quantity: str) -> Traces | None:
+        """Return what clients' links follow over time, ``[K]``, for ``up`` or ``down``; None if none does."""
+        return Traces.joined(
+            [(group.stop - group.start, group.traces.get(quantity)) for group in self.groups]
+        )
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether any client's link follows a trace."""
+        return any(group.traces for group in self.groups)
+
+    def without_traces(self) -> Fleet:
+        """Return the fleet with links that are constant at the mean of their traces."""
+        groups = [replace(group, traces={}) for group in self.groups]
+        return Fleet(groups, self.server, self.server_model, self.availability)
 
     @property
     def is_always_there(self) -> bool:
@@ -190,8 +224,11 @@ class Fleet:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that describe devices."""
-        columns = [column for group in self.groups for column in (*group.columns.values(), group.rows)]
-        return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+        columns = [
+            column for group in self.groups for column in (*group.columns.values(), group.rows, group.places)
+        ]
+        arrays = sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+        return arrays + sum(traces.nbytes for group in self.groups for traces in group.traces.values())
 
 
 def build_fleet(
@@ -201,6 +238,7 @@ def build_fleet(
     *,
     default_model: str = "model",
     availability: Sequence[AvailabilityPlugin[Any]] | None = None,
+    sizes: NDArray[np.int64] | None = None,
 ) -> Fleet:
     """Draw every device.
 
@@ -211,10 +249,12 @@ def build_fleet(
         default_model: Label of the architecture where an entry names none.
         availability: When the clients of each group are there, one model for each group; without it,
             everybody is always there.
+        sizes: Training samples of each client, by which groups may assign architectures; without them all
+            count as equal.
 
     Raises:
         UnknownPluginError: A device class that does not exist.
-        DataError: A file of devices, or of when they are there, that cannot be used.
+        DataError: A file of devices, of their links, or of when they are there, that cannot be used.
         InvariantError: A device class that draws values which no device can have.
         ValueError: No group, or not one availability model for each.
     """
@@ -229,23 +269,58 @@ def build_fleet(
     start = 0
     for index, group in enumerate(groups):
         own, stop = key.child("fleet", index), start + group.count
-        built.append(_group(group.profile(), group.label, group.model or default_model, start, stop, own))
+        held = np.zeros(group.count, np.int64) if sizes is None else sizes[start:stop]
+        labels, places = _architectures(group, default_model, held, own.child("models"))
+        plain = _group(group.profile(), group.label, labels, places, start, stop, own)
+        built.append(_traced(plain, group, own))
         if availability is not None:
             presence.append(availability[index].bind(group.count, own.child("availability")))
         start = stop
-    hardware = _group(
-        server.profile(), "server", server.model or default_model, 0, 1, key.child("fleet", "server")
-    )
-    return Fleet(built, hardware.device(0), hardware.model, Grouped(presence) if presence else None)
+    model = server.model or default_model
+    hardware = _group(server.profile(), "server", (model,), None, 0, 1, key.child("fleet", "server"))
+    return Fleet(built, hardware.device(0), model, Grouped(presence) if presence else None)
 
 
-def _group(profile: DevicePlugin, label: str, model: str, start: int, stop: int, key: Key) -> Group:
+def _architectures(
+    group: GroupConfig, default: str, sizes: NDArray[np.int64], key: Key
+) -> tuple[tuple[str, ...], Places | None]:
+    if not group.shares:
+        return (group.model or default,), None
+    labels, places = assign(group.shares, sizes, key)
+    return labels, _read_only(places)
+
+
+def _group(
+    profile: DevicePlugin,
+    label: str,
+    models: tuple[str, ...],
+    places: Places | None,
+    start: int,
+    stop: int,
+    key: Key,
+) -> Group:
     columns = _columns(profile, stop - start, key)
     named = profile.labels(stop - start, key)
     if named is None:
-        return Group(label, model, start, stop, columns)
+        return Group(label, models, start, stop, columns, places=places)
     names, rows = named
-    return Group(label, model, start, stop, columns, tuple(names), _read_only(rows.astype(np.int32)))
+    return Group(label, models, start, stop, columns, tuple(names), _read_only(rows.astype(np.int32)), places)
+
+
+def _traced(plain: Group, config: GroupConfig, key: Key) -> Group:
+    """Return a group whose links follow the entry's traces."""
+    num, columns = plain.stop - plain.start, dict(plain.columns)
+    traces = {
+        quantity: Traces.draw(trace, num, key.child(TRACED[quantity]))
+        for quantity, trace in config.traces.items()
+    }
+    for quantity, drawn in traces.items():
+        mean_bps = drawn.mean_bps()
+        if isinstance(mean_bps, float):
+            columns[quantity] = mean_bps
+        else:
+            columns[quantity] = _read_only(mean_bps.astype(np.float32))
+    return replace(plain, columns=columns, traces=traces) if traces else plain
 
 
 def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from fedsim.config import Config
+from fedsim.config import AsTuple, Config
 from fedsim.errors import DataError
 from fedsim.fleet.device import (
     QUANTITIES,
+    TRACED,
     Delay,
     DevicePlugin,
     Efficiency,
@@ -24,13 +26,27 @@ from fedsim.fleet.device import (
 )
 from fedsim.fleet.quantity import Fixed
 from fedsim.fleet.table import read_table
+from fedsim.network import LinkTraceConfig
 from fedsim.plugins import load
 
 DEVICES = "fedsim.fleet.devices"
 """The folder of the device classes."""
 
+Weights = Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=100)]
+"""Labels of architectures, with weights above zero."""
+
 TABLE = "table"
 """The device class that reads a file."""
+
+_STAND_IN = Fixed(1.0)  # for a rate whose place a trace takes
+
+
+def _spelt_out(value: Any) -> Any:
+    return {"file": value} if isinstance(value, str | list | tuple) else value
+
+
+LinkTrace = Annotated[LinkTraceConfig, BeforeValidator(_spelt_out, str | tuple[str, ...] | LinkTraceConfig)]
+"""A trace of a link: a file, a list of files, or a table."""
 
 
 class _Entry(Config):
@@ -69,10 +85,10 @@ class _Entry(Config):
         """
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
         given = {name: getattr(self, name) for name in QUANTITIES if getattr(self, name) is not None}
-        given |= self._file()
+        given |= self._more()
         return plugin(plugin.Config.model_validate(given))  # type: ignore[arg-type]
 
-    def _file(self) -> dict[str, Any]:
+    def _more(self) -> dict[str, Any]:
         return {}
 
 
@@ -83,10 +99,20 @@ class GroupConfig(_Entry):
     """Number of clients."""
     device: str = "mid"
     """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
+    up_trace: LinkTrace | None = None
+    """Capacity of the uplink over time, instead of `up`: a file, a list of files, or a table of file, name
+    and shift. Only the network model `fluid` follows it."""
+    down_trace: LinkTrace | None = None
+    """Capacity of the downlink over time, instead of `down`, likewise."""
     file: str | None = Field(default=None, min_length=1, validate_default=True)
     """CSV file of devices, instead of a class; a relative path starts at the working directory."""
     name: str | None = None
     """Name in tables; the file's or the device class's if left out."""
+    models: Weights | None = None
+    """Instead of `model`, architectures by share: labels and weights, such as { small = 3, large = 1 }."""
+    models_by_size: Annotated[tuple[Weights, ...], AsTuple, Field(min_length=1)] | None = None
+    """Instead of `model`, such shares for each of several equal parts of the group's clients, from those with
+    the fewest training samples to those with the most."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,20 +131,51 @@ class GroupConfig(_Entry):
             raise _fault(f"device class {device!r} reads no file", "leave out either device or file")
         else:
             # One with a fault of its own is missing here, and not worth a second fault.
-            given = [name for name in QUANTITIES if info.data.get(name, ...) is not None]
+            keys = [(name, key) for name in QUANTITIES for key in (name, TRACED.get(name, name))]
+            given = [name for name, key in keys if info.data.get(key, ...) is not None]
             try:
                 read_table(file).require(given, info.data.get("count"))
             except DataError as error:
                 raise _fault(str(error)) from None
         return file
 
+    @field_validator("models", "models_by_size", mode="after")
+    @classmethod
+    def _one_way(cls, value: Any, info: ValidationInfo) -> Any:
+        given = [name for name in ("model", "models") if info.data.get(name) is not None]
+        if value is not None and given:
+            mend = "give model, models or models_by_size"
+            raise _fault(f"{given[0]} and {info.field_name} both say which architecture", mend)
+        return value
+
+    @property
+    def shares(self) -> tuple[Weights, ...]:
+        """Shares of architectures for each part of the clients; none where all have one."""
+        return self.models_by_size or (() if self.models is None else (self.models,))
+
+    @field_validator(*TRACED.values(), mode="after")
+    @classmethod
+    def _one_rate(cls, trace: LinkTraceConfig | None, info: ValidationInfo) -> LinkTraceConfig | None:
+        quantity = next(name for name, key in TRACED.items() if key == info.field_name)
+        if trace is not None and info.data.get(quantity) is not None:
+            raise _fault(
+                f"a trace takes the place of {quantity!r}, which is given too", "leave one of them out"
+            )
+        return trace
+
+    @property
+    def traces(self) -> Mapping[str, LinkTraceConfig]:
+        """The traces by quantity, of those that have one."""
+        found = {quantity: getattr(self, key) for quantity, key in TRACED.items()}
+        return {quantity: trace for quantity, trace in found.items() if trace is not None}
+
     @property
     def label(self) -> str:
         """The name in tables."""
         return self.name or (PurePath(self.file).stem if self.file else self.device)
 
-    def _file(self) -> dict[str, Any]:
-        return {"file": self.file} if self.file else {}
+    def _more(self) -> dict[str, Any]:
+        return ({"file": self.file} if self.file else {}) | dict.fromkeys(self.traces, _STAND_IN)
 
 
 class ServerConfig(_Entry):

@@ -3,14 +3,17 @@
 from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
 from fedsim.network.links import Links
 from fedsim.network.overhead import NO_OVERHEAD, OverheadConfig
+from fedsim.network.traces import LinkTraceConfig, Traces
 
 __all__ = [
     "NO_OVERHEAD",
     "Carrier",
+    "LinkTraceConfig",
     "Links",
     "Listener",
     "NetworkPlugin",
     "OverheadConfig",
     "Parcel",
     "Passage",
+    "Traces",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from asyncio import TimerHandle
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fedsim.clock import call_after, now_ns
 from fedsim.network.links import Links
@@ -73,11 +73,24 @@ class Carrier(Protocol):
 
 
 class NetworkPlugin(Plugin[C], ABC):
-    """A network model: turns the fleet's links into a carrier."""
+    """A network model: turns the fleet's links into a carrier.
+
+    Attributes:
+        follows_traces: Whether clients' links may change over time as a trace says.
+    """
+
+    follows_traces: ClassVar[bool] = False
 
     @abstractmethod
     def carrier(self, links: Links) -> Carrier:
         """Return a carrier over these links for one run."""
+
+    def checked_carrier(self, links: Links) -> Carrier:
+        """Return one that also checks that no link carries more than its capacity, if the model can.
+
+        It raises :exc:`fedsim.errors.InvariantError` in the middle of the run, and changes nothing else.
+        """
+        return self.carrier(links)
 
 
 def deliver(parcel: Parcel, listener: Listener) -> None:

@@ -1,7 +1,8 @@
 """Capacity over time: constant between steps, and the same again in every lap.
 
 Instants are whole nanoseconds, so a step happens at exactly the instant that :meth:`Capacity.next_change_ns`
-gives. Files are Mahimahi's (one line for each packet that may pass) or CSV (one line for each step).
+gives. Files are Mahimahi's (one line for each packet that may pass) or CSV (one line for each step); in both,
+lines that begin with ``#`` are comments.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Capacity:
     def lap_bytes(self) -> float:
         """Bytes that can pass in one lap."""
         return self._passed_bytes[-1]
+
+    @property
+    def mean_bps(self) -> float:
+        """Mean over a lap, bit/s."""
+        return 8e9 * self.lap_bytes / self.period_ns
 
     def rate_at(self, at_ns: int) -> float:
         """Return the capacity from an instant on, bit/s."""
@@ -191,7 +197,7 @@ def read_csv(path: Path) -> Capacity:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers.
+    """Yield the lines that are neither blank nor a comment, which begins with ``#``, with their numbers.
 
     Raises:
         DataError: No such file, not text, or no such line.
@@ -203,7 +209,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not a text file") from error
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
-    lines = [(number, line) for number, line in lines if line]
+    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if not lines:
         raise DataError(f"{path}: is empty")
     yield from lines

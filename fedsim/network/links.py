@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fedsim.network.traces import Traces
 from fedsim.params import Array
 
 
@@ -16,6 +17,8 @@ class Links:
         server_up_bps: The server's egress, bit/s.
         server_down_bps: The server's ingress, bit/s.
         server_latency_s: One-way latency inside the server's door, s.
+        up_traces: What uplinks follow over time, instead of their constant rates; None where none does.
+        down_traces: What downlinks follow.
     """
 
     up_bps: Array
@@ -24,6 +27,8 @@ class Links:
     server_up_bps: float
     server_down_bps: float
     server_latency_s: float
+    up_traces: Traces | None = None
+    down_traces: Traces | None = None
 
     def egress_bps(self, address: int) -> float:
         """Return the capacity out of a party (``-1`` is the server), bit/s."""

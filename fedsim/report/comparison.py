@@ -169,7 +169,8 @@ def grid(summaries: Sequence[Summary]) -> Grid:
 def to_csv(summaries: Sequence[Summary]) -> bytes:
     """Return one line per run: the summary, with accuracy's parts as ``accuracy_*``; empty: not measured.
 
-    Likewise ``time_*``, ``bytes_*``, ``drops_by_cause_*`` and ``participation_*``.
+    Likewise ``loss_*``, ``ineligible_*``, ``time_*``, ``bytes_*``, ``drops_by_cause_*`` and
+    ``participation_*``; a list is written with spaces.
     """
     lines = [_flat(summary) for summary in summaries]
     sink = io.StringIO()
@@ -217,7 +218,11 @@ def _flat(summary: Summary) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in summary.items():
         if isinstance(value, dict):
-            flat |= {f"{name}_{part}": inner for part, inner in value.items()}
+            flat |= {f"{name}_{part}": _plain(inner) for part, inner in value.items()}
         else:
             flat[name] = value
     return flat
+
+
+def _plain(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,7 +1,8 @@
 """What a run will cost, from a rehearsal: the first rounds with the ``null`` executor, on the real scenario.
 
 Nothing is estimated from formulas: the messages are encoded, the links and devices are simulated, and the
-ledger and the trace say what it took. Only the models do not learn.
+ledger and the trace say what it took. Only the models do not learn, and links that change over time are taken
+at their mean.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ class Forecast:
 def rehearse(parts: Parts) -> Forecast:
     """Run the first rounds of a run without learning.
 
+    Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap.
+
     Raises:
         RunError: They failed.
     """
@@ -138,7 +141,13 @@ def rehearse(parts: Parts) -> Forecast:
     rounds = min(ROUNDS, parts.rounds)
     trace = Trace(keep=True)
     result = run(
-        replace(parts, executor=executor, rounds=rounds, evaluation=EvaluationSettings(every=0, clients=1)),
+        replace(
+            parts,
+            fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
+            executor=executor,
+            rounds=rounds,
+            evaluation=EvaluationSettings(every=0, clients=1),
+        ),
         trace=trace,
     )
     jobs = [

@@ -15,9 +15,13 @@ from fedsim.runtime.parts import Parts
 def fleet(parts: Parts) -> Grid:
     """Return the quantities of the clients' devices."""
     rows = [row.cells for row in parts.fleet.quantiles()]
-    return Grid(
-        ("quantity", *QUANTILE_HEADINGS), rows, title=f"Fleet: {text.several(len(parts.fleet), 'client')}"
-    )
+    notes = [
+        f"{quantity} of {group.label}: mean of a trace, of {text.several(len(traces.capacities), 'trace')}"
+        for group in parts.fleet.groups
+        for quantity, traces in group.traces.items()
+    ]
+    title = f"Fleet: {text.several(len(parts.fleet), 'client')}"
+    return Grid(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
 
 
 def groups(parts: Parts) -> Grid:
@@ -29,12 +33,13 @@ def groups(parts: Parts) -> Grid:
         own = slice(group.start, group.stop)
         able = int(np.count_nonzero(has_samples[own] & holds[own]))
         samples = _samples(parts, group.start, group.stop)
-        rows.append((group.label, str(group.stop - group.start), str(able), group.model, samples))
-        if small := int(np.count_nonzero(~holds[own])):
-            need = text.size(parts.needed_bytes(group.model))
-            most = text.size(float(memory[own][~holds[own]].max()))
-            who = f"{group.label}: {text.several(small, 'client')} never asked"
-            notes.append(f"{who}: {group.model!r} needs {need} of memory, they have {most} at most")
+        rows.append((group.label, str(group.stop - group.start), str(able), ", ".join(group.models), samples))
+        for label, mine in group.shares():
+            small = mine & ~holds[own]
+            if small.any():
+                need, most = text.size(parts.needed_bytes(label)), text.size(float(memory[own][small].max()))
+                who = f"{group.label}: {text.several(int(np.count_nonzero(small)), 'client')} never asked"
+                notes.append(f"{who}: {label!r} needs {need} of memory, they have {most} at most")
         if idle := int(np.count_nonzero(~has_samples[own])):
             notes.append(f"{group.label}: {text.several(idle, 'client')} never asked: no training samples")
     rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
@@ -65,12 +70,18 @@ def models(parts: Parts) -> Grid:
             name_of(architecture.plugin),
             f"{architecture.num_params:,}",
             text.size(4 * architecture.num_params),
-            str(sum(group.stop - group.start for group in parts.fleet.groups if group.model == label)),
+            str(_having(parts, label)),
         )
         for label, architecture in parts.architectures.items()
     ]
     headings = ("label", "model", "parameters", "as float32", "clients")
     return Grid(headings, rows, text_columns=frozenset({0, 1}), title="Models")
+
+
+def _having(parts: Parts, label: str) -> int:
+    """Return how many clients train an architecture."""
+    shares = [share for group in parts.fleet.groups for share in group.shares()]
+    return sum(int(np.count_nonzero(mine)) for its, mine in shares if its == label)
 
 
 def _public(held: FederatedData) -> str:

@@ -1,10 +1,10 @@
 """Where time and bytes went: sums over dispatches, for the summary, for the tables, and for people.
 
 Time is client time: virtual seconds in each phase of each dispatch (:mod:`fedsim.runtime.dispatches`),
-summed. Work is all of it but waiting. Work and bytes are *wasted* where the reply was not merged, be it
-dropped, rejected, late or still open at the end; bytes also where the frame itself was lost on its way,
-though another took its place. Bytes here are those of frames, raw samples included; protocol overhead stands
-apart.
+summed. Work is all of it but being away and waiting. Work and bytes are *wasted* where the reply was not
+merged, be it dropped, rejected, late or still open at the end; bytes also where the frame itself was lost on
+its way, though another took its place. Bytes here are those of frames, raw samples included; protocol
+overhead stands apart.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ Summary = Mapping[str, Any]
 Columns = dict[str, tuple[str, Any]]
 
 TITLE = "where time and bytes went"
+SHOWN = tuple(phase for phase in PHASES if phase != "away")
+"""The phases that are always told; time away only where there is any."""
 
 
 def spending(result: RunResult) -> dict[str, Any]:
@@ -80,7 +82,10 @@ def by_client(result: RunResult, population: int) -> Columns:
 
 
 def grid(summaries: Sequence[Summary]) -> Grid:
-    """Return the table for people, a row for each algorithm with means over its seeds; 100 columns wide."""
+    """Return the table for people, a row for each algorithm with means over its seeds; 100 columns wide.
+
+    Time away stands in a note where there is any, as it would make the table too wide.
+    """
     by_algorithm: dict[str, list[Summary]] = {}
     for summary in summaries:
         by_algorithm.setdefault(summary["algorithm"], []).append(summary)
@@ -91,7 +96,7 @@ def grid(summaries: Sequence[Summary]) -> Grid:
             values = [value for one in runs if (value := figure(one)) is not None]
             return sum(values) / len(values) if values else None
 
-        times = [mean(FIGURES[f"{phase}_s"]) for phase in PHASES]
+        times = [mean(FIGURES[f"{phase}_s"]) for phase in SHOWN]
         rows.append(
             (
                 algorithm,
@@ -102,6 +107,8 @@ def grid(summaries: Sequence[Summary]) -> Grid:
                 text.percent(mean(wasted_payload)),
             )
         )
+        if away_s := mean(FIGURES["away_s"]):
+            notes.append(f"away in the middle of work, {algorithm}: {text.duration(away_s)}")
         causes = sorted({cause for one in runs for cause in one["drops_by_cause"]})
         if causes:
             counts = [
@@ -111,14 +118,16 @@ def grid(summaries: Sequence[Summary]) -> Grid:
                 f"{cause} {text.count(number)}" for cause, number in zip(causes, counts, strict=True)
             )
             notes.append(f"drops of {algorithm}: {listed}")
-    headings = ("algorithm", *PHASES, "wasted\nwork %", "payload", "overhead", "wasted\nbytes %")
+    headings = ("algorithm", *SHOWN, "wasted\nwork %", "payload", "overhead", "wasted\nbytes %")
     return Grid(headings, rows, [*EXPLANATION, *notes], title=TITLE)
 
 
 def lines(summary: Summary) -> list[tuple[str, str]]:
     """Return the same of one run as names and words."""
     time, num_bytes, part = summary["time"], summary["bytes"], summary["participation"]
-    spent = ", ".join(f"{text.duration(time[f'{phase}_s'])} {phase}" for phase in PHASES)
+    spent = ", ".join(
+        f"{text.duration(time[f'{phase}_s'])} {phase}" for phase in PHASES if phase in SHOWN or time["away_s"]
+    )
     outcomes = ", ".join(f"{name} {part[name]}" for name in ("merged", "dropped", "rejected", "late"))
     work, sent = text.percent(wasted_work(summary)), text.percent(wasted_payload(summary))
     result = [
@@ -153,6 +162,7 @@ FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
     "download_s": lambda s: s["time"]["download_s"],
     "compute_s": lambda s: s["time"]["compute_s"],
     "upload_s": lambda s: s["time"]["upload_s"],
+    "away_s": lambda s: s["time"]["away_s"],
     "waiting_s": lambda s: s["time"]["waiting_s"],
     "wasted_s": lambda s: s["time"]["wasted_s"],
     "payload_bytes": lambda s: s["bytes"]["payload_up"] + s["bytes"]["payload_down"],
@@ -162,7 +172,7 @@ FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
 """What is compared, beside the figures of :mod:`fedsim.report.comparison`."""
 
 EXPLANATION = (
-    "times: virtual time of all clients together; a pause in the middle of work counts as work",
+    "times: virtual time of all clients together, without pauses in the middle of work",
     "wasted: for replies that were not merged, and frames lost on the way; payload: frames, both ways",
 )
 

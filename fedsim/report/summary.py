@@ -2,7 +2,8 @@
 
 Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured, as the
 accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test
-set of the cross-entropy, nat, or, for a regression, of the squared error.
+set of the cross-entropy, nat, or, for a regression, of the squared error. ``ineligible`` names the first 20
+clients that are never asked because they cannot hold their job in memory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from typing import Any
 
 from fedsim import __version__
+from fedsim.report.ineligible import ineligible
 from fedsim.report.plan import Plan
 from fedsim.report.spending import spending
 from fedsim.runtime.run import RunResult
@@ -49,6 +51,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "seed": plan.parts.seed,
         "rounds": plan.parts.rounds,
         "clients": plan.parts.data.num_clients,
+        "ineligible": ineligible(plan.parts),
         "simulated_s": result.simulated_s,
         "wall_s": round(wall_s, 3),
         "bytes_up": totals.bytes_up,

@@ -11,8 +11,9 @@
 Names of columns carry SI units: ``_s``, ``_bytes``, ``_bps``, ``_flops``; shares are in ``[0, 1]``; null
 stands for what was not measured. ``bytes_*`` are frames of messages, ``data_*`` bytes of frames that carry
 raw samples, and neither is part of the other; *up* is towards the server. In ``rounds`` and ``clients``,
-``download_s``, ``compute_s``, ``upload_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are sums over
-dispatches (:mod:`fedsim.report.spending`), and each cause of drops that occurs has a column ``dropped_*``.
+``download_s``, ``compute_s``, ``upload_s``, ``away_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are
+sums over dispatches (:mod:`fedsim.report.spending`), and each cause of drops that occurs has a column
+``dropped_*``.
 Each file's metadata holds ``fedsim_table`` and ``fedsim_schema``, the version of these columns.
 """
 
@@ -116,7 +117,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
     return {
         "client": ("int64", np.arange(population)),
         "group": ("words", _by_group(fleet, "label")),
-        "model": ("words", _by_group(fleet, "model")),
+        "model": ("words", _models(fleet)),
         **{column: ("double", fleet.values(name)) for name, column in _QUANTITIES.items()},
         "num_train": ("int64", data.sizes("train")),
         "num_val": ("int64", data.sizes("val")),
@@ -232,6 +233,14 @@ def _array(pa: Any, values: Any, kind: Any) -> Any:
     if isinstance(values, np.ndarray) and values.dtype != object:
         values = values.astype(kind.to_pandas_dtype(), copy=False)
     return pa.array(values, kind, from_pandas=True)
+
+
+def _models(fleet: Fleet) -> Array:
+    labels = np.empty(len(fleet), object)
+    for group in fleet.groups:
+        for label, own in group.shares():
+            labels[group.start : group.stop][own] = label
+    return labels
 
 
 def _by_group(fleet: Fleet, attribute: str) -> Array:

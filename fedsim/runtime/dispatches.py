@@ -144,7 +144,8 @@ class Dispatches:
     def phase_ns(self, phase: Phase) -> Array:
         """Return how long each was in a phase, int64 ``[dispatches]``, ns."""
         if phase == "waiting":
-            return np.subtract(self.turnaround_ns(), self.work_ns() + self.phase_ns("away"))
+            busy_ns: Array = self.work_ns() + self.phase_ns("away")
+            return np.subtract(self.turnaround_ns(), busy_ns)
         columns = {
             "download": self._download_ns,
             "compute": self._compute_ns,

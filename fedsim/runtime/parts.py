@@ -21,6 +21,7 @@ from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
+from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.runtime.pacing.base import Pacing
 from fedsim.runtime.presence import OnLeave
@@ -70,7 +71,8 @@ class Parts:
         verify: Check everything that can be checked, at the price of speed.
 
     Raises:
-        UserError: The fleet is not as large as the data set's population.
+        UserError: The fleet is not as large as the data set's population, or has links that follow traces,
+            which the network model does not.
     """
 
     algorithm: Algorithm[Any, Any, Any]
@@ -98,6 +100,11 @@ class Parts:
                 f"the fleet has {len(self.fleet)} devices and the data {self.data.num_clients} clients: "
                 "give both the same number"
             )
+        if self.fleet.is_traced and not self.network.follows_traces:
+            raise UserError(
+                f"links of the fleet follow traces, and network model {name_of(self.network)!r} has constant "
+                "ones: choose a model that follows traces, such as 'fluid', or give the links constant rates"
+            )
 
     @property
     def key(self) -> Key:
@@ -106,7 +113,7 @@ class Parts:
 
     def misfit(self) -> str | None:
         """Say why the algorithm cannot work with these architectures and this public set; None if it can."""
-        labels = dict.fromkeys(group.model for group in self.fleet.groups)
+        labels = dict.fromkeys(label for group in self.fleet.groups for label in group.models)
         setting = Setting(
             self.data.task,
             {label: self.architectures[label] for label in labels},
@@ -134,7 +141,9 @@ class Parts:
         """Return which clients' devices have the memory to train their architecture, ``[K]``."""
         holds = np.empty(len(self.fleet), np.bool_)
         for group in self.fleet.groups:
-            holds[group.start : group.stop] = group.column("memory") >= self.needed_bytes(group.model)
+            memory = np.broadcast_to(group.column("memory"), group.stop - group.start)
+            for label, own in group.shares():
+                holds[group.start : group.stop][own] = memory[own] >= self.needed_bytes(label)
         return holds
 
     def eligible(self) -> Array:
@@ -160,10 +169,11 @@ class Parts:
         memory = self.fleet.values("memory")
         lacks = []
         for group in self.fleet.groups:
-            own = slice(group.start, group.stop)
-            if has_samples[own].any():
-                largest, needed = memory[own][has_samples[own]].max(), self.needed_bytes(group.model)
-                lacks.append((largest / needed, group.model, needed, float(largest)))
+            for label, mine in group.shares():
+                able = memory[group.start : group.stop][mine & has_samples[group.start : group.stop]]
+                if len(able):
+                    needed = self.needed_bytes(label)
+                    lacks.append((able.max() / needed, label, needed, float(able.max())))
         _, label, needed, largest = max(lacks)
         need, have = (format_quantity(number, "data size") for number in (needed, largest))
         return (

@@ -103,7 +103,7 @@ class Presence:
         watched.dispatches.remove(dispatch)
         if not watched.dispatches:
             if watched.is_away:
-                # Whether it is back before it is asked again, nobody looks: for the trace its absence is over.
+                # Nobody looks whether it is back before it is asked again: its absence is over for the trace.
                 self._trace.record(RETURN, client)
             self._forget(client)
 

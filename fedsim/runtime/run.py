@@ -121,7 +121,8 @@ async def _simulate(
     parts: Parts, engine: Engine, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
 ) -> RunResult:
     ledger, dispatches = Ledger(), Dispatches(trace)
-    carrier = parts.network.carrier(_links(parts))
+    network, links = parts.network, _links(parts)
+    carrier = network.checked_carrier(links) if parts.verify else network.carrier(links)
     kinds = Kinds((*COMMON, *parts.algorithm.messages))
     bus = MemoryBus(carrier, kinds, ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
@@ -180,4 +181,6 @@ def _links(parts: Parts) -> Links:
         server.up_bps,
         server.down_bps,
         server.latency_s,
+        fleet.traces("up"),
+        fleet.traces("down"),
     )

@@ -64,7 +64,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     if dataset is not None and (public is not None or other is None):
         data = _spread(scenario, dataset, public, key.child("data"), faults)
     architectures = _architectures(scenario, dataset.task, faults) if dataset is not None else {}
-    fleet = _fleet(scenario, key, faults)
+    fleet = _fleet(scenario, data, key, faults)
     if fleet is not None and data is not None:
         faults += _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
@@ -158,7 +158,7 @@ def _spread(
         return None
 
 
-def _fleet(scenario: Scenario, key: Key, faults: list[Fault]) -> Fleet | None:
+def _fleet(scenario: Scenario, data: FederatedData | None, key: Key, faults: list[Fault]) -> Fleet | None:
     availability, already = [], len(faults)
     for number, group in enumerate(scenario.fleet):
         model = group.availability.make()
@@ -170,7 +170,14 @@ def _fleet(scenario: Scenario, key: Key, faults: list[Fault]) -> Fleet | None:
     if len(faults) > already:
         return None
     model = server_label(scenario.models, scenario.fleet, scenario.server)
-    return build_fleet(scenario.fleet, scenario.server, key, default_model=model, availability=availability)
+    return build_fleet(
+        scenario.fleet,
+        scenario.server,
+        key,
+        default_model=model,
+        availability=availability,
+        sizes=None if data is None else data.sizes("train"),
+    )
 
 
 def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[str, Architecture]:

@@ -19,9 +19,11 @@ from fedsim.data.federated import SPLITS
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import Fault
 from fedsim.fleet import GroupConfig, ServerConfig
+from fedsim.fleet.device import TRACED
+from fedsim.network import NetworkPlugin
 from fedsim.plugins import available
 from fedsim.scenario import toml
-from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR
+from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
 from fedsim.scenario.faults import nearest
 from fedsim.scenario.schema import DEFAULT_MODEL, ModelChoice
 from fedsim.scenario.values import NotValidError, Values
@@ -43,7 +45,7 @@ def check(values: Values) -> list[Fault]:
 
 def server_label(models: Models, fleet: Fleet, server: ServerConfig) -> str:
     """Return the label of the server's architecture: its own, or else the first group's."""
-    return server.model or fleet[0].model or next(iter(models))
+    return server.model or fleet[0].model or next(iter(models))  # of groups with several: the first label
 
 
 def _cohort(values: Values) -> Iterator[Fault]:
@@ -61,11 +63,11 @@ def _labels(values: Values) -> Iterator[Fault]:
     labels = _models(values)
     for path, label in _labelled(values):
         if label is not None and label not in labels:
-            yield Fault(f"{path}.model", f"no model is labelled {label!r}", nearest(label, labels))
-        elif label is None and len(labels) > 1 and path != "server":
+            yield Fault(path, f"no model is labelled {label!r}", nearest(label, labels))
+        elif label is None and len(labels) > 1 and path != "server.model":
             listed = ", ".join(labels)
             problem = f"it names no model, and there are {len(labels)}: {listed}"
-            yield Fault(path, problem, f"add model = {labels[0]!r} or another of them")
+            yield Fault(path.removesuffix(".model"), problem, f"add model = {labels[0]!r} or another of them")
 
 
 def _one_architecture(values: Values) -> Iterator[Fault]:
@@ -74,7 +76,7 @@ def _one_architecture(values: Values) -> Iterator[Fault]:
     if not issubclass(plugin, Algorithm) or plugin.mixed_architectures:
         return
     default = labels[0] if len(labels) == 1 else None
-    first = values.at("fleet", 0, "model") or default
+    first = next((label for _, label in _labelled(values) if label is not None), default)
     if first not in labels:
         return
     able = [
@@ -84,8 +86,8 @@ def _one_architecture(values: Values) -> Iterator[Fault]:
     mend = f"write {first!r}, or choose an algorithm for mixed architectures: {', '.join(able)}"
     for path, label in _labelled(values):
         if label in labels and label != first:
-            whose = "the clients'" if path == "server" else "the first group's"
-            yield Fault(f"{path}.model", f"model {label!r} is not {whose}: {rule}", mend)
+            whose = "the clients'" if path == "server.model" else "the first group's"
+            yield Fault(path, f"model {label!r} is not {whose}: {rule}", mend)
 
 
 def _public_set(values: Values) -> Iterator[Fault]:
@@ -152,6 +154,19 @@ def _something_to_measure(values: Values) -> Iterator[Fault]:
         )
 
 
+def _traces(values: Values) -> Iterator[Fault]:
+    model = values.at("network", "model")
+    plugin = NETWORK.find(model)
+    if issubclass(plugin, NetworkPlugin) and plugin.follows_traces:
+        return
+    for number in values.names("fleet"):
+        for key in TRACED.values():
+            if values.at("fleet", number, key) is not None:
+                problem = f"links follow no trace in network model {model!r}, where they are constant"
+                mend = "write network.model = 'fluid', or give a rate instead"
+                yield Fault(toml.path("fleet", number, key), problem, mend)
+
+
 def _cuda(values: Values) -> Iterator[Fault]:
     import torch
 
@@ -165,15 +180,23 @@ def _models(values: Values) -> list[str]:
 
 
 def _labelled(values: Values) -> Iterator[tuple[str, Any]]:
-    """Yield the path of each group and of the server, and the label that it names, where that is valid."""
+    """Yield where a group or the server names a label, and the label, where that is valid; None for none."""
     places: list[tuple[str | int, ...]] = [("server",)]
     with suppress(NotValidError):  # the server has a label all the same
         places = [*(("fleet", number) for number in values.names("fleet")), *places]
     for place in places:
-        try:
-            yield toml.path(*place), values.at(*place, "model")
-        except NotValidError:
-            continue
+        with suppress(NotValidError):
+            yield from _labels_at(values, place)
+
+
+def _labels_at(values: Values, place: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
+    shares: list[tuple[tuple[str | int, ...], Any]] = []
+    if place != ("server",):
+        shares.append((("models",), values.at(*place, "models")))
+        by_size = values.at(*place, "models_by_size")
+        shares += [(("models_by_size", number), some) for number, some in enumerate(by_size or ())]
+    named = [(toml.path(*place, *where, label), label) for where, some in shares for label in some or ()]
+    yield from named or [(toml.path(*place, "model"), values.at(*place, "model"))]
 
 
 def _chosen(values: Values, *place: str) -> tuple[str, Config]:
@@ -210,5 +233,6 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _something_to_learn,
     _counts_alone,
     _something_to_measure,
+    _traces,
     _cuda,
 )

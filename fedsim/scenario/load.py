@@ -151,7 +151,10 @@ def _name(path: Path) -> str:
 def _with_models(scenario: Scenario) -> Scenario:
     """Write out which model each group and the server train."""
     label = next(iter(scenario.models))
-    fleet = tuple(group.model_copy(update={"model": group.model or label}) for group in scenario.fleet)
+    fleet = tuple(
+        group if group.shares else group.model_copy(update={"model": group.model or label})
+        for group in scenario.fleet
+    )
     model = server_label(scenario.models, fleet, scenario.server)
     server = scenario.server.model_copy(update={"model": model})
     return scenario.model_copy(update={"fleet": fleet, "server": server})

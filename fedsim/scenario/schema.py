@@ -305,9 +305,11 @@ class EvaluationConfig(Config):
 
 def _explicit(entry: Any) -> Any:
     """Return a fleet's or server's entry with the quantities of its device class written out."""
-    quantities = {name: getattr(entry.profile().config, name) for name in QUANTITIES}
+    config = entry.profile().config
+    quantities = {name: getattr(config, name) for name in QUANTITIES}
     if isinstance(entry, GroupConfig):
         quantities["name"] = entry.label
+        quantities |= dict.fromkeys(entry.traces)  # which say it instead
     return entry.model_copy(update=quantities)
 
 

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,3 +62,12 @@ def test_faults_exit_with_2(call: Call, arguments: list[str]) -> None:
     result = call(*arguments, "--algorithm", "fedmd")
     assert result.exit_code == 2
     assert result.stderr.startswith("fedsim: ")
+
+
+def test_who_cannot_hold_the_job_is_told(call: Call, here: Path) -> None:
+    group = '[[fleet]]\ncount = 2\nmemory = "1 kB"\n'
+    (here / "tiny.toml").write_text((here / "tiny.toml").read_text() + group)
+    said = "2 of 6 clients, too little memory to hold their job: 4, 5"
+    assert f"  never asked: {said}" in call("check", "tiny.toml").stdout
+    result = call("run", "tiny.toml", "--quiet")
+    assert re.search(rf"ineligible +{said}", result.stdout)

@@ -107,12 +107,16 @@ def test_what_was_counted_once_is_remembered(
     assert len(counted) == 2  # a full batch and the last one
     streams = {"train": Stream(ClientSamples(3), 4)}  # 21 samples: full batches and one of a single sample
     other = make_fit(
-        num_steps=8, streams=streams, models={"model": start(seed=9)}, seed=1, optimiser=Adam(1.0)
+        num_steps=8, streams=streams, models={"model": start(seed=9)}, seed=1, optimiser=Sgd(1.0)
     )
     assert costs.flops(make_fit(num_steps=3, step=Descent())) == first
     assert len(counted) == 2
     costs.flops(other)
     assert len(counted) == 3
+    costs.flops(make_fit(num_steps=1, optimiser=Adam(0.1)))
+    assert len(counted) == 4  # another optimiser moves other bytes, whatever its rate
+    costs.flops(make_fit(num_steps=1, optimiser=Adam(0.2)))
+    assert len(counted) == 4
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsim.engine.optimisers import Adam, Optimiser, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, Cosine, Optimiser, Sgd
 from fedsim.rng import Key
 
 SHAPES = [(3, 4), (4,), ()]
@@ -94,3 +94,71 @@ def test_parameters_that_require_gradients_are_moved_in_place(optimiser: Optimis
     assert bool((weight < 1).all())
     assert weight.is_leaf
     assert weight.grad is None
+
+
+def test_long_gradients_are_shortened_together() -> None:
+    weights = [torch.zeros(2), torch.zeros(1)]
+    gradients = [torch.tensor([6.0, 0.0]), torch.tensor([8.0])]
+    optimiser = Clipped(Sgd(lr=1.0), most=5.0)
+    optimiser.update(weights, gradients, optimiser.start(weights))
+    assert torch.allclose(weights[0], torch.tensor([-3.0, 0.0]))  # the norm is 10, so half remains
+    assert torch.allclose(weights[1], torch.tensor([-4.0]))
+    assert gradients[0].tolist() == [6.0, 0.0]  # the caller's own
+
+
+def test_short_gradients_pass_unchanged() -> None:
+    plain = _moved(Sgd(0.1, momentum=0.9), 4)
+    clipped = _moved(Clipped(Sgd(0.1, momentum=0.9), most=1e6), 4)
+    assert all(map(torch.equal, plain[-1], clipped[-1]))
+
+
+@pytest.mark.parametrize("most", [0.5, 3.0, 100.0])
+def test_clipping_is_that_of_torch(most: float) -> None:
+    generator, params = Key.root(2).torch(), _params()
+    reference = torch.optim.Adam(params, lr=0.01, foreach=True)
+    for _ in range(4):
+        for param in params:
+            param.grad = torch.randn(param.shape, generator=generator)
+        torch.nn.utils.clip_grad_norm_(params, most)
+        reference.step()
+    mine = _moved(Clipped(Adam(0.01), most), 4)[-1]
+    assert all(map(torch.equal, mine, params))
+
+
+@pytest.mark.parametrize("inner", [Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(0.01)], ids=repr)
+def test_the_cosine_is_that_of_torch(inner: Sgd | Adam) -> None:
+    generator, params, num_steps = Key.root(2).torch(), _params(), 5
+    reference: torch.optim.Optimizer = (
+        torch.optim.Adam(params, lr=inner.lr)
+        if isinstance(inner, Adam)
+        else torch.optim.SGD(params, lr=inner.lr, momentum=inner.momentum)
+    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(reference, num_steps)
+    for _ in range(num_steps):
+        for param in params:
+            param.grad = torch.randn(param.shape, generator=generator)
+        reference.step()
+        schedule.step()
+    mine = _moved(Cosine(inner, num_steps), num_steps)[-1]
+    for ours, theirs in zip(mine, params, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_the_cosine_by_hand_ends_at_nothing() -> None:
+    weight = torch.zeros(1)
+    optimiser = Cosine(Sgd(lr=1.0), num_steps=2)
+    state, seen = optimiser.start([weight]), []
+    for _ in range(4):
+        optimiser.update([weight], [torch.ones(1)], state)
+        seen.append(float(weight))
+    assert seen == pytest.approx([-1.0, -1.5, -1.5, -1.5])  # rates 1, 1/2, and then 0
+
+
+def test_wrapped_settings_are_values_and_work_without_values() -> None:
+    made = [Clipped(Cosine(Adam(0.1), 7), 5.0) for _ in range(2)]
+    assert made[0] == made[1]
+    assert hash(made[0]) == hash(made[1])
+    weight = torch.empty(3, device="meta")
+    state = made[0].start([weight])
+    made[0].update([weight], [torch.empty(3, device="meta")], state)
+    assert weight.device.type == "meta"

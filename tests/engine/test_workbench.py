@@ -11,7 +11,7 @@ from fedsim.clock import Trace, now_s
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.jobs import Call, ClientSamples, Fit, Job, Predict, PublicSamples, Stream
+from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Job, Predict, PublicSamples, Stream
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.training import TrainingConfig
@@ -258,3 +258,67 @@ async def test_jobs_of_each_kind_are_made(
     assert predict.batch_size == 2
     assert isinstance(call, Call)
     assert (call.function, call.arguments, call.flops) == (len, ("abc",), 1.0)
+
+
+async def test_many_models_are_asked_one_after_the_other(
+    bench: Callable[..., Listening], start: Callable[..., Model], engine: Engine
+) -> None:
+    one, models = bench(), [start(seed=seed) for seed in range(3)]
+    samples = one.public(np.arange(8))
+    expected = [await bench().predict(model, samples) for model in models]
+    before, records = now_s(), len(engine._trace.kept)
+    found = await one.predict_each(models, samples, batch_size=4)
+    assert now_s() - before == pytest.approx(3 * (0.5 + 8 * FORWARD / 1e6), abs=1e-8)
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-6)
+    ends = [record[0] for record in engine._trace.kept[records:] if record[1] == "job_end"]
+    first_s = (0.5 + 8 * FORWARD / 1e6) * 1e9
+    assert np.diff(ends) == pytest.approx([first_s, first_s], abs=2)  # each has its own end
+
+
+async def test_many_models_vary_as_if_asked_singly(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    together, singly = (bench(variation=0.5) for _ in range(2))
+    samples, models = together.public(np.arange(8)), [start()] * 3
+    before = now_s()
+    await together.predict_each(models, samples)
+    took_s, before = now_s() - before, now_s()
+    for model in models:
+        await singly.predict(model, samples)
+    assert now_s() - before == pytest.approx(took_s, abs=1e-8)
+
+
+async def test_no_model_has_no_answers_and_takes_no_time(bench: Callable[..., Listening]) -> None:
+    before = now_s()
+    assert await bench().predict_each([], bench().public(np.arange(8))) == []
+    assert now_s() == before
+
+
+async def test_a_model_is_evaluated_on_labelled_samples(
+    bench: Callable[..., Listening], start: Callable[..., Model], resources: Resources
+) -> None:
+    one, data = bench(), resources.data
+    score = await one.evaluate(start(), one.own("test"), batch_size=2)
+    (job,) = one.jobs
+    assert isinstance(job, Evaluate)
+    assert (job.parts, job.batch_size) == ((ClientSamples(0, "test"),), 2)
+    assert now_s() == pytest.approx(0.5 + 3 * FORWARD / 1e6, abs=1e-9)
+    logits = (await bench().predict(start(), one.own("test"))).astype(np.float64)
+    labels = data.y[data.indices(0, "test")]
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert score.loss == pytest.approx(-np.log(chances[np.arange(3), labels]).mean(), rel=1e-5)
+    assert score.accuracy == pytest.approx((logits.argmax(axis=1) == labels).mean())
+
+
+async def test_the_party_s_key_can_be_another_s(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one, other = bench(), Key.root(9)
+    await one.fit(start(), name="x", key=other)
+    assert fit_of(one).seed == other.child("x").seed
+    mine, its = bench(), bench()
+    its.key = other
+    first = (await mine.fit(start(), epochs=2, key=other)).model
+    assert first.digest() == (await its.fit(start(), epochs=2)).model.digest()
+    assert first.digest() != (await bench().fit(start(), epochs=2)).model.digest()

@@ -10,7 +10,15 @@ import torch
 
 from fedsim.data import FederatedData, federate
 from fedsim.data.base import Dataset
-from fedsim.engine.jobs import ClientSamples, GlobalTest, InlineSamples, PublicSamples, Samples, Stream
+from fedsim.engine.jobs import (
+    ClientSamples,
+    GlobalTest,
+    InlineSamples,
+    PooledSamples,
+    PublicSamples,
+    Samples,
+    Stream,
+)
 from fedsim.engine.worker import Resources, StoppedError, Worker, to_tensor, to_tree
 from fedsim.errors import UserError
 from fedsim.models import Architecture
@@ -67,6 +75,30 @@ def test_inline_samples_bring_their_own_values(resources: Resources) -> None:
     assert resources.tensors(InlineSamples(INLINE.x))[1] is None
 
 
+def test_pooled_samples_are_everybodys_in_the_order_of_the_data_set(
+    resources: Resources, data: FederatedData
+) -> None:
+    flat = data.holdings["train"].flat
+    assert flat is not None
+    some = sorted([*data.indices(3, "train").tolist(), *data.indices(1, "train").tolist()])
+    cases = [
+        (PooledSamples("train"), sorted(flat.tolist())),
+        (PooledSamples("test"), sorted(i for k in range(4) for i in data.indices(k, "test").tolist())),
+        (PooledSamples("val"), []),
+        (PooledSamples("train", (3, 1)), some),
+        (PooledSamples("train", (2,)), []),
+        (PooledSamples("train", ()), []),
+    ]
+    for samples, expected in cases:
+        x, y, rows = resources.tensors(samples)
+        assert rows is not None
+        assert y is not None
+        assert rows.tolist() == expected
+        assert resources.num_samples(samples) == len(expected)
+        assert y[rows].tolist() == data.y[expected].tolist()
+        np.testing.assert_array_equal(x[rows].numpy(), data.x[expected])
+
+
 def test_counts_cannot_be_trained_on(architectures: Mapping[str, Architecture]) -> None:
     counts = federate(
         Dataset(Task((6,), 3), sizes=np.array([4, 7])),
@@ -77,6 +109,8 @@ def test_counts_cannot_be_trained_on(architectures: Mapping[str, Architecture]) 
     )
     resources = Resources.of(counts, architectures, "cpu")
     assert resources.num_samples(ClientSamples(1)) == 7
+    assert resources.num_samples(PooledSamples("train")) == 11
+    assert resources.num_samples(PooledSamples("train", (1,))) == 7
     with pytest.raises(UserError, match=r"set engine\.executor = 'null'"):
         resources.tensors(ClientSamples(1))
 

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +28,9 @@ SLOW = {
     "overhead": "0.3 s",
     "variation": 0.1,
 }
+
+
+OPEN = {name: value for name, value in SLOW.items() if name not in ("up", "down")}
 
 
 def fleet_of(*entries: Mapping[str, object], key: Key = KEY) -> Fleet:
@@ -227,3 +231,41 @@ def test_a_value_given_in_code_is_checked_as_well() -> None:
     group = GroupConfig(count=1, speed=Fixed(float("nan")))
     with pytest.raises(InvariantError, match="draws speed values that are not finite and above zero"):
         build_fleet([group], ServerConfig(), KEY)
+
+
+def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
+    files = []
+    for rate in (2, 6):
+        files.append(str(tmp_path / f"{rate}.csv"))
+        Path(files[-1]).write_text(f"at_s,Mbps\n0,{rate}\n1,0\n")
+    fleet = fleet_of(
+        {"count": 2, **SLOW},
+        {"count": 100_000, **OPEN, "up_trace": files, "down_trace": {"file": files[0], "shift": False}},
+    )
+    assert fleet.is_traced
+    assert fleet.traces("speed") is None
+    up, down = fleet.traces("up"), fleet.traces("down")
+    assert up is not None
+    assert down is not None
+    assert (up.of(1), down.of(0)) == (None, None)
+    assert len(up.capacities) == 2
+    assert sorted(np.bincount(up.numbers[2:])) == [50_000, 50_000]
+    assert not down.turns.any()
+    # Two numbers for each link, and a float32 for the mean where means differ.
+    assert fleet.nbytes == 100_000 * (8 + 8 + 4)
+    for client in (2, 3, 777):
+        shifted = up.of(client)
+        assert shifted is not None
+        mean_bps = up.capacities[up.numbers[client]].mean_bps
+        assert shifted.bytes_by(2_000_000_000) == pytest.approx(mean_bps * 2 / 8)
+        assert fleet.device(client).up_bps == fleet.values("up")[client] == mean_bps
+    assert set(fleet.values("down")[2:]) == {1e6}
+    constant = fleet.without_traces()
+    assert not constant.is_traced
+    assert constant.traces("up") is None
+    np.testing.assert_array_equal(constant.values("up"), fleet.values("up"))
+    again = fleet_of({"count": 1, **SLOW}, {"count": 100_000, **OPEN, "up_trace": files}).traces("up")
+    assert again is not None
+    # A group's draws depend on its place, not on the groups before it.
+    np.testing.assert_array_equal(again.numbers[1:], up.numbers[2:])
+    np.testing.assert_array_equal(again.turns[1:], up.turns[2:])

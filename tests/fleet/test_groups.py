@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
 from fedsim.errors import UnknownPluginError
-from fedsim.fleet import Fixed, GroupConfig, ServerConfig
+from fedsim.fleet import Fixed, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.plugins import load
+from fedsim.rng import Key
 
 
 def test_a_group_is_its_class_with_its_own_quantities() -> None:
@@ -53,3 +56,22 @@ def test_an_entry_is_written_back_as_it_was() -> None:
     written = group.model_dump(mode="json", exclude_none=True)
     assert written == entry
     assert GroupConfig.model_validate(written) == group
+
+
+def test_a_trace_takes_the_place_of_a_rate(tmp_path: Path) -> None:
+    path = tmp_path / "link.csv"
+    path.write_text("at_s,Mbps\n0,4\n1,0\n")
+    spellings = (str(path), [str(path)], {"file": str(path)}, {"file": [str(path)], "shift": True})
+    groups = [GroupConfig.model_validate({"count": 1, "up_trace": trace}) for trace in spellings]
+    assert all(group == groups[0] for group in groups)
+    assert list(groups[0].traces) == ["up"]
+    assert not GroupConfig(count=1).traces
+    with pytest.raises(ValidationError, match="a trace takes the place of 'up', which is given too"):
+        GroupConfig.model_validate({"count": 1, "up": "1 Mbit/s", "up_trace": str(path)})
+    # A file of devices need not give what a trace gives.
+    devices = tmp_path / "devices.csv"
+    devices.write_text("speed_gflops,memory_gb,down_mbps,latency_ms\n1,1,10,20\n")
+    with pytest.raises(ValidationError, match="no column gives the up"):
+        GroupConfig.model_validate({"count": 1, "file": str(devices)})
+    group = GroupConfig.model_validate({"count": 1, "file": str(devices), "up_trace": str(path)})
+    assert build_fleet([group], ServerConfig(), Key.root(0)).device(0).up_bps == 2e6

@@ -241,3 +241,18 @@ def test_measured_bandwidth_as_csv(tmp_path: Path, name: str) -> None:
     assert capacity.rate_at(middle_ns) == pytest.approx(1000 * kbps[len(starts_ms) // 2])
     hour_ns = capacity.end_ns(middle_ns, 10 * capacity.lap_bytes)
     assert hour_ns - middle_ns == pytest.approx(10 * capacity.period_ns, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("a.csv", ["# measured", "at_s,Mbps", "  # why", "0,12"]), ("a.up", ["# one", "1", "# a lap"])],
+)
+def test_lines_may_be_comments(tmp_path: Path, name: str, lines: list[str]) -> None:
+    path = tmp_path / name
+    path.write_text("\n".join(lines) + "\n")
+    capacity = read_capacity(path)
+    assert (capacity.rate_at(0), capacity.mean_bps) == (12e6, 12e6)
+
+
+def test_the_mean_is_that_of_a_lap() -> None:
+    assert Capacity([0, 10, 40], [8e6, 0.0, 2e6], 100).mean_bps == pytest.approx(2e6)

@@ -39,7 +39,7 @@ def links(
 class World:
     """A carrier, and a diary of what arrives."""
 
-    def __init__(self, over: Links, **traces: Capacity) -> None:
+    def __init__(self, over: Links, **traces: Any) -> None:
         self.carrier = FluidCarrier(over, **traces)
         self.arrivals: list[tuple[str, int]] = []
 

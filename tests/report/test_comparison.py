@@ -42,7 +42,10 @@ def summary(algorithm: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
         "rejected": 0,
         "trace_hash": "t",
         "model_hash": "m",
-        "time": {f"{name}_s": 1.0 for name in ("download", "compute", "upload", "waiting", "wasted")},
+        "ineligible": {"count": 2, "clients": [1, 3], "reason": "memory"},
+        "time": dict.fromkeys(
+            ("download_s", "compute_s", "upload_s", "away_s", "waiting_s", "wasted_s"), 1.0
+        ),
         "bytes": {
             "payload_up": 1000,
             "payload_down": 3000,

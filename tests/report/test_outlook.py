@@ -1,10 +1,14 @@
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fedsim import plugins
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.report import outlook
+from fedsim.report.forecast import rehearse
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 
@@ -50,3 +54,24 @@ def test_where_the_public_set_is_from_and_who_holds_it(make_parts: Callable[...,
     assert outlook.data(replace(parts, data=data)).notes[0] == (
         "public set: 20 samples of another data set, held by the server alone; global test set: 20 samples"
     )
+
+
+def test_links_that_follow_traces_are_told_and_forecast_at_their_mean(
+    make_parts: Callable[..., Parts], tmp_path: Path
+) -> None:
+    path = tmp_path / "link.csv"
+    path.write_text("at_s,Mbps\n0,4\n1,0\n")
+    fluid: Any = plugins.load("fedsim.network", "fluid")
+
+    def parts_of(**rates: str) -> Parts:
+        groups = [GroupConfig.model_validate({"count": 4, "name": "riders", **rates})]
+        fleet = build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear")
+        return make_parts(fleet=fleet, network=fluid(fluid.Config()))
+
+    traced = parts_of(up_trace=str(path))
+    grid = outlook.fleet(traced)
+    assert grid.notes == ["up of riders: mean of a trace, of 1 trace"]
+    assert next(row for row in grid.rows if row[0] == "up")[1] == "2 Mbit/s"
+    constant = parts_of(up="2 Mbit/s")
+    assert outlook.fleet(constant).notes == []
+    assert rehearse(traced).simulated_s == rehearse(constant).simulated_s

@@ -33,9 +33,9 @@ FILES = {
     "log.jsonl",
 }
 SUMMARY = (
-    "fedsim scenario algorithm seed rounds clients simulated_s wall_s bytes_up bytes_down data_up data_down "
-    "frames_up frames_down parameters_up parameters_down accuracy loss drops rejected trace_hash model_hash "
-    "time bytes drops_by_cause participation"
+    "fedsim scenario algorithm seed rounds clients ineligible simulated_s wall_s bytes_up bytes_down "
+    "data_up data_down frames_up frames_down parameters_up parameters_down accuracy loss drops "
+    "rejected trace_hash model_hash time bytes drops_by_cause participation"
 )
 
 
@@ -58,6 +58,8 @@ def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
         "personal_worst_decile",
         "global",
         "best",
+        "best_global",
+        "others",
     ]
     assert list(summary["loss"]) == ["personal_mean", "personal_std", "global", "best"]
     assert (summary["scenario"], summary["algorithm"], summary["seed"]) == ("tiny", "fedavg", 0)
@@ -143,7 +145,9 @@ def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path)
 
 def test_what_is_not_measured_is_null(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
     done = record(Plan("tiny", "fedavg", "", make_parts(executor="null")), tmp_path / "run")
-    assert set(done.summary["accuracy"].values()) == {None}
+    accuracy = dict(done.summary["accuracy"])
+    assert accuracy.pop("others") == {}
+    assert set(accuracy.values()) == {None}
     assert set(done.summary["loss"].values()) == {None}
     assert "NaN" not in (done.folder / "summary.json").read_text()
     assert table(done.folder, "evaluations") == []

@@ -86,6 +86,7 @@ def test_the_summary(result: RunResult) -> None:
             "download_s": 3.0,
             "compute_s": 4.0 + 5.0 + 1.0,
             "upload_s": 1.0,
+            "away_s": 0.0,
             # Client 2 waits for 10 s before its first work, and for 5 before its second.
             "waiting_s": 15.0,
             "wasted_s": 5.0,
@@ -115,6 +116,7 @@ def test_rounds_count_the_work_that_they_asked_for(result: RunResult) -> None:
         "download_s": [3.0, 0.0],
         "compute_s": [9.0, 1.0],
         "upload_s": [1.0, 0.0],
+        "away_s": [0.0, 0.0],
         "waiting_s": [10.0, 5.0],
         "wasted_s": [5.0, 0.0],
         "wasted_bytes": [200, 0],
@@ -127,6 +129,7 @@ def test_clients(result: RunResult) -> None:
         "download_s": [3.0, 0.0, 0.0],
         "compute_s": [4.0, 0.0, 6.0],
         "upload_s": [1.0, 0.0, 0.0],
+        "away_s": [0.0, 0.0, 0.0],
         "waiting_s": [0.0, 0.0, 15.0],
         "wasted_s": [0.0, 0.0, 5.0],
         "wasted_bytes": [100, 0, 100],
@@ -135,7 +138,8 @@ def test_clients(result: RunResult) -> None:
 
 
 def summary(algorithm: str, **changes: Any) -> dict[str, Any]:
-    time = {"download_s": 1.0, "compute_s": 6.0, "upload_s": 1.0, "waiting_s": 30.0, "wasted_s": 2.0}
+    names = ("download_s", "compute_s", "upload_s", "away_s", "waiting_s", "wasted_s")
+    time = dict(zip(names, (1.0, 6.0, 1.0, 0.0, 30.0, 2.0), strict=True))
     num_bytes = {
         "payload_up": 1000,
         "payload_down": 3000,
@@ -171,9 +175,22 @@ def test_the_table_for_people() -> None:
     assert grid.notes[-1] == "drops of fedavg: left 0.5, timeout 2.5"
 
 
+def test_time_away_is_told_where_there_is_any() -> None:
+    away = summary("fedavg", time={"away_s": 90.0})
+    grid = spending.grid([away, summary("local")])
+    assert grid.headings[:5] == ("algorithm", "download", "compute", "upload", "waiting")
+    assert grid.notes[-1] == "away in the middle of work, fedavg: 1 min 30 s"
+    # A quarter of the work is wasted, as without the absence.
+    assert grid.rows[0][5] == grid.rows[1][5] == "25.0"
+    assert spending.lines(away)[0] == (
+        "client time",
+        "1 s download, 6 s compute, 1 s upload, 1 min 30 s away, 30 s waiting",
+    )
+
+
 def test_the_table_fits_in_100_columns() -> None:
     long_s = 23 * 3600.0 + 59 * 60
-    time = {f"{name}_s": long_s for name in ("download", "compute", "upload", "waiting")}
+    time = {f"{name}_s": long_s for name in ("download", "compute", "upload", "away", "waiting")}
     grid = spending.grid(
         [
             summary(

@@ -130,14 +130,15 @@ def test_only_a_kept_trace_can_be_checked() -> None:
         check_trace(Trace(), Ledger())
 
 
-def _dispatches() -> Dispatches:
-    """Return the table of one dispatch that was merged: a second down, then two of work."""
+def _dispatches(*during: tuple[Any, ...]) -> Dispatches:
+    """Return the table of one dispatch that was merged: a nanosecond down, two of work with other events."""
     table = Dispatches(Trace())
     for at_ns, kind, *values in (
         (0, "dispatch", 0, 0, 1, "talk", 0),
         (0, "transfer_start", 0, 0, False),
         (1, "transfer_end", 0, 0, False, "delivered", ""),
         (1, "job_start", 0, 0, "fit", 1.0, 1.0),
+        *during,
         (3, "job_end", 0, 0, "fit", "done"),
         (3, "merge", 1, "talk", 1, (0,), (0,)),
     ):
@@ -182,3 +183,23 @@ def test_phases_are_those_of_the_trace() -> None:
     with pytest.raises(ValueError, match=r"Trace\(keep=True\)"):
         check_phases(Trace(), _dispatches())
     check_phases(_trace(_start(0)), _dispatches())
+
+
+def test_time_away_is_that_of_the_trace() -> None:
+    down = _start(0), _end(1)
+    work = (1, "job_start", 0, 0, "fit", 1.0, 1.0), (3, "job_end", 0, 0, "fit", "done")
+    gone, back = (2, "leave", 0, "resume"), (3, "return", 0)
+    away = _dispatches(gone, back)
+    assert [away.phase_ns(phase).item() for phase in ("compute", "away", "waiting")] == [1, 1, 0]
+    check_phases(_trace(*down, work[0], gone, back, work[1]), away)
+    elsewhere = (1, "leave", 7, "resume")
+    check_phases(_trace(*down, elsewhere, *work), _dispatches())
+    with pytest.raises(InvariantError, match="compute took 2 ns by the trace, 1 ns by the table"):
+        check_phases(_trace(*down, *work), away)
+    away._compute_ns[0] += 1
+    away._away_ns[0] = 0
+    with pytest.raises(InvariantError, match="compute took 1 ns by the trace, 2 ns by the table"):
+        check_phases(_trace(*down, work[0], gone, back, work[1]), away)
+    away._compute_ns[0] -= 1
+    with pytest.raises(InvariantError, match="away took 1 ns by the trace, 0 ns by the table"):
+        check_phases(_trace(*down, work[0], gone, back, work[1]), away)

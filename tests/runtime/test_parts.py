@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from fedsim.engine.training import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.rng import Key
 
 
@@ -86,3 +88,15 @@ def test_a_fleet_in_which_nobody_has_the_memory_is_refused(world: Any) -> None:
     )
     with pytest.raises(UserError, match="no client has a training sample"):
         world.make_parts(world.Scripted(), sizes=(0, 0)).eligible()
+
+
+def test_links_that_follow_traces_need_a_network_that_does(world: Any, tmp_path: Path) -> None:
+    path = tmp_path / "link.csv"
+    path.write_text("at_s,Mbps\n0,4\n1,0\n")
+    group = GroupConfig.model_validate({"count": 3, "up_trace": str(path)})
+    fleet = build_fleet([group], ServerConfig(), Key.root(0), default_model="linear")
+    with pytest.raises(
+        UserError, match=r"links of the fleet follow traces, and network model .* has constant ones"
+    ):
+        world.make_parts(world.Scripted(), fleet=fleet)
+    world.make_parts(world.Scripted(), fleet=fleet, network=FLUID(FLUID.Config()))

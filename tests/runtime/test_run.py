@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from fedsim.engine.engine import JOB_END
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import InvariantError, JobError
+from fedsim.fleet import Fleet
+from fedsim.network.fluid import PLUGIN as FLUID
+from fedsim.network.star import Star
 from fedsim.runtime.recorder import RoundRow
 from fedsim.runtime.run import run
 
@@ -273,3 +277,18 @@ def test_arrays_that_arrive_cannot_be_written_into(world: Any) -> None:
 
     with pytest.raises(ValueError, match="read-only"):
         world.play(world.Scripted(local=local))
+
+
+def test_a_link_that_carries_too_much_ends_a_verified_run(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fair_bps = Star._fair_bps
+    monkeypatch.setattr(Star, "_fair_bps", lambda star: 2 * fair_bps(star))
+    parts = world.make_parts(world.Scripted(), sizes=(2,) * 40, network=FLUID(FLUID.Config()))
+    slow = replace(parts.fleet.server, up_bps=1000.0)
+    parts = replace(parts, fleet=Fleet(parts.fleet.groups, slow, "linear"), client_timeout_s=1e6)
+    run(replace(parts, verify=False))
+    with pytest.raises(
+        InvariantError, match=r"the server's link carries 2000.0 bit/s at 0.0 s, its capacity"
+    ):
+        run(parts)

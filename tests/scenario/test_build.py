@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,18 @@ def test_a_scenario_that_was_put_together_by_hand_is_checked_too() -> None:
     assert "3 clients a round, but the fleet has 2" in refused(Scenario.model_validate(tables))
     del tables["participation"]
     assert build(Scenario.model_validate(tables)).fleet.server_model == "mlp"
+
+
+def test_links_that_follow_traces_run(load: Load, tmp_path: Path) -> None:
+    path = tmp_path / "link.csv"
+    path.write_text("at_s,kbps\n0,400\n2,0\n5,100\n")
+    entry = f"up_trace = '{path}'\ndown_trace = {{ file = '{path}', shift = false }}\n"
+    counts = "[data]\nname = 'sizes'\nparams.samples = 50\n[engine]\nexecutor = 'null'\n"
+    parts = build(load(entry + counts))
+    mean_bps = (400e3 * 2 + 100e3 * 3) / 8
+    assert parts.fleet.values("up").tolist() == [mean_bps] * 4
+    results = [run(replace(parts, verify=verify)) for verify in (False, True)]
+    assert results[0].trace_hash == results[1].trace_hash
+    constant = run(build(load(f"up = '{mean_bps} bit/s'\ndown = '{mean_bps} bit/s'\n" + counts)))
+    assert results[0].simulated_s != constant.simulated_s
+    assert results[0].totals == constant.totals

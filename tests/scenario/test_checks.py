@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from fedsim.errors import Fault
+from fedsim.scenario.resolved import resolved_toml
 
 Load = Callable[..., Any]
 Faults = Callable[..., dict[str, Fault]]
@@ -42,9 +44,11 @@ def test_an_algorithm_for_one_architecture_over_two(faults: Faults) -> None:
     assert "model 'linear' is not the first group's: fedavg needs the same model everywhere" in str(
         found["fleet.1.model"]
     )
-    assert found["fleet.1.model"].mend.startswith(
-        "write 'mlp', or choose an algorithm for mixed architectures: fedmd"
-    )
+    able = "write 'mlp', or choose an algorithm for mixed architectures: "
+    assert found["fleet.1.model"].mend.startswith(able)
+    named = found["fleet.1.model"].mend.removeprefix(able).split(", ")
+    assert {"fedmd", "ktpfl", "local"} <= set(named)
+    assert not {"fedavg", "ktpfl_w"} & set(named)
 
 
 def test_a_server_of_another_architecture(faults: Faults) -> None:
@@ -58,6 +62,14 @@ def test_mixed_architectures_where_they_belong(load: Load) -> None:
     )
     assert [group.model for group in scenario.fleet] == ["mlp", "linear"]
     assert scenario.server.model == "mlp"
+
+
+def test_architectures_by_share_are_checked_where_they_stand(faults: Faults) -> None:
+    found = faults("models = { mlp = 1, linaer = 1 }\n" + TWO_MODELS + "[algorithm]\nname = 'local'\n")
+    assert set(found) == {"fleet.0.models.linaer"}
+    found = faults("models_by_size = [{ mlp = 1 }, { linear = 2 }]\n" + TWO_MODELS)
+    assert set(found) == {"fleet.0.models_by_size.1.linear"}
+    assert "fedavg needs the same model everywhere" in found["fleet.0.models_by_size.1.linear"].problem
 
 
 def test_an_algorithm_that_needs_a_public_set(faults: Faults) -> None:
@@ -170,3 +182,77 @@ def test_cuda_where_there_is_none(faults: Faults, load: Load, monkeypatch: pytes
     )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert load("[engine]\ndevice = 'cuda'\n").engine.device == "cuda"
+
+
+def trace_of(folder: Path, *rates: float) -> str:
+    path = folder / "link.csv"
+    path.write_text("\n".join(["at_s,Mbps", *(f"{at_s},{rate}" for at_s, rate in enumerate(rates))]) + "\n")
+    return str(path)
+
+
+def test_links_follow_traces_where_the_network_model_does(
+    load: Callable[..., Any], faults: Callable[..., dict[str, Fault]], tmp_path: Path
+) -> None:
+    trace = trace_of(tmp_path, 8, 0)
+    entry = f"down_trace = '{trace}'\nup_trace = {{ file = '{trace}', shift = false }}\n"
+    scenario = load(entry)
+    assert (scenario.fleet[0].up, scenario.fleet[0].down) == (None, None)
+    again = load(text=resolved_toml(scenario))
+    assert again == scenario
+    for model in ("naive", "none"):
+        found = faults(entry, overrides=[f"network.model={model}"])
+        assert list(found) == ["fleet.0.down_trace", "fleet.0.up_trace"]
+        said = f"links follow no trace in network model {model!r}, where they are constant"
+        assert found["fleet.0.up_trace"].problem == said
+        assert "fluid" in found["fleet.0.up_trace"].mend
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "problem"),
+    [
+        (
+            "up_trace.file = 'none.csv'",
+            "fleet.0.up_trace.file",
+            "none.csv: cannot be read: No such file or direc",
+        ),
+        ("up_trace = 'none.csv'", "fleet.0.up_trace", "none.csv: cannot be read: No such file or directory"),
+        (
+            "down_trace.file = 'zero.csv'",
+            "fleet.0.down_trace.file",
+            "zero.csv: the capacity is never above 0",
+        ),
+        (
+            "down_trace.file = ['zero.csv']",
+            "fleet.0.down_trace.file",
+            "zero.csv: the capacity is never above 0",
+        ),
+        ("up_trace.file = 'bad.csv'", "fleet.0.up_trace.file", "bad.csv:3: 'x Mbps' is not a number"),
+        (
+            "up_trace = { file = 'link.csv', shfit = true }",
+            "fleet.0.up_trace.shfit",
+            "no key is called 'shfit'",
+        ),
+        ("up_trace = { shift = true }", "fleet.0.up_trace.file", "it is missing"),
+        (
+            "up_trace = { file = 'link.csv', name = 'a' }",
+            "fleet.0.up_trace.file",
+            "link.csv: 'name' picks a trace",
+        ),
+        ("up = '1 Mbit/s'\nup_trace = 'link.csv'", "fleet.0.up_trace", "a trace takes the place of 'up'"),
+    ],
+)
+def test_a_trace_that_cannot_be_used(
+    faults: Callable[..., dict[str, Fault]],
+    entry: str,
+    path: str,
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace_of(tmp_path, 8, 0)
+    (tmp_path / "zero.csv").write_text("at_s,Mbps\n0,0\n")
+    (tmp_path / "bad.csv").write_text("at_s,Mbps\n0,1\n1,x\n")
+    found = faults(entry + "\n")
+    assert list(found) == [path]
+    assert problem in found[path].problem

@@ -144,7 +144,8 @@ def test_kinds_are_unique_and_known_by_name() -> None:
     kinds = Kinds([*COMMON, Everything, Everything])
     assert "everything" in kinds
     assert "other" not in kinds
-    assert list(kinds) == ["model", "update", "public_batch", "logits_up", "logits_down", "everything"]
+    common = ["model", "update", "public_batch", "public_data", "logits_up", "logits_down"]
+    assert list(kinds) == [*common, "everything"]
 
     @message("model")
     class Rival(Message):

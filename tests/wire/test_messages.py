@@ -7,13 +7,16 @@ import pytest
 
 from fedsim.params import Model
 from fedsim.wire import (
+    SERVER,
     LogitsDown,
     LogitsUp,
     ModelBroadcast,
     ModelUpdate,
     PublicBatch,
+    PublicData,
     indices_digest,
     num_parameters,
+    pack,
 )
 
 MODEL = Model("mlp", {"w": np.zeros((2, 3), np.float32)}, {"seen": np.array(4)})
@@ -30,6 +33,7 @@ def test_counts_of_knowledge_messages() -> None:
     indices = np.arange(5)
     values = np.zeros((5, 10), np.float32)
     assert num_parameters(PublicBatch(indices)) == 0
+    assert num_parameters(PublicData(indices, values)) == 0
     assert num_parameters(LogitsUp(values, "probs", 1.0, indices_digest(indices), indices)) == 50
     assert num_parameters(LogitsDown(values, "logits", 1.0, 0)) == 50
 
@@ -68,3 +72,15 @@ def test_other_contradictions_are_refused() -> None:
         ModelUpdate.of(MODEL, -1)
     with pytest.raises(ValueError, match=r"indices have the shape \[p\]"):
         PublicBatch(np.zeros((2, 2), int))
+    for indices, values in ((np.arange(3), np.zeros((2, 4))), (np.zeros((2, 2), int), np.zeros((2, 2)))):
+        with pytest.raises(ValueError, match="one sample for each index"):
+            PublicData(indices, values)
+
+
+def test_public_samples_are_data_of_one_byte_a_scalar() -> None:
+    indices, pixels = np.arange(5), np.zeros((5, 3, 8, 8), np.uint8)
+    packed = pack(PublicData(indices, pixels))
+    assert (packed.is_data, packed.num_parameters) == (True, 0)
+    frame = packed.frame(sender=SERVER, receiver=0, round=1, exchange="share")
+    assert 5 * 192 + 5 * 8 < len(frame) < 5 * 192 + 5 * 8 + 250
+    assert not pack(PublicBatch(indices)).is_data

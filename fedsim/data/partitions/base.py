@@ -17,6 +17,7 @@ from fedsim.data.base import Counts, Indices, Labels
 from fedsim.errors import DataError
 from fedsim.plugins import C, Plugin, name_of
 from fedsim.rng import Key
+from fedsim.shares import apportion
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,21 +108,6 @@ def cut(pools: Sequence[Indices], counts: Counts) -> list[Indices]:
         np.concatenate([pool[starts[k, j] : ends[k, j]] for j, pool in enumerate(pools)])
         for k in range(len(counts))
     ]
-
-
-def apportion(total: int, weights: NDArray[np.float64]) -> Counts:
-    """Return whole numbers in proportion to ``weights`` that sum to ``total``, by largest remainders.
-
-    Args:
-        total: At least 0.
-        weights: Non-negative, at least one positive. The first of equal remainders is rounded up.
-    """
-    exact = total * (weights / weights.sum())
-    counts: Counts = np.floor(exact).astype(np.int64)
-    # The most that is left is one for each weight: each floor lost less than one.
-    largest_first = np.argsort(counts - exact, kind="stable")
-    counts[largest_first[: total - int(counts.sum())]] += 1
-    return counts
 
 
 def apportion_to_all(total: int, weights: NDArray[np.float64]) -> Counts:

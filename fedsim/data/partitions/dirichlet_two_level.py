@@ -18,7 +18,6 @@ from fedsim.data.base import Indices
 from fedsim.data.partitions.base import (
     PartitionPlugin,
     Pool,
-    apportion,
     by_class,
     class_labels,
     cut,
@@ -27,6 +26,7 @@ from fedsim.data.partitions.base import (
 )
 from fedsim.errors import DataError
 from fedsim.rng import Key
+from fedsim.shares import apportion
 
 MAX_DRAWS = 200
 """How often everything is drawn before a request counts as impossible."""

@@ -12,17 +12,10 @@ from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Indices
-from fedsim.data.partitions.base import (
-    PartitionPlugin,
-    Pool,
-    apportion,
-    by_class,
-    class_labels,
-    cut,
-    require_samples,
-)
+from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class, class_labels, cut, require_samples
 from fedsim.errors import DataError
 from fedsim.rng import Key
+from fedsim.shares import apportion
 
 
 class LabelGroupsConfig(Config):

@@ -15,7 +15,6 @@ from fedsim.data.base import Indices
 from fedsim.data.partitions.base import (
     PartitionPlugin,
     Pool,
-    apportion,
     by_class,
     class_labels,
     cut,
@@ -24,6 +23,7 @@ from fedsim.data.partitions.base import (
 )
 from fedsim.errors import DataError
 from fedsim.rng import Key
+from fedsim.shares import apportion
 
 
 class TwoClassLogNormalConfig(Config):

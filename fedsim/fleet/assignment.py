@@ -1,0 +1,40 @@
+"""Which client of a group trains which architecture.
+
+A group has one architecture for all, or several by share, or by how much data its clients have
+(specification 7.2): then the clients, ordered by training samples, are cut into equally large parts, each
+with shares of its own. Shares hold exactly, to within one client; who gets which is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.rng import Key
+from fedsim.shares import apportion
+
+Shares = Mapping[str, float]
+"""Label of an architecture to its weight."""
+
+Places = NDArray[np.uint8]
+"""For each client of a group the place of its architecture among the group's."""
+
+
+def assign(parts: Sequence[Shares], sizes: NDArray[np.int64], key: Key) -> tuple[tuple[str, ...], Places]:
+    """Return the architectures of a group, and the place of each client's among them.
+
+    Args:
+        parts: Shares for each part of the clients, from the smallest to the largest; one part: for all.
+        sizes: Training samples of each client, ``[n]``; of equal ones the first counts as smaller.
+        key: Decides who gets which.
+    """
+    labels = tuple(dict.fromkeys(label for shares in parts for label in shares))
+    places = np.zeros(len(sizes), np.uint8)
+    by_size = np.argsort(sizes, kind="stable")
+    for number, (shares, clients) in enumerate(zip(parts, np.array_split(by_size, len(parts)), strict=True)):
+        weights = np.array([shares.get(label, 0.0) for label in labels])
+        dealt = np.repeat(np.arange(len(labels)), apportion(len(clients), weights))
+        places[clients] = key.child(number).numpy().permutation(dealt)
+    return labels, places

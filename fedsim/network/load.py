@@ -1,0 +1,199 @@
+"""A second opinion on what links carry: no link more than its capacity, and no flow more than it has.
+
+The account is kept from the outside. A solver says how fast each flow moves, and between two changes of
+rates this holds it to its word: the rates of a link's flows add up to no more than its capacity, the bits
+that cross to no more than the capacity lets pass in that time, and a flow ends when all of its bits are
+across, or is stopped with as many to go as its rates have left. Used under ``--verify`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from fedsim.clock import now_ns
+from fedsim.errors import InvariantError
+from fedsim.network.base import Carrier, Listener, Parcel, Passage
+from fedsim.network.links import Links
+from fedsim.network.star import noise_s
+
+RELATIVE = 1e-9
+"""By how much sums may be off for rounding."""
+ROUNDING_S = 1e-9
+"""By how much instants may be off: they are whole nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a solver says of a flow until the next change: its rate, bit/s, and the links that it crosses."""
+
+    flow: Hashable
+    rate_bps: float
+    route: Sequence[Hashable]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a link has: its capacity, bit/s, and the bits that it lets pass in the span at hand."""
+
+    capacity_bps: float
+    bits: float
+
+
+class LoadCheck:
+    """The account of one solver's flows, which are named by anything hashable, as links are."""
+
+    def __init__(self) -> None:
+        self._left_bits: dict[Hashable, float] = {}
+        self._size_bits: dict[Hashable, float] = {}
+        self._slack_bits: dict[Hashable, float] = {}
+
+    def begin(self, flow: Hashable, bits: float) -> None:
+        """Note that a flow starts now, with so many bits to go."""
+        self._left_bits[flow] = self._size_bits[flow] = bits
+        self._slack_bits[flow] = 0.0
+
+    def span(
+        self, from_s: float, to_s: float, moves: Iterable[Move], room: Callable[[Hashable], Room]
+    ) -> None:
+        """Note that time passes without a change of rates.
+
+        Args:
+            from_s: Start of the span on the solver's clock, s.
+            to_s: Its end.
+            moves: Every flow that is under way.
+            room: What each link has; asked for those that are crossed.
+
+        Raises:
+            InvariantError: A link carries more than its capacity, or flows are missing.
+        """
+        lasted_s = to_s - from_s
+        off_s = ROUNDING_S + noise_s(to_s)
+        loads: dict[Hashable, list[float]] = {}
+        moved = 0
+        for move in moves:
+            moved += 1
+            bits = min(self._left_bits[move.flow], move.rate_bps * lasted_s)
+            self._left_bits[move.flow] -= bits
+            self._slack_bits[move.flow] = max(self._slack_bits[move.flow], move.rate_bps * off_s)
+            for link in move.route:
+                load = loads.setdefault(link, [0.0, 0.0])
+                load[0] += move.rate_bps
+                load[1] += bits
+        if moved != len(self._left_bits):
+            raise InvariantError(f"{len(self._left_bits)} flows are under way, the solver moves {moved}")
+        for link, (rate_bps, bits) in loads.items():
+            has = room(link)
+            if not rate_bps <= has.capacity_bps * (1 + RELATIVE):
+                raise InvariantError(
+                    f"{link} carries {rate_bps!r} bit/s at {from_s!r} s, its capacity is {has.capacity_bps!r}"
+                )
+            if not bits <= has.bits * (1 + RELATIVE) + has.capacity_bps * off_s:
+                raise InvariantError(
+                    f"{link} carried {bits!r} bits from {from_s!r} to {to_s!r} s, and can carry {has.bits!r}"
+                )
+
+    def compare(self, flow: Hashable, bits: float) -> None:
+        """Compare the bits that a flow has to go with what the solver says.
+
+        Raises:
+            InvariantError: They differ.
+        """
+        left_bits = self._left_bits[flow]
+        if not abs(left_bits - bits) <= self._slack(flow):
+            raise InvariantError(
+                f"a flow of {self._size_bits[flow]!r} bits has {bits!r} to go, by its rates {left_bits!r}"
+            )
+
+    def end(self, flow: Hashable, bits: float = 0.0) -> None:
+        """Note that a flow is over, with so many bits to go: 0 where all of it is across.
+
+        Raises:
+            InvariantError: It has another number to go.
+        """
+        self.compare(flow, bits)
+        del self._left_bits[flow], self._size_bits[flow], self._slack_bits[flow]
+
+    def _slack(self, flow: Hashable) -> float:
+        return RELATIVE * self._size_bits[flow] + self._slack_bits[flow]
+
+
+class CheckedLone:
+    """A carrier around one whose transfers share nothing: none may be faster than the slower of its links.
+
+    Args:
+        inner: The carrier.
+        links: Capacities and latencies.
+    """
+
+    def __init__(self, inner: Carrier, links: Links) -> None:
+        self._inner = inner
+        self._links = links
+
+    def carry(self, parcel: Parcel, listener: Listener) -> Passage:
+        """Start the transfer.
+
+        Raises:
+            InvariantError: Later, when it arrives too early.
+        """
+        links, sender, receiver = self._links, parcel.sender, parcel.receiver
+        rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
+        watched = _Watched(parcel, listener, links.between_s(sender, receiver), rate_bps)
+        watched.passage = self._inner.carry(parcel, watched)
+        return watched
+
+
+class _Watched:
+    """Stands between a transfer and its listener, and measures how long it moves."""
+
+    passage: Passage
+
+    def __init__(self, parcel: Parcel, listener: Listener, latency_s: float, rate_bps: float) -> None:
+        self._parcel = parcel
+        self._listener = listener
+        self._latency_s = latency_s
+        self._rate_bps = rate_bps
+        self._moved_s: list[float] = []
+        self._since_ns: int | None = now_ns()
+
+    def left(self) -> None:
+        self._stop()
+        moved_s = fsum(self._moved_s)
+        # Each stretch begins and ends at whole nanoseconds.
+        off_s = ROUNDING_S * (len(self._moved_s) + 1) + RELATIVE * moved_s
+        bits = 8 * self._parcel.num_bytes
+        if not bits <= self._rate_bps * (moved_s + off_s):
+            raise InvariantError(
+                f"a link of {self._rate_bps!r} bit/s carried {bits} bits from {self._parcel.sender} to "
+                f"{self._parcel.receiver} in {moved_s!r} s"
+            )
+        self._listener.left()
+
+    def arrived(self, parcel: Parcel) -> None:
+        self._listener.arrived(parcel)
+
+    def lost(self, cause: str) -> None:
+        self._listener.lost(cause)
+
+    def cancel(self) -> None:
+        self.passage.cancel()
+
+    def pause(self) -> None:
+        self._stop()
+        self.passage.pause()
+
+    def resume(self) -> None:
+        if self._since_ns is None:
+            self._since_ns = now_ns()
+        self.passage.resume()
+
+    def _stop(self) -> None:
+        if self._since_ns is not None:
+            lasted_s = (now_ns() - self._since_ns) / 1e9 - self._latency_s
+            self._moved_s.append(max(0.0, lasted_s))
+            self._since_ns = None
+
+    @property
+    def remaining_bytes(self) -> float:
+        return self.passage.remaining_bytes

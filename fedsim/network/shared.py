@@ -1,0 +1,348 @@
+"""One direction of the server's link, and the parcels that flow over it through time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from array import array
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+
+from fedsim.clock import VirtualTimeLoop
+from fedsim.network.base import Listener, Parcel
+from fedsim.network.capacity import Capacity
+from fedsim.network.load import LoadCheck, Move, Room
+from fedsim.network.star import Flow, Star, noise_s
+from fedsim.network.traces import Shifted, Traces
+from fedsim.params import Array
+
+SERVER_LINK = "the server's link"
+"""What an account calls it."""
+
+_NEVER_S = 1e18  # an end this far away is not worth a timer
+_NEVER_NS = int(2 * _NEVER_S * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLink:
+    """A client's link, as an account calls it."""
+
+    client: int
+
+    def __str__(self) -> str:
+        return f"the link of client {self.client}"
+
+
+class FluidPassage(Flow):
+    """A parcel on its way: waiting for its latency, flowing, paused, or over."""
+
+    __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
+
+    _timer: asyncio.TimerHandle | None
+    _state: Literal["waiting", "flowing", "across", "paused", "over"]
+
+    def __init__(
+        self, link: SharedLink, client: int, latency_ns: int, order: int, parcel: Parcel, listener: Listener
+    ) -> None:
+        super().__init__(order)
+        self.client = client
+        self._link = link
+        self._latency_ns = latency_ns
+        self._parcel = parcel
+        self._listener = listener
+        self._bits = 8.0 * parcel.num_bytes
+        self._start()
+
+    def _start(self) -> None:
+        if self._latency_ns > 0:
+            self._state = "waiting"
+            loop = self._link.loop
+            self._timer = loop.call_at_ns(loop.now_ns + self._latency_ns, self._flow)
+        else:
+            self._flow()
+
+    def _flow(self) -> None:
+        self._timer = None
+        self._state = "flowing"
+        self._link.join(self, self._bits)
+
+    def cross(self) -> None:
+        """Note that the last bit is across; :meth:`arrive` follows at this instant, unless it is stopped."""
+        self._state = "across"
+        self._bits = 0.0
+
+    def arrive(self) -> None:
+        """Tell the listener, unless the parcel was stopped at this very instant."""
+        if self._state == "across":
+            listener, parcel = self._listener, self._parcel
+            self._finish()
+            listener.left()
+            listener.arrived(parcel)
+
+    def pause(self) -> None:
+        """Hold it where it is."""
+        if self._state == "over":
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif self._state == "flowing":
+            self._bits = self._link.leave(self)
+        self._state = "paused"
+
+    def resume(self) -> None:
+        """Go on with the bytes that remain, after the latency."""
+        if self._state == "paused":
+            self._start()
+
+    def cancel(self) -> None:
+        """Stop it for good."""
+        if self._state != "over":
+            self.pause()
+            self._finish()
+
+    def _finish(self) -> None:
+        self._state = "over"
+        # The link's notes may hold this passage for a while; what it carried is free at once.
+        del self._listener, self._parcel
+
+    @property
+    def remaining_bytes(self) -> float:
+        """Bytes that have not crossed yet."""
+        bits = self._link.remaining_bits(self) if self._state == "flowing" else self._bits
+        return bits / 8
+
+
+class SharedLink:
+    """One direction of the server's link with all that flows over it, and one timer for all of it.
+
+    Times are integers outside and floats in the solver, counted from when the link was last idle. An end is
+    rounded up to the next nanosecond, except where it lies above a whole one by no more than rounding error.
+    A flow keeps its share until then, so an end may delay later ones by a nanosecond at most.
+
+    Args:
+        capacity: Of the server's link, bit/s, or over time.
+        caps_bps: Of the clients' links, bit/s, ``[K]``; copied.
+        traces: What clients' links follow over time, instead of that.
+        check: Keeps an account of what the links carry; None: nobody does.
+
+    Attributes:
+        loop: The loop of the run; set before anything flows.
+    """
+
+    loop: VirtualTimeLoop
+
+    def __init__(
+        self,
+        capacity: float | Capacity,
+        caps_bps: Array,
+        traces: Traces | None = None,
+        check: LoadCheck | None = None,
+    ) -> None:
+        self._trace = capacity if isinstance(capacity, Capacity) else None
+        self._star = Star(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
+        # Read one by one, which Python's arrays do at a third of NumPy's cost.
+        self._caps_bps = array("d", np.asarray(caps_bps, dtype=np.float64).tobytes())
+        self._client_traces: dict[int, Capacity | Shifted] = {}
+        self._shared_traces = traces
+        self._lent: dict[int, Shifted] = {}  # of these, to clients with a flow
+        self._check = check
+        self._client_timers: dict[int, asyncio.TimerHandle] = {}  # of traces of clients with a flow
+        self._flows: dict[int, list[FluidPassage]] = {}  # by client
+        self._reshared: dict[int, None] = {}  # clients whose flows need new caps at this instant
+        self._origin_ns = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_ns = _NEVER_NS  # when the timer is due, or now while it runs
+
+    def join(self, flow: FluidPassage, bits: float) -> None:
+        """Start a flow."""
+        now_ns = self.loop.now_ns
+        star, client = self._star, flow.client
+        if len(star):
+            self._advance(now_ns)
+        else:
+            self._begin(now_ns)
+        flows = self._flows.get(client)
+        if flows is None:
+            flows = self._flows[client] = []
+            if self._shared_traces is not None and client not in self._client_traces:
+                shifted = self._shared_traces.of(client)
+                if shifted is not None:
+                    self._lent[client] = shifted
+            if client in self._client_traces or client in self._lent:
+                self._follow(client)
+        else:
+            self._reshared[client] = None
+        flows.append(flow)
+        cap_bps = self._caps_bps[client] / len(flows)
+        star.add(flow, bits, cap_bps)
+        if self._check is not None:
+            self._check.begin(flow, bits)
+        # A flow that comes delays the others, so nothing ends before the timer, unless it is this flow.
+        fastest_bps = min(cap_bps, star.capacity_bps)
+        if bits == 0:
+            self._wake(now_ns)
+        elif fastest_bps > 0:
+            self._wake(max(now_ns, self._end_ns(star.now_s + bits / fastest_bps)))
+
+    def leave(self, flow: FluidPassage) -> float:
+        """Take a flow out before its end and return the bits that it has to go."""
+        now_ns = self.loop.now_ns
+        self._advance(now_ns)
+        bits = self._star.remove(flow)
+        if self._check is not None:
+            self._check.end(flow, bits)
+        self._forget(flow)
+        self._wake(now_ns)
+        return bits
+
+    def remaining_bits(self, flow: FluidPassage) -> float:
+        """Return the bits that a flow has to go now."""
+        self._advance(self.loop.now_ns)
+        return self._star.remaining_bits(flow)
+
+    def set_cap(self, client: int, bps: float) -> None:
+        """Change the capacity of a client's link from now on."""
+        if client in self._flows:
+            self._advance(self.loop.now_ns)
+            self._reshared[client] = None
+            self._wake(self.loop.now_ns)
+        self._caps_bps[client] = bps
+
+    def set_trace(self, client: int, capacity: Capacity) -> None:
+        """Let the capacity of a client's link follow a trace from now on."""
+        self._client_traces[client] = capacity
+        self._lent.pop(client, None)
+        if client in self._flows:
+            if client in self._client_timers:
+                self._client_timers.pop(client).cancel()
+            self._follow(client)
+
+    def _follow(self, client: int) -> None:
+        """Take the capacity of a busy client from its trace, now and whenever that steps."""
+        loop, trace = self.loop, self._client_traces.get(client) or self._lent[client]
+        self.set_cap(client, trace.rate_at(loop.now_ns))
+        if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
+            self._client_timers[client] = loop.call_at_ns(change_ns, self._follow, client)
+
+    def _forget(self, flow: FluidPassage) -> None:
+        """Free a flow's share of its client's link."""
+        client = flow.client
+        flows = self._flows[client]
+        flows.remove(flow)
+        if flows:
+            self._reshared[client] = None
+        else:
+            del self._flows[client]
+            if client in self._client_timers:
+                self._client_timers.pop(client).cancel()
+            if self._lent:
+                self._lent.pop(client, None)
+
+    def _begin(self, now_ns: int) -> None:
+        """Start the clock of an idle link."""
+        self._origin_ns = now_ns
+        self._star.restart()
+        if self._trace is not None:
+            self._star.set_capacity(self._trace.rate_at(now_ns))
+            self._wake(self._trace.next_change_ns(now_ns))
+
+    def _advance(self, now_ns: int) -> None:
+        """Let time pass in the solver, after what changed at the last instant has been made known to it."""
+        now_s = (now_ns - self._origin_ns) / 1e9
+        if now_s != self._star.now_s:
+            if self._reshared:
+                self._share()
+            if self._check is not None:
+                self._account(self._check, now_s, now_ns)
+            else:
+                self._star.advance(now_s)
+
+    def _account(self, check: LoadCheck, now_s: float, now_ns: int) -> None:
+        """Let time pass, and check what it moves; the solver does just what it does unchecked."""
+        star, since_s = self._star, self._star.now_s
+        since_ns = self._origin_ns + round(since_s * 1e9)
+        lasted_s = now_s - since_s
+
+        def room(link: Hashable) -> Room:
+            client = link.client if isinstance(link, ClientLink) else None
+            trace = self._trace if client is None else self._lent.get(client)
+            capacity_bps = star.capacity_bps if client is None else self._caps_bps[client]
+            if trace is None:
+                return Room(capacity_bps, capacity_bps * lasted_s)
+            return Room(trace.rate_at(since_ns), 8 * (trace.bytes_by(now_ns) - trace.bytes_by(since_ns)))
+
+        under_way = [flow for flows in self._flows.values() for flow in flows]
+        moves = [
+            Move(flow, star.rate_bps(flow), (SERVER_LINK, ClientLink(flow.client))) for flow in under_way
+        ]
+        check.span(since_s, now_s, moves, room)
+        star.advance(now_s)
+        for flow in under_way:
+            check.compare(flow, star.remaining_bits(flow))
+
+    def _wake(self, at_ns: int | None) -> None:
+        """See that there is a tick at an instant or before it."""
+        if at_ns is not None and at_ns < self._tick_ns:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._tick_ns = at_ns
+            self._timer = self.loop.call_at_ns(at_ns, self._tick)
+
+    def _end_ns(self, end_s: float) -> int:
+        """Return the first nanosecond that is not before an instant of the solver, but for rounding error."""
+        if end_s < _NEVER_S:
+            return self._origin_ns + math.ceil((end_s - noise_s(end_s)) * 1e9)
+        return _NEVER_NS
+
+    def _tick(self) -> None:
+        """Bring everything up to this instant, deliver what has crossed, and look for the next event."""
+        self._timer = None
+        now_ns = self._tick_ns
+        self._advance(now_ns)
+        if self._trace is not None:
+            self._star.set_capacity(self._trace.rate_at(now_ns))
+        finished = cast("list[FluidPassage]", self._star.finished())
+        if self._check is not None:
+            for flow in finished:
+                self._check.end(flow)
+        try:
+            for flow in finished:
+                self._forget(flow)
+                flow.cross()
+            if len(finished) == 1:
+                finished[0].arrive()
+            elif finished:
+                self._deliver(deque(finished))
+        finally:
+            self._tick_ns = _NEVER_NS
+            if self._reshared:
+                self._share()
+            if len(self._star):
+                end_s = self._star.next_end_s()
+                # What ends now because of what has ended just now is taken next, at this same instant.
+                is_due = end_s <= self._star.now_s + noise_s(self._star.now_s)
+                self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
+                if self._trace is not None:
+                    self._wake(self._trace.next_change_ns(now_ns))
+
+    def _deliver(self, finished: deque[FluidPassage]) -> None:
+        try:
+            while finished:
+                finished.popleft().arrive()
+        finally:
+            if finished:  # one listener failed; that is no reason for the others not to hear
+                self.loop.call_soon(self._deliver, finished)
+
+    def _share(self) -> None:
+        """Divide the links of clients on which flows came or went."""
+        for client in self._reshared:
+            if flows := self._flows.get(client):
+                cap_bps = self._caps_bps[client] / len(flows)
+                for flow in flows:
+                    self._star.set_cap(flow, cap_bps)
+        self._reshared.clear()

@@ -1,0 +1,19 @@
+"""Whole numbers in proportion to shares."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def apportion(total: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return whole numbers in proportion to ``weights`` that sum to ``total``, by largest remainders.
+
+    Args:
+        total: At least 0.
+        weights: Non-negative, at least one positive. The first of equal remainders is rounded up.
+    """
+    exact = total * (weights / weights.sum())
+    counts: NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    # The most that is left is one for each weight: each floor lost less than one.
+    largest_first = np.argsort(counts - exact, kind="stable")
+    counts[largest_first[: total - int(counts.sum())]] += 1
+    return counts

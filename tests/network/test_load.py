@@ -1,0 +1,263 @@
+"""No link carries more than its capacity: sound models pass, and every way to break it is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim import clock
+from fedsim.config import Config
+from fedsim.errors import InvariantError
+from fedsim.network import Carrier, Links, Parcel, Traces, shared
+from fedsim.network.capacity import Capacity
+from fedsim.network.filling import Filling
+from fedsim.network.fluid import PLUGIN as FLUID
+from fedsim.network.fluid import FluidCarrier, FluidConfig
+from fedsim.network.load import CheckedLone, LoadCheck, Move, Room
+from fedsim.network.naive import PLUGIN as NAIVE
+from fedsim.network.none import PLUGIN as NONE
+from fedsim.network.shared import SharedLink
+from fedsim.network.star import Flow, Star
+from fedsim.rng import Key
+
+MS = 1_000_000
+LINKS = Links(np.array([8e6, 2e6, 5e6]), np.array([8e6, 2e6, 5e6]), np.array([0, 0.001, 0]), 9e6, 9e6, 0.0)
+TRACE = Capacity([0, 2 * MS, 5 * MS], [8e6, 0.0, 3e6], 7 * MS)
+TRACED = replace(
+    LINKS, down_traces=Traces((TRACE,), np.array([0, -1, 0], np.int32), np.array([0, 0, 2**31], np.uint32))
+)
+
+
+class Diary:
+    def __init__(self) -> None:
+        self.arrivals: list[tuple[Any, int]] = []
+
+    def left(self) -> None:
+        pass
+
+    def arrived(self, parcel: Parcel) -> None:
+        self.arrivals.append((parcel.payload, clock.now_ns()))
+
+    def lost(self, cause: str) -> None:
+        raise AssertionError(cause)
+
+
+Events = list[tuple[int, int, int, bool]]
+"""When, which client, how many bytes, and whether it pauses for a while."""
+
+
+def play(carrier: Carrier, events: Events) -> list[tuple[Any, int]]:
+    """Send down and up at given instants; return what arrives when."""
+    diary = Diary()
+
+    async def main() -> None:
+        for number, (at_ns, client, num_bytes, pauses) in enumerate(sorted(events)):
+            await clock.sleep_until(at_ns / 1e9)
+            for sender, receiver in ((-1, client), (client, -1)):
+                passage = carrier.carry(Parcel(sender, receiver, num_bytes, (number, sender)), diary)
+                if pauses:
+                    clock.call_after(0.0007, passage.pause)
+                    clock.call_after(0.0019, passage.resume)
+        await clock.sleep_for(10)
+
+    clock.run(main())
+    return diary.arrivals
+
+
+EVENTS: Events = [
+    (0, 0, 3000, False),
+    (0, 1, 900, True),
+    (MS, 0, 500, False),
+    (MS, 2, 2500, True),
+    (9 * MS, 1, 0, False),
+]
+MODELS: dict[str, Callable[[], Any]] = {
+    "fluid": lambda: FLUID(FluidConfig()),
+    "naive": lambda: NAIVE(Config()),
+    "none": lambda: NONE(Config()),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_checked_run_is_the_same(model: str) -> None:
+    plain, checked = (
+        play(getattr(MODELS[model](), way)(LINKS), EVENTS) for way in ("carrier", "checked_carrier")
+    )
+    assert plain == checked
+    assert len(plain) == 2 * len(EVENTS)
+
+
+def test_with_traces_too() -> None:
+    server = Capacity([0, MS], [9e6, 1e6], 4 * MS)
+    plain, checked = (
+        play(FluidCarrier(TRACED, server, server, is_checked=on), EVENTS) for on in (False, True)
+    )
+    assert plain == checked
+    assert len(plain) == 2 * len(EVENTS)
+
+
+events = st.lists(
+    st.tuples(st.integers(0, 20 * MS), st.integers(0, 2), st.integers(0, 5000), st.booleans()), max_size=12
+)
+
+
+def test_a_trace_of_ones_own_takes_the_place_of_a_shared_one() -> None:
+    carrier, diary = FluidCarrier(TRACED, is_checked=True), Diary()
+
+    async def main() -> None:
+        carrier.carry(Parcel(-1, 0, 3000, "during"), diary)  # 2000 bytes are across after 2 ms
+        await clock.sleep_for(0.003)
+        carrier.set_client_trace(0, "down", Capacity([0], [1e6], MS))  # 8 ms for the others
+        await clock.sleep_for(0.1)
+        carrier.carry(Parcel(-1, 0, 1000, "after"), diary)
+        await clock.sleep_for(1)
+
+    clock.run(main())
+    assert diary.arrivals == [("during", 11 * MS), ("after", 111 * MS)]
+
+
+@given(events)
+def test_what_is_sound_is_never_blamed(sent: Events) -> None:
+    for links in (LINKS, TRACED):
+        play(FluidCarrier(links, is_checked=True), sent)
+    play(NAIVE(Config()).checked_carrier(LINKS), sent)
+
+
+class TooFast(Star):
+    """Gives flows that share twice what there is."""
+
+    def _fair_bps(self) -> float:
+        return 2 * super()._fair_bps()
+
+
+class Impatient(Star):
+    """Moves flows a tenth faster than it says."""
+
+    def advance(self, at_s: float) -> None:
+        before_s, shared = self.now_s, self._virtual_bits
+        super().advance(at_s)
+        if at_s > before_s:
+            self._virtual_bits += 0.1 * (self._virtual_bits - shared)
+
+
+class Early(Star):
+    """Ends whatever there is."""
+
+    def finished(self) -> list[Flow]:
+        flows = super().finished()
+        left = [entry[2] for entry in self._targets if entry[2]._stamp]
+        for flow in left[:1]:
+            self.remove(flow)
+        return [*flows, *left[:1]]
+
+
+class Greedy(Star):
+    """Forgets the caps of flows."""
+
+    def add(self, flow: Flow, size_bits: float, cap_bps: float = np.inf) -> None:
+        super().add(flow, size_bits)
+
+
+@pytest.mark.parametrize(
+    ("solver", "message"),
+    [
+        (TooFast, r"the server's link carries 10000000.0 bit/s at 0.001 s, its capacity is 9000000.0"),
+        (Impatient, r"a flow of \d+.* bits has .* to go, by its rates"),
+        (Early, r"a flow of \d+.* bits has 0.0 to go, by its rates"),
+        (Greedy, r"the link of client 0 carries 9000000.0 bit/s at 0.0 s, its capacity is 8000000.0"),
+    ],
+)
+def test_a_broken_solver_is_caught(solver: type[Star], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "Star", solver)
+    with pytest.raises(InvariantError, match=message):
+        play(FluidCarrier(LINKS, is_checked=True), EVENTS)
+
+
+def test_a_link_that_is_not_divided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharedLink, "_share", lambda self: self._reshared.clear())
+    with pytest.raises(InvariantError, match=r"the link of client 0 carries 12000000.0 bit/s"):
+        play(FluidCarrier(replace(LINKS, server_up_bps=1e9), is_checked=True), EVENTS)
+
+
+def test_a_step_of_a_trace_that_is_missed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    follow = SharedLink._follow
+
+    def once(self: SharedLink, client: int) -> None:
+        if client not in self._client_timers:
+            follow(self, client)
+
+    monkeypatch.setattr(SharedLink, "_follow", once)
+    with pytest.raises(InvariantError, match=r"the link of client 0 carrie"):
+        play(FluidCarrier(TRACED, is_checked=True), [(0, 0, 9000, False), (3 * MS, 1, 100, False)])
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+def test_a_lone_transfer_that_is_too_fast_is_caught(pauses: bool) -> None:
+    faster = NAIVE(Config()).carrier(replace(LINKS, up_bps=1.001 * LINKS.up_bps))
+    with pytest.raises(InvariantError, match=r"a link of 8000000.0 bit/s carried 24000 bits from 0 to -1 in"):
+        play(CheckedLone(faster, LINKS), [(0, 0, 3000, pauses)])
+    play(CheckedLone(NAIVE(Config()).carrier(LINKS), LINKS), [(0, 0, 3000, pauses)])
+
+
+class Overfull(Filling):
+    """Fills links to the brim and beyond."""
+
+    def rates_bps(self) -> dict[int, float]:
+        return {name: 1.01 * rate_bps for name, rate_bps in super().rates_bps().items()}
+
+
+@pytest.mark.parametrize("solver", [Filling, Overfull])
+def test_the_general_solver(solver: type[Filling]) -> None:
+    # Parking lot: two links, one flow over both, one over each; and a third link for nobody.
+    capacities = [10.0, 4.0, 1.0]
+    named: dict[Any, float] = dict(enumerate(capacities))
+    routes = {0: (0,), 1: (0, 1), 2: (1,), 3: (0, 1)}
+    filling, check = solver(capacities), LoadCheck()
+
+    def until(at_s: float) -> None:
+        since_s, lasted_s = filling._now_s, at_s - filling._now_s
+        moves = [Move(name, rate_bps, routes[name]) for name, rate_bps in filling.rates_bps().items()]
+        check.span(since_s, at_s, moves, lambda link: Room(named[link], named[link] * lasted_s))
+        filling.advance(at_s)
+        for move in moves:
+            check.compare(move.flow, filling.remaining_bits(move.flow))  # type: ignore[arg-type]
+
+    def ride() -> None:
+        sizes = Key.root(5).numpy().uniform(1, 30, 4)
+        for name, size_bits in enumerate(sizes):
+            filling.add(name, float(size_bits), routes[name])
+            check.begin(name, float(size_bits))
+            until(filling._now_s + 0.25)
+        check.end(1, filling.remove(1))
+        while len(filling):
+            until(filling.next_end_s())
+            for name in filling.finished():
+                check.end(name)
+
+    if solver is Filling:
+        ride()
+    else:
+        with pytest.raises(InvariantError, match=r"0 carries .* bit/s at 0.0 s, its capacity is 10.0"):
+            ride()
+
+
+def test_flows_that_the_solver_does_not_move_are_missed() -> None:
+    check = LoadCheck()
+    check.begin("a", 10.0)
+    with pytest.raises(InvariantError, match="1 flows are under way, the solver moves 0"):
+        check.span(0.0, 1.0, [], lambda link: Room(1.0, 1.0))
+
+
+def test_bits_beyond_what_a_link_lets_pass_are_caught() -> None:
+    check = LoadCheck()
+    check.begin("a", 100.0)
+    with pytest.raises(
+        InvariantError, match=r"uplink carried 20.0 bits from 0.0 to 2.0 s, and can carry 15.0"
+    ):
+        check.span(0.0, 2.0, [Move("a", 10.0, ["uplink"])], lambda link: Room(10.0, 15.0))

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from fedsim.errors import DataError
+from fedsim.network import LinkTraceConfig, Traces
+from fedsim.network.capacity import Capacity
+from fedsim.network.traces import Shifted, read_all, read_npz
+from fedsim.rng import Key
+
+S = 1_000_000_000
+STEPS = Capacity([0, S, 3 * S], [8e6, 0.0, 4e6], 4 * S)
+
+
+def csv(folder: Path, name: str, *rates_mbps: float) -> str:
+    path = folder / name
+    lines = [f"{second},{rate}" for second, rate in enumerate(rates_mbps)]
+    path.write_text("\n".join(["# made up", "at_s,Mbps", *lines]) + "\n")
+    return str(path)
+
+
+def npz(folder: Path, **changes: Any) -> Path:
+    arrays = {
+        "name": np.array(["bus", "tram"]),
+        "offset": np.array([0, 2, 5]),
+        "duration_ms": np.array([1000, 500, 1000, 1000, 2000]),
+        "kbps": np.array([800.0, 0.0, 100.0, 200.0, 300.0]),
+    } | changes
+    path = folder / "many.npz"
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return path
+
+
+def config(**keys: Any) -> LinkTraceConfig:
+    return LinkTraceConfig.model_validate(keys)
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 1, S, 2 * S + 7, 4 * S - 1])
+def test_a_shifted_capacity_is_ahead_of_its_own(ahead_ns: int) -> None:
+    shifted = Shifted(STEPS, ahead_ns)
+    for at_ns in (0, 1, S - 1, S, 5 * S + 3, 40 * S):
+        assert shifted.rate_at(at_ns) == STEPS.rate_at(at_ns + ahead_ns)
+        change_ns = shifted.next_change_ns(at_ns)
+        assert change_ns is not None
+        assert change_ns > at_ns
+        assert STEPS.next_change_ns(at_ns + ahead_ns) == change_ns + ahead_ns
+    assert shifted.bytes_by(4 * S) == pytest.approx(STEPS.lap_bytes)
+    assert Shifted(Capacity([0], [1.0], S), ahead_ns).next_change_ns(5) is None
+
+
+def test_clients_share_one_trace_and_are_elsewhere_in_it(tmp_path: Path) -> None:
+    traces = Traces.draw(config(file=csv(tmp_path, "a.csv", 8, 0, 4)), 1000, Key.root(1))
+    assert (len(traces.capacities), traces.nbytes) == (1, 8000)
+    assert traces.numbers.tolist() == [0] * 1000
+    ahead = traces.turns / 2**32
+    assert np.histogram(ahead, 10, (0, 1))[0].min() > 60
+    again = Traces.draw(config(file=csv(tmp_path, "a.csv", 8, 0, 4)), 1000, Key.root(1))
+    np.testing.assert_array_equal(traces.turns, again.turns)
+    assert not np.array_equal(
+        traces.turns, Traces.draw(config(file=again_file(tmp_path)), 1000, Key.root(2)).turns
+    )
+    shifted = traces.of(7)
+    assert shifted is not None
+    assert shifted.rate_at(0) == traces.capacities[0].rate_at(int(ahead[7] * 3 * S))
+    assert traces.mean_bps() == pytest.approx(4e6)
+
+
+def again_file(folder: Path) -> str:
+    return str(folder / "a.csv")
+
+
+def test_without_a_shift_all_start_at_its_beginning(tmp_path: Path) -> None:
+    traces = Traces.draw(config(file=csv(tmp_path, "a.csv", 8, 2), shift=False), 3, Key.root(1))
+    assert not traces.turns.any()
+    assert [shifted and shifted.rate_at(0) for shifted in map(traces.of, range(3))] == [8e6] * 3
+
+
+def test_of_several_files_each_is_used_equally_often(tmp_path: Path) -> None:
+    files = [csv(tmp_path, f"{rate}.csv", rate) for rate in (1, 2, 4)]
+    traces = Traces.draw(config(file=files), 20, Key.root(3))
+    assert sorted(np.bincount(traces.numbers)) == [6, 7, 7]
+    means = np.array([1e6, 2e6, 4e6])[traces.numbers]
+    np.testing.assert_allclose(np.asarray(traces.mean_bps()), means)
+
+
+def test_groups_are_joined(tmp_path: Path) -> None:
+    one = Traces.draw(config(file=csv(tmp_path, "a.csv", 1)), 2, Key.root(0))
+    other = Traces.draw(config(file=[csv(tmp_path, "b.csv", 2), csv(tmp_path, "c.csv", 3)]), 2, Key.root(0))
+    joined = Traces.joined([(2, one), (3, None), (2, other)])
+    assert joined is not None
+    assert joined.numbers.tolist()[:5] == [0, 0, -1, -1, -1]
+    assert sorted(joined.numbers.tolist()[5:]) == [1, 2]
+    assert joined.of(3) is None
+    rates = [shifted.rate_at(0) for shifted in map(joined.of, (5, 6)) if shifted is not None]
+    assert sorted(rates) == [2e6, 3e6]
+    assert Traces.joined([(4, None)]) is None
+
+
+def test_a_file_of_many_traces(tmp_path: Path) -> None:
+    path = npz(tmp_path)
+    bus, tram = read_npz(path)
+    assert bus.period_ns == 1_500_000_000
+    assert bus.lap_bytes == pytest.approx(100_000)
+    assert [tram.rate_at(at_s * S) for at_s in (0, 1, 2, 3, 4)] == [1e5, 2e5, 3e5, 3e5, 1e5]
+    assert len(read_all([str(path), csv(tmp_path, "a.csv", 1)])) == 3
+    assert [one.period_ns for one in read_npz(path, "tram")] == [4 * S]
+    assert config(file=str(path), name="tram").read()[0].period_ns == 4 * S
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "message"),
+    [
+        ({}, "tramp", "many.npz: no trace is called 'tramp': there are bus, tram"),
+        (
+            {"kbps": None},
+            None,
+            "is no file of traces: it needs the arrays name, offset, duration_ms and kbps",
+        ),
+        ({"offset": np.array([0, 2, 6])}, None, "do not fit together"),
+        ({"offset": np.array([0, 5])}, None, "2 names, 2 offsets, 5 durations and 5 rates do not fit"),
+        ({"offset": np.array([0, 0, 5])}, None, "trace 'bus': 0 starts and 0 rates"),
+        ({"kbps": np.array([0.0, 0, 1, 1, 1])}, None, "trace 'bus': the capacity is never above 0"),
+        (
+            {"duration_ms": np.array([1, 0, 1, 1, 1])},
+            None,
+            "trace 'bus': a step begins at 1000000 ns, the next",
+        ),
+        ({"kbps": np.array([1, np.nan, 1, 1, 1])}, None, "trace 'bus': a rate of nan bit/s"),
+    ],
+)
+def test_a_file_of_traces_that_cannot_be_used(
+    tmp_path: Path, changes: dict[str, Any], name: str | None, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read_npz(npz(tmp_path, **changes), name)
+
+
+def test_what_is_no_file_of_traces(tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("at_s,bps\n")
+    with pytest.raises(DataError, match=r"text.npz: is no file of traces"):
+        read_npz(tmp_path / "text.npz")
+    with pytest.raises(DataError, match=r"none.npz: cannot be read: No such file or directory"):
+        read_npz(tmp_path / "none.npz")
+    np.savez(tmp_path / "object.npz", name=np.array([object()], dtype=object))
+    with pytest.raises(DataError, match=r"object.npz: is no file of traces"):
+        read_npz(tmp_path / "object.npz")
+
+
+def test_a_config_reads_its_files_at_once(tmp_path: Path) -> None:
+    good, never = csv(tmp_path, "a.csv", 1), csv(tmp_path, "b.csv", 0, 0)
+    assert config(file=good).file == (good,)
+    for keys, message in (
+        ({"file": [good, never]}, "b.csv: the capacity is never above 0"),
+        ({"file": []}, "at least 1"),
+        ({"file": ""}, "at least 1"),
+        ({"file": good, "name": "tram"}, "'name' picks a trace of an .npz file"),
+        ({"file": str(tmp_path / "no.csv")}, "no.csv: cannot be read: No such file"),
+    ):
+        with pytest.raises(ValidationError, match=message) as caught:
+            config(**keys)
+        assert caught.value.errors()[0]["loc"][0] == "file"
+
+
+@pytest.mark.shared_data
+def test_real_traces() -> None:
+    root = os.environ.get("FEDSIM_DATA")
+    path = Path(root or "") / "traces" / "bandwidth_lte_4g_ghent.npz"
+    if not root or not path.is_file():
+        pytest.skip("FEDSIM_DATA has no traces/bandwidth_lte_4g_ghent.npz")
+    capacities = read_npz(path)
+    assert len(capacities) == 40
+    assert sum(capacity.period_ns for capacity in capacities) / 3600e9 == pytest.approx(5.0, abs=0.05)
+    assert 15e6 < np.median([capacity.mean_bps for capacity in capacities]) < 45e6
