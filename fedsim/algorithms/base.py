@@ -121,6 +121,7 @@ class Setting:
         server: The server's architecture.
         num_public: Samples in the public set.
         public_labelled: Whether these have labels of the task.
+        architectures: All of the run, by label, those that nobody starts with too.
     """
 
     task: Task
@@ -128,6 +129,7 @@ class Setting:
     server: Architecture
     num_public: int
     public_labelled: bool
+    architectures: Mapping[str, Architecture] = field(default_factory=dict)
 
 
 class Algorithm(Plugin[C], ABC, Generic[C, S, P]):

@@ -10,23 +10,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
 from fedsim.engine.steps import Batches, Extras, Models
 from fedsim.params import Array
+from fedsim.task import Task
 
 SMALLEST = 1e-12
 """A teacher's probabilities are taken to be at least this inside a logarithm."""
 
 
-def softmax(logits: Array, temperature: float = 1.0) -> Array:
-    """Return the probabilities of logits ``[..., N]``, float32, computed in float64."""
+def softmax(logits: Array, temperature: float = 1.0, dtype: DTypeLike = np.float32) -> Array:
+    """Return the probabilities of logits ``[..., N]``, computed in float64 and then of ``dtype``."""
     scaled = logits.astype(np.float64) / temperature
     scaled -= scaled.max(axis=-1, keepdims=True)
     np.exp(scaled, out=scaled)
     scaled /= scaled.sum(axis=-1, keepdims=True)
-    return scaled.astype(np.float32)
+    return scaled.astype(dtype, copy=False)
 
 
 def kl_divergence(teacher: Tensor, log_student: Tensor) -> Tensor:
@@ -45,9 +47,22 @@ def soft_cross_entropy(teacher: Tensor, log_student: Tensor) -> Tensor:
     return -(teacher.detach() * log_student).sum(1).mean()
 
 
+def no_classes(task: Task) -> str | None:
+    """Return why predictions of a task cannot be distilled as probabilities, or None."""
+    if task.kind == "classification":
+        return None
+    return (
+        f"it learns from probabilities of classes, and the task is a {task.kind}: take a data set with "
+        "classes, or an algorithm that exchanges models alone, such as 'fedavg'"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Distillation:
     """The loss ``factor * KL(teacher || softmax(logits / temperature))`` of one model on one stream.
+
+    It is computed in the teacher's precision. With float64 a student that agrees with its teacher has a
+    gradient of nearly exactly 0; what rounding leaves in float32, Adam would enlarge to steps of full length.
 
     Attributes:
         temperature: What the student's logits are divided by; the teacher's have been already.
@@ -61,5 +76,6 @@ class Distillation:
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
-        logits = models[MODEL](batches[self.stream].x)
-        return self.factor * kl_divergence(extras[TEACHER], F.log_softmax(logits / self.temperature, dim=1))
+        teacher = extras[TEACHER]
+        logits = models[MODEL](batches[self.stream].x).to(teacher.dtype)
+        return self.factor * kl_divergence(teacher, F.log_softmax(logits / self.temperature, dim=1))

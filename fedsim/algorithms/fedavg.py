@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast, shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.likeness import unlike as unlike
 from fedsim.config import Config
 from fedsim.params import Model, mean_model
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate
@@ -84,19 +85,6 @@ class FedAvg(Algorithm[FedAvgConfig, ServerState, None]):
     ) -> Mapping[str, Predictor]:
         """Return the global model."""
         return {"global": Predictor(server_state.model)}
-
-
-def unlike(model: Model, wanted: Model) -> str | None:
-    """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
-    if model.architecture != wanted.architecture:
-        return f"architecture {model.architecture!r}, not {wanted.architecture!r}"
-    for ours, theirs in ((wanted.params, model.params), (wanted.buffers, model.buffers)):
-        if ours.keys() != theirs.keys():
-            return f"other names than architecture {wanted.architecture!r} has"
-        for name, array in ours.items():
-            if (array.shape, array.dtype) != (theirs[name].shape, theirs[name].dtype):
-                return f"{name}: {theirs[name].dtype}{theirs[name].shape}, not {array.dtype}{array.shape}"
-    return None
 
 
 PLUGIN = FedAvg

@@ -1,7 +1,8 @@
 """Fine-tuning after the last round, for any algorithm that ends with a model for each client to start from.
 
-Every client trains it on its own samples (specification 5.A.4). How long is either a setting, or each client's own choice: after each of up to ten passes it measures the loss
-on its validation samples, and keeps the best, the start included. Without validation samples it makes five.
+Every client trains it on its own samples (specification 5.A.4). How long is a setting, or its
+own choice: after each of up to ten passes it measures the loss on its validation samples, and keeps the best,
+the start included. Without validation samples it makes five passes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
@@ -92,19 +93,22 @@ class FineTuning(Algorithm[C, S, Any]):
         self, server: ServerContext, state: S, cohort: Sequence[int]
     ) -> tuple[S, Mapping[int, Message | None]]:
         """Send every client the model that it is to make its own."""
-        made: dict[int, Message] = {}  # by identity: a model for many is one message
+        # By identity: a model for many is one message. Models are kept too, for an identity lasts no longer.
+        made: dict[int, tuple[Model, Message]] = {}
         messages: dict[int, Message | None] = {}
         for client in cohort:
             model = self.model_for(server, state, client)
-            messages[client] = made.setdefault(id(model), ModelBroadcast.of(model))
+            if id(model) not in made:
+                made[id(model)] = model, ModelBroadcast.of(model)
+            messages[client] = made[id(model)][1]
         return state, messages
 
     async def local_finetune(
         self, client: ClientContext, state: Tuned, message: ModelBroadcast
     ) -> tuple[Tuned, Message | None]:
         """Train it, and keep it."""
-        passes = getattr(self.config, "finetune_epochs", None)
-        return Tuned(await finetuned(client, message.model, passes)), None
+        config = cast(TuningConfig, self.config)
+        return Tuned(await finetuned(client, message.model, config.finetune_epochs)), None
 
     async def merge_finetune(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
         """The server's model stays as it is."""

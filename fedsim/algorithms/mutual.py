@@ -1,6 +1,7 @@
 """Deep mutual learning: two models learn from labels and from each other.
 
-Zhang, Xiang, Hospedales, Lu: Deep Mutual Learning, CVPR 2018 (arXiv 1706.00384), with equal weights. Each batch goes through both; each learns from the labels and, unless that is switched off, from the other's
+Zhang, Xiang, Hospedales, Lu: Deep Mutual Learning, CVPR 2018 (arXiv 1706.00384), with equal weights. Each
+batch goes through both; each learns from the labels and, unless that is switched off, from the other's
 predictions, which count as given. Both gradients are taken before either model moves.
 """
 

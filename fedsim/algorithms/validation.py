@@ -20,6 +20,13 @@ async def validation_loss(client: ClientContext, model: Model) -> float:
     """
     if not client.num_samples("val"):
         client.warn("no validation samples", instead="training loss")
-    split: Split = "val" if client.num_samples("val") else "train"
+    return await loss_on(client, model, "val" if client.num_samples("val") else "train")
+
+
+async def loss_on(client: ClientContext, model: Model, split: Split) -> float:
+    """Return a model's mean loss on one of the client's splits; infinite where it is no number.
+
+    Takes the client's time.
+    """
     loss = (await client.evaluate(model, client.own(split))).loss
     return inf if isnan(loss) else loss

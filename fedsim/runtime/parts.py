@@ -120,6 +120,7 @@ class Parts:
             self.architectures[self.fleet.server_model],
             len(self.data.public),
             self.data.public_labelled,
+            self.architectures,
         )
         return self.algorithm.misfit(setting)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Algorithm
+from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
 from fedsim.data import FederatedData, LoadContext, federate
 from fedsim.data.digits import PLUGIN as DIGITS
+from fedsim.data.federated import Holdings, Split
 from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -24,6 +27,7 @@ from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel
 from fedsim.network.base import Passage
 from fedsim.network.naive import PLUGIN as NAIVE
+from fedsim.params import Model
 from fedsim.plugins import load
 from fedsim.rng import Key
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -136,6 +140,28 @@ class World:
 
     def run(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         return run(self.parts(algorithm, **changes))
+
+    def watched(self, algorithm: Algorithm[Any, Any, Any]) -> dict[int, dict[str, Model]]:
+        """Return what will hold each client's evaluated models, by name, as they were measured last."""
+        seen: dict[int, dict[str, Model]] = {}
+        models_of = algorithm.models_of
+
+        async def watching(observer: ClientContext, server_state: Any, client_state: Any) -> Any:
+            models = await models_of(observer, server_state, client_state)
+            seen[observer.client] = {name: one.model for name, one in models.items()}
+            return models
+
+        algorithm.models_of = watching  # type: ignore[method-assign]
+        return seen
+
+    def data(self, num_clients: int = 4, public_size: int = 40) -> FederatedData:
+        return _data(num_clients, public_size)
+
+    def holding(self, data: FederatedData, split: Split, held: Sequence[Any]) -> FederatedData:
+        """Return the data with other samples of a split: one sequence of positions for each client."""
+        offsets = np.cumsum([0, *map(len, held)])
+        flat = np.concatenate([np.sort(np.asarray(one, np.int64)) for one in held])
+        return replace(data, holdings={**data.holdings, split: Holdings(offsets, flat)})
 
 
 @pytest.fixture

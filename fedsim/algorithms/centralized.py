@@ -1,0 +1,172 @@
+"""Centralized: the server trains on everybody's samples, the reference point that is no federation.
+
+All training samples are pooled; in a round the server trains on them as much as a client would on its own
+(specification 5.A.2, tables 4 and 7 of FedMe). Their order is that of the data set, whoever holds them, so a
+single client's FedAvg gives the same model, bit for bit. What the samples cost on their way can be counted:
+with ``upload`` every client sends its own once, before the first round, in a frame of data, and the server
+trains on those that arrive. The model can be fine-tuned by every client at the end (specification 5.A.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from fedsim.algorithms import publicset
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.finetuning import FineTuning, Passes
+from fedsim.config import Config
+from fedsim.engine.jobs import PooledSamples, Stream
+from fedsim.engine.losses import TRAIN
+from fedsim.params import Array, Model
+from fedsim.wire import Message, message
+
+
+class CentralizedConfig(Config):
+    """Centralized's own parameters."""
+
+    upload: bool = False
+    """Let every client send its training samples to the server first; else they are there."""
+    finetune: bool = False
+    """Let every client fine-tune the model after the last round."""
+    finetune_epochs: Passes | None = None
+    """Passes over the client's own samples, with `finetune`; by default each client chooses from 0 to 10 by
+    its validation loss, and makes 5 where it has no validation samples. The papers do not say."""
+
+    @model_validator(mode="after")
+    def _tunes(self) -> Self:
+        if self.finetune_epochs is not None and not self.finetune:
+            raise ValueError("finetune_epochs without fine-tuning: add finetune = true, or leave it out")
+        return self
+
+
+@message("samples", data=True)
+class SamplesUp(Message):
+    """A client's samples on their way to the server.
+
+    Attributes:
+        values: The samples ``[n, ...]``: uint8 for images of eight bits, else of the task's type.
+        labels: Their labels ``[n]``.
+    """
+
+    values: Array
+    labels: Array
+
+    def __post_init__(self) -> None:
+        if self.labels.ndim != 1 or self.values.shape[:1] != self.labels.shape:
+            raise ValueError(
+                f"values of shape {list(self.values.shape)} and labels of {list(self.labels.shape)}: one "
+                "label for each sample"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        model: The one model.
+        holders: Clients whose samples it has, ascending; None for all there are.
+    """
+
+    model: Model
+    holders: tuple[int, ...] | None
+
+
+class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
+    """Training on the pooled samples."""
+
+    Config = CentralizedConfig
+    messages = (SamplesUp,)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The upload, if it is wanted, and rounds in which nobody is asked."""
+        upload = (Exchange("upload", when="opening", who="all", reply=SamplesUp),)
+        return (*(upload if self.config.upload else ()), Exchange("train", who="all"))
+
+    def join(self, client: ClientContext) -> Any:
+        """A client remembers nothing."""
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of the server's architecture."""
+        return ServerState(server.initial_model(), () if self.config.upload else None)
+
+    async def instruct_upload(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Ask for samples, without a frame."""
+        return state, broadcast(cohort, None)
+
+    async def local_upload(
+        self, client: ClientContext, state: Any, message: None
+    ) -> tuple[Any, Message | None]:
+        """Send all training samples."""
+        values, labels = client.own_values("train")
+        return state, SamplesUp(publicset.compact(values), labels)
+
+    async def merge_upload(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Pool those that arrived."""
+        return replace(state, holders=tuple(reply.client for reply in replies))
+
+    async def instruct_train(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Train for as long as a client would in a round, and ask nobody.
+
+        The generators are those of client 0, so that alone it would do the same.
+        """
+        fitted = await server.fit(
+            state.model,
+            streams={TRAIN: Stream(PooledSamples("train", state.holders), server.training.batch_size)},
+            key=server.key_of_client(0, server.round - 1),
+        )
+        return replace(state, model=fitted.model), {}
+
+    async def local_train(
+        self, client: ClientContext, state: Any, message: None
+    ) -> tuple[Any, Message | None]:
+        """Never happens: nobody is asked."""
+        return state, None
+
+    async def merge_train(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Learn nothing: nobody was asked."""
+        return state
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse samples of another shape than the task's."""
+        shape = reply.message.values.shape[1:]
+        return None if shape == server.task.input_shape else f"samples of shape {shape}"
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: Any
+    ) -> Mapping[str, Predictor]:
+        """Return the one model."""
+        return {"global": Predictor(server_state.model)}
+
+
+class Centralized(FineTuning[CentralizedConfig, ServerState], Pooled):
+    """Training on the pooled samples, and fine-tuning if it is wanted."""
+
+    config: CentralizedConfig
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The above, and fine-tuning at the end, if it is wanted."""
+        exchanges = super().exchanges
+        return exchanges if self.config.finetune else exchanges[:-1]
+
+    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+        """Return the one model."""
+        return state.model
+
+
+PLUGIN = Centralized

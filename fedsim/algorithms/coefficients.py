@@ -1,0 +1,202 @@
+"""KT-pFL's coefficient matrix: who teaches whom how much, and how that is learned.
+
+``c[n, m]`` is the weight of teacher m for student n; rows are non-negative and sum to one (specification
+5.E.1, D-000-03). In a round only the block of the m clients that are there is seen and moved, and each row
+keeps its mass there, so a whole row keeps its sum.
+
+All functions are pure, for ``server.call``. m: clients, p: public samples, N: classes. Shapes: a block
+``[m, m]``, predictions ``[m, p, N]``, and booleans ``[m, p]`` for who has given which sample.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from fedsim.algorithms.distillation import SMALLEST
+from fedsim.algorithms.simplex import project
+from fedsim.config import Config
+from fedsim.params import Array
+
+SHARPNESS = 5.0
+"""Factor of c in the public code's softmax."""
+
+
+class CoefficientConfig(Config):
+    """How the coefficient matrix is learned."""
+
+    lam: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of distillation in the objective, lambda, in the step of c (not in the paper; 1 is assumed)."""
+    rho: Annotated[float, Field(ge=0)] = 0.7
+    """Strength with which c is pulled towards 1/K (0.7: public code; the paper tries 0.1 to 0.7)."""
+    c_lr: Annotated[float, Field(ge=0)] = 0.01
+    """Size of a step of c, eta_3 (the paper's ablations: 0.01); 0 keeps c as it is."""
+    c_step: Literal["implicit", "explicit"] = "implicit"
+    """How a step takes the pull towards 1/K: implicitly, stable for any rho, or as equation (7) prints it,
+    which diverges where c_lr * rho > 1 (D-000-04)."""
+    c_weighting: Literal["unit", "data"] = "unit"
+    """Weight of a client's distance in the gradient: 1, or its share of all training samples as in equation
+    (7), with which c hardly moves (D-000-17). A share is among the clients heard of so far; its number of
+    samples travels with the upload."""
+    c_norm: Literal["projection", "softmax5"] = "projection"
+    """What keeps rows on the simplex: the projection of each step alone, or, once a round after it, the
+    public code's softmax of 5 c."""
+
+
+def product(left: Array, right: Array) -> Array:
+    """Return the matrix product, float64.
+
+    By torch, which computes a job in one thread: the sums of NumPy's depend on the host's number of cores.
+    """
+    factors = [torch.from_numpy(np.require(one, np.float64, ["W"])) for one in (left, right)]
+    result: Array = torch.matmul(*factors).numpy()
+    return result
+
+
+def restricted(block: Array) -> Array:
+    """Return the rows of a block ``[r, m]`` scaled to sum to one; uniform where a row has no mass."""
+    mass = block.sum(axis=1, keepdims=True)
+    there = mass > 0
+    return np.where(there, block / np.where(there, mass, 1), 1 / max(block.shape[1], 1))
+
+
+def mixture(weights: Array, values: Array, given: Array) -> Array:
+    """Return each student's teacher: the weighted mean of the predictions, float64 ``[r, p, N]``.
+
+    For each sample weights are scaled to those who gave it; to equal ones where none of them has a weight.
+    What nobody gave is zero (specification 3.5, E10).
+
+    Args:
+        weights: ``[r, m]``, rows that sum to one.
+        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
+        given: Booleans ``[m, p]``.
+    """
+    mass = product(weights, given)[:, :, None]
+    flat = values.reshape(len(values), -1)
+    total = product(weights, flat).reshape(len(weights), *values.shape[1:])
+    mixed = total / np.where(mass > 0, mass, 1)
+    if not (mass > 0).all():
+        senders = np.maximum(given.sum(axis=0), 1)[:, None]
+        mixed = np.where(mass > 0, mixed, values.sum(axis=0, dtype=np.float64) / senders)
+    result: Array = mixed
+    return result
+
+
+def teachers(weights: Array, values: Array, given: Array) -> Array:
+    """Return the :func:`mixture` as it travels, float32 ``[r, p, N]``."""
+    return mixture(weights, values, given).astype(np.float32)
+
+
+def mixture_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
+    """Return what mixing costs: a multiplication and an addition for each pair of clients and number."""
+    return float(max(1, 2 * num_clients**2 * num_samples * num_classes))
+
+
+def gradient(weights: Array, values: Array, given: Array) -> Array:
+    """Return how the mean of KL(teacher || student) over a student's samples changes with c, ``[m, m]``.
+
+    It is the mean over samples of ``sum_j s_m log(T_n / s_n)``, less what is the same for a whole row: that
+    changes no projection. With missing samples, the derivative of :func:`mixture` as it then is.
+
+    Args:
+        weights: ``[m, m]``, rows that sum to one.
+        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
+        given: Booleans ``[m, p]``.
+    """
+    teacher = mixture(weights, values, given)
+    ratio = np.log(np.maximum(teacher, SMALLEST)) - np.log(np.maximum(values, SMALLEST, dtype=np.float64))
+    mass = product(weights, given)
+    counted = given & (mass > 0)
+    ratio *= (counted / np.where(counted, mass, 1))[:, :, None]
+    flat = values.reshape(len(values), -1)
+    towards = product(ratio.reshape(len(ratio), -1), flat.T)
+    level = product((ratio * teacher).sum(axis=2), given.T)
+    result: Array = (towards - level) / np.maximum(given.sum(axis=1), 1)[:, None]
+    return result
+
+
+def step(block: Array, slope: Array, mass: Array, uniform: float, config: CoefficientConfig) -> Array:
+    """Return the block after one step, each row a point of the simplex of its mass.
+
+    Args:
+        block: ``[m, m]``.
+        slope: The gradient of the distance, lambda included, ``[m, m]``.
+        mass: What each row keeps in the block, ``[m]``.
+        uniform: 1/K, towards which rho pulls.
+        config: Step size, rho and kind of step.
+    """
+    pull = 2 * config.c_lr * config.rho
+    if config.c_step == "implicit":
+        moved = (block - config.c_lr * slope + pull * uniform) / (1 + pull)
+    else:
+        moved = block - config.c_lr * slope - pull * (block - uniform)
+    return project(moved, mass)
+
+
+def learned(
+    block: Array,
+    values: Array,
+    given: Array,
+    factors: Array,
+    uniform: float,
+    batch_size: int,
+    config: CoefficientConfig,
+) -> Array:
+    """Return the block after one pass over the round's predictions, a step for each mini-batch.
+
+    Args:
+        block: ``[m, m]``.
+        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
+        given: Booleans ``[m, p]``.
+        factors: What each student's gradient is multiplied by, ``[m]``.
+        uniform: 1/K.
+        batch_size: Samples in a mini-batch.
+        config: How to step.
+    """
+    mass = block.sum(axis=1)
+    slopes = config.lam * factors[:, None]
+    for start in range(0, values.shape[1], batch_size):
+        batch = slice(start, start + batch_size)
+        slope = slopes * gradient(restricted(block), values[:, batch], given[:, batch])
+        block = step(block, slope, mass, uniform, config)
+    return normalised(block, mass, config)
+
+
+def learned_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
+    """Return what :func:`learned` costs: mixing, the gradient as much, some twenty operations a number."""
+    once = 20 * num_clients * num_samples * num_classes
+    return 2 * mixture_flops(num_clients, num_samples, num_classes) + once
+
+
+def learned_from_gram(
+    block: Array, gram: Array, factors: Array, uniform: float, num_steps: int, config: CoefficientConfig
+) -> Array:
+    """Return the block after so many steps on ``||sum_m c[n, m] w_m - w_n||^2``.
+
+    Args:
+        block: ``[m, m]``.
+        gram: Inner products of the parameter vectors, ``[m, m]``, scaled as they are to count.
+        factors: What each student's gradient is multiplied by, ``[m]``.
+        uniform: 1/K.
+        num_steps: How many steps.
+        config: How to step.
+    """
+    mass = block.sum(axis=1)
+    slopes = 2 * config.lam * factors[:, None]
+    for _ in range(num_steps):
+        slope = slopes * (product(restricted(block), gram) - gram)
+        block = step(block, slope, mass, uniform, config)
+    return normalised(block, mass, config)
+
+
+def normalised(block: Array, mass: Array, config: CoefficientConfig) -> Array:
+    """Return the block at the end of a round: as it is, or the softmax of 5 c, each row with its mass."""
+    if config.c_norm == "projection":
+        return block
+    sharp = SHARPNESS * restricted(block)
+    sharp = np.exp(sharp - sharp.max(axis=1, keepdims=True))
+    result: Array = mass[:, None] * restricted(sharp)
+    return result

@@ -1,0 +1,216 @@
+"""DS-FL: clients of any architecture share soft labels of public samples, made sharper by the server.
+
+In a round a client first distils what it is told about the public samples of an earlier round, then trains on
+its own samples, and then sends its probabilities on the samples that the round names. The server averages
+them and sharpens the mean by a softmax at a low temperature (entropy reduction aggregation, *ERA*); it
+trains its own model on the result, which goes to the next cohort (specification 5.C.3). What travels does not
+depend on any model's size.
+
+Itahara, Nishio, Koda, Morikura, Yamamoto: Distillation-Based Semi-Supervised Federated Learning for
+Communication-Efficient Collaborative Training with Non-IID Private Data, 2021 (arXiv 2008.06180). The
+softmax is taken of mean *probabilities*, as the paper has it. Clients are measured with their own models, the
+server's on the global test set (D-003-15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedsim.algorithms import publicset
+from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.distillation import Distillation, no_classes, softmax
+from fedsim.algorithms.handout import HAND_OUT, HandingOut, Receiver, held
+from fedsim.config import Config
+from fedsim.engine.jobs import Samples, Stream, per_sample
+from fedsim.engine.losses import PUBLIC, TEACHER
+from fedsim.engine.steps import Descent
+from fedsim.engine.workbench import Workbench
+from fedsim.params import Array, Model
+from fedsim.wire import LogitsUp, Message, counted, indices_digest, message
+
+
+class DSFLConfig(Config):
+    """DS-FL's own parameters."""
+
+    aggregation: Literal["era", "sa"] = "era"
+    """Sharpen the mean of the clients' probabilities, or take it as it is (simple aggregation)."""
+    era_temperature: Annotated[float, Field(gt=0)] = 0.1
+    """Temperature of the sharpening (the paper: 0.1); a high one makes all labels uniform."""
+    public_per_round: Annotated[int, Field(ge=1)] | None = 1000
+    """Public samples named in a round, drawn anew each time; all of them where there are fewer (the paper:
+    1000)."""
+    kd_epochs: Annotated[int, Field(ge=0)] = 5
+    """Passes over the labelled public samples, at clients and at the server (the paper: 5)."""
+    kd_lr: Annotated[float, Field(gt=0)] | None = None
+    """Learning rate of the distillation; that of the training by default (the paper: 0.1 for both)."""
+    kd_batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Public samples in a mini-batch; as many as in the training by default (the paper: 100 for both)."""
+
+
+@message("soft_labels")
+class SoftLabels(Message):
+    """Soft labels of an earlier round's public samples, and which samples to label next.
+
+    Attributes:
+        values: One row of N probabilities per sample, float32 ``[q, N]``; None before there are any.
+        labelled: The samples that these belong to, int64 ``[q]``; None likewise.
+        indices: The samples to label, int64 ``[p]``.
+    """
+
+    values: NDArray[np.float32] | None = counted()
+    labelled: NDArray[np.int64] | None
+    indices: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.indices.ndim != 1:
+            raise ValueError(f"indices have the shape [p], these {list(self.indices.shape)}")
+        if self.values is None and self.labelled is None:
+            return
+        if self.values is None or self.labelled is None or self.values.ndim != 2:
+            raise ValueError("values of the shape [q, N] and the samples labelled come together")
+        if self.labelled.shape != self.values.shape[:1]:
+            raise ValueError(f"labelled has the shape [q], here [{len(self.values)}]")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        model: Its own.
+        positions: The samples that the round asks about, int64 ``[p]``.
+        labelled: The samples that have soft labels, int64 ``[q]``.
+        labels: These, float32 ``[q, N]``; None before there are any.
+    """
+
+    model: Model
+    positions: Array
+    labelled: Array
+    labels: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState(Receiver):
+    """What a client remembers.
+
+    Attributes:
+        model: Its own; never travels.
+    """
+
+    model: Model
+
+
+def sharpened(mean: Array, temperature: float) -> Array:
+    """Return ERA's soft labels: the softmax of mean probabilities ``[q, N]`` over a temperature, float32."""
+    return softmax(mean, temperature)
+
+
+class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
+    """Distillation-based semi-supervised federated learning."""
+
+    Config = DSFLConfig
+    messages = (SoftLabels,)
+    mixed_architectures = True
+    needs_public = True
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Hand the public set out if need be; then train."""
+        return (HAND_OUT, Exchange("train", reply=LogitsUp))
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of the server's architecture."""
+        return ServerState(server.initial_model(), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(None, client.initial_model())
+
+    async def instruct_train(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Draw the round's public samples, and send the newest soft labels, the same to everyone."""
+        key = server.key.child("public")
+        positions = publicset.draw(key, server.num_public, self.config.public_per_round)
+        labelled = None if state.labels is None else state.labelled
+        message = SoftLabels(state.labels, labelled, positions)
+        return replace(state, positions=positions), broadcast(cohort, message)
+
+    async def local_train(
+        self, client: ClientContext, state: ClientState, message: SoftLabels
+    ) -> tuple[ClientState, Message | None]:
+        """Distil what came, train on the client's own samples, and send probabilities on those named."""
+        model = state.model
+        if message.values is not None and message.labelled is not None:
+            samples = held(client, state, message.labelled)
+            if samples is not None:
+                model = await self._distil(client, model, samples, message.values)
+        model = (await client.fit(model)).model
+        samples, indices = held(client, state, message.indices), None
+        if samples is None:
+            # It has none, and says so: a reply about no sample at all.
+            samples, indices = client.public(message.indices[:0]), message.indices[:0]
+        logits = await client.predict(model, samples)
+        reply = LogitsUp(
+            softmax(logits),
+            form="probs",
+            temperature=1.0,
+            indices_digest=indices_digest(message.indices if indices is None else indices),
+            indices=indices,
+        )
+        return replace(state, model=model), reply
+
+    async def merge_train(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Average over those who answered, all alike; sharpen; train the server's own model."""
+        values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
+        labels, known = publicset.mean_by_sample(values, given)
+        if not known.any():
+            return state
+        if self.config.aggregation == "era":
+            labels = sharpened(labels, self.config.era_temperature)
+        labelled = state.positions[known]
+        model = await self._distil(server, state.model, server.public(labelled), labels)
+        return ServerState(model, state.positions, labelled, labels)
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse predictions on other samples, of another shape, or that are no probabilities."""
+        message: LogitsUp = reply.message
+        return publicset.misnamed(
+            message, state.positions, server.task.num_outputs
+        ) or publicset.not_probabilities(message.values)
+
+    def misfit(self, setting: Setting) -> str | None:
+        """Refuse tasks without classes."""
+        return no_classes(setting.task)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+    ) -> Mapping[str, Predictor]:
+        """Return the client's own model and the server's."""
+        return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
+
+    async def _distil(self, party: Workbench, model: Model, samples: Samples, labels: Array) -> Model:
+        """Bring a model's probabilities near soft labels, at a client or at the server."""
+        training, config = party.training, self.config
+        fitted = await party.fit(
+            model,
+            step=Descent(loss=Distillation()),
+            streams={PUBLIC: Stream(samples, config.kd_batch_size or training.batch_size)},
+            extras={TEACHER: per_sample(labels, PUBLIC)},
+            optimiser=training.make_optimiser(config.kd_lr),
+            epochs=config.kd_epochs,
+            name="distil",
+        )
+        return fitted.model
+
+
+PLUGIN = DSFL

@@ -1,0 +1,36 @@
+"""FedAvg and fine-tuning: after the last round every client makes the global model its own.
+
+The rounds are FedAvg's. Then all clients, also those that were never selected, get the final global model
+and train it on their own samples; that frame is counted like any other (specification 5.A.4). "FedAvg-Local
+FT" in table 2 of KT-pFL (arXiv 2111.02862). Fine-tuned models are measured as the clients' own, the global
+model beside them as ``untuned``. A client without training samples, or one that the last frame does not
+reach, keeps the global model.
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
+Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
+"""
+
+from __future__ import annotations
+
+from fedsim.algorithms.contexts import ServerContext
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig, ServerState
+from fedsim.algorithms.finetuning import FineTuning, TuningConfig
+from fedsim.params import Model
+
+
+class FedAvgFTConfig(FedAvgConfig, TuningConfig):
+    """FedAvg's own parameters, and how long to fine-tune."""
+
+
+class FedAvgFT(FineTuning[FedAvgFTConfig, ServerState], FedAvg):  # type: ignore[misc]
+    """Federated averaging, then fine-tuning."""
+
+    Config = FedAvgFTConfig
+    config: FedAvgFTConfig
+
+    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+        """Return the global model."""
+        return state.model
+
+
+PLUGIN = FedAvgFT

@@ -1,0 +1,220 @@
+"""FedDF: clients of several architectures share one teacher, the mean of all their models' predictions.
+
+The server keeps one model for each architecture, its *prototype*. In a round every client of the cohort
+trains the prototype of its own architecture; the server averages what comes back by architecture, and then
+distils the ensemble of all models received, on public samples without labels, into every prototype
+(specification 5.C.1).
+
+Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020
+(arXiv 2006.07242), algorithms 1 and 3. The server has no validation set, so it distils for a fixed number of
+steps. It has no model beside the prototypes: the largest stands for it on the global test set (D-003-15), and
+each client is measured with the prototype of its own architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from pydantic import Field
+from torch import Tensor
+
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, shares
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.distillation import Distillation, kl_divergence, no_classes, softmax
+from fedsim.algorithms.fedavg import FedAvgConfig
+from fedsim.algorithms.likeness import unlike
+from fedsim.engine.jobs import Stream, per_sample
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
+from fedsim.engine.optimisers import Adam, Clipped, Cosine
+from fedsim.engine.steps import Batches, Descent, Extras, Loss, Models
+from fedsim.params import Array, Model, count, mean_model
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+
+BETTER_THAN_CHANCE = 1.2
+"""With ``drop_worst``, models less accurate than so many times chance are left out (the paper's code)."""
+
+
+class FedDFConfig(FedAvgConfig):
+    """FedDF's own parameters."""
+
+    ensemble: Literal["logits", "probs", "losses"] = "logits"
+    """What is averaged over the models received: their logits (the paper), their probabilities, or the losses
+    towards each of them, whose gradient is that of the probabilities."""
+    server_steps: Annotated[int, Field(ge=0)] = 500
+    """Mini-batches on which each prototype is distilled in a round (the paper: at most 10000, with early
+    stopping on a validation set); 0 is FedAvg by architecture."""
+    server_lr: Annotated[float, Field(gt=0)] = 1e-3
+    """Learning rate of Adam at the server; it falls to 0 along a cosine in every round (the paper)."""
+    server_batch_size: Annotated[int, Field(ge=1)] = 128
+    """Public samples in a mini-batch (the paper: 128)."""
+    server_clip: Annotated[float, Field(gt=0)] = 5.0
+    """Largest norm of the gradient of a step (the authors' code: 5)."""
+    distill_idle: bool = True
+    """Also distil into prototypes of which no model has come back in the round."""
+    drop_worst: bool = False
+    """Leave models out that are less than 1.2 times as accurate as chance on the public set, which therefore
+    needs labels (the paper's drop-worst)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        prototypes: One model for each architecture in the fleet, in the fleet's order of first mention.
+    """
+
+    prototypes: Mapping[str, Model]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanDivergence:
+    """The mean over m teachers, probabilities ``[b, m, N]``, of KL(teacher || student)."""
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss."""
+        teachers = extras[TEACHER]
+        log_student = F.log_softmax(models[MODEL](batches[PUBLIC].x).to(teachers.dtype), dim=1)
+        of_each = log_student[:, None, :].expand_as(teachers).flatten(0, 1)
+        return kl_divergence(teachers.flatten(0, 1), of_each)
+
+
+def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
+    """Return the teacher's probabilities: float64 ``[p, N]``, or ``[p, m, N]`` for ``losses``.
+
+    In float64, so that a model which is the only teacher learns nothing from itself (see ``Distillation``).
+
+    Args:
+        logits: Of m models, float32 ``[p, N]`` each.
+        ensemble: As in :class:`FedDFConfig`.
+    """
+    if ensemble == "logits":
+        return softmax(np.stack(logits).mean(axis=0, dtype=np.float64), dtype=np.float64)
+    probabilities = softmax(np.stack(logits, axis=1), dtype=np.float64)
+    if ensemble == "losses":
+        return probabilities
+    mean: Array = probabilities.mean(axis=1)
+    return mean
+
+
+class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
+    """Ensemble distillation for model fusion."""
+
+    Config = FedDFConfig
+    mixed_architectures = True
+    needs_public = True
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """One: train."""
+        return (Exchange("train", reply=ModelUpdate),)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of each client architecture."""
+        labels = dict.fromkeys(server.architecture_of(client) for client in range(server.num_clients))
+        return ServerState({label: server.initial_model(label) for label in labels})
+
+    def join(self, client: ClientContext) -> Any:
+        """A client remembers nothing."""
+
+    async def instruct_train(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send every client the prototype of its architecture."""
+        messages = {label: ModelBroadcast.of(model) for label, model in state.prototypes.items()}
+        return state, {client: messages[server.architecture_of(client)] for client in cohort}
+
+    async def local_train(
+        self, client: ClientContext, state: Any, message: ModelBroadcast
+    ) -> tuple[Any, Message | None]:
+        """Train it on the client's own samples and send it back, as in FedAvg."""
+        fitted = await client.fit(message.model)
+        return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+    async def merge_train(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Average by architecture; then distil the ensemble of all models received into the prototypes."""
+        if self.config.drop_worst:
+            replies = await self._better_than_chance(server, replies)
+        groups: dict[str, list[Reply]] = {}
+        for reply in replies:
+            groups.setdefault(reply.message.architecture, []).append(reply)
+        means = {label: self._mean(group) for label, group in groups.items()}
+        prototypes = {label: means.get(label, kept) for label, kept in state.prototypes.items()}
+        if not replies or not self.config.server_steps:
+            return ServerState(prototypes)
+        students = prototypes if self.config.distill_idle else means
+        teacher = await self._teacher(server, [reply.message.model for reply in replies])
+        distilled = {label: await self._distil(server, prototypes[label], teacher) for label in students}
+        return replace(state, prototypes={**prototypes, **distilled})
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse another architecture than the client's or another shape, and a model of no samples."""
+        update: ModelUpdate = reply.message
+        if update.num_samples <= 0:
+            return f"num_samples is {update.num_samples}, not positive"
+        return unlike(update.model, state.prototypes[server.architecture_of(reply.client)])
+
+    def misfit(self, setting: Setting) -> str | None:
+        """Refuse tasks without classes, and ``drop_worst`` without labels to choose by."""
+        if self.config.drop_worst and not setting.public_labelled:
+            return (
+                "drop_worst measures models on the public set, whose samples come from another data set and "
+                "have no labels of this task: leave data.public.source out, or write drop_worst = false"
+            )
+        return no_classes(setting.task)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: Any
+    ) -> Mapping[str, Predictor]:
+        """Return the largest prototype and, where it is another one, that of the client's architecture."""
+        prototypes = server_state.prototypes
+        largest = max(prototypes.values(), key=lambda model: count(model.params))
+        own = prototypes[observer.architecture]
+        models = {"global": Predictor(largest)}
+        return models if own is largest else {**models, "personal": Predictor(own)}
+
+    def _mean(self, replies: Sequence[Reply]) -> Model:
+        """Return FedAvg's mean of the models of one architecture."""
+        by_samples = self.config.weighting == "samples"
+        amounts = [reply.message.num_samples if by_samples else 1 for reply in replies]
+        return mean_model([reply.message.model for reply in replies], shares(replies, amounts))
+
+    async def _teacher(self, server: ServerContext, models: Sequence[Model]) -> Array:
+        """Ask all models about all public samples, and make one teacher of them."""
+        logits = await server.predict_each(models, server.public(np.arange(server.num_public)))
+        flops = 6.0 * sum(array.size for array in logits)
+        teacher: Array = await server.call(teacher_of, logits, self.config.ensemble, flops=flops)
+        return teacher
+
+    async def _distil(self, server: ServerContext, prototype: Model, teacher: Array) -> Model:
+        """Bring a prototype's predictions near the teacher's, by the paper's optimiser."""
+        config = self.config
+        loss: Loss = MeanDivergence() if config.ensemble == "losses" else Distillation()
+        everything = server.public(np.arange(server.num_public))
+        fitted = await server.fit(
+            prototype,
+            step=Descent(loss=loss),
+            streams={PUBLIC: Stream(everything, config.server_batch_size)},
+            extras={TEACHER: per_sample(teacher, PUBLIC)},
+            optimiser=Clipped(Cosine(Adam(config.server_lr), config.server_steps), config.server_clip),
+            steps=config.server_steps,
+            name=f"distil {prototype.architecture}",
+        )
+        return fitted.model
+
+    async def _better_than_chance(self, server: ServerContext, replies: Sequence[Reply]) -> list[Reply]:
+        """Return the replies whose models know something of the public set's labels."""
+        everything = server.public(np.arange(server.num_public), labelled=True)
+        least = BETTER_THAN_CHANCE / server.task.num_outputs
+        scores = [await server.evaluate(reply.message.model, everything) for reply in replies]
+        # Written so that NaN stays: where nothing is evaluated, nothing is left out.
+        return [reply for reply, score in zip(replies, scores, strict=True) if not score.accuracy < least]
+
+
+PLUGIN = FedDF

@@ -1,0 +1,265 @@
+"""Fed-ET: clients train small models of several architectures; an ensemble of them teaches one large model.
+
+Every client trains the small model of its architecture and returns it whole. All nets end in a module of one
+shape, their head (`representation` in the models' settings). The server takes the mean of the clients' heads
+into its large model, and trains it on unlabelled public samples: on the label on which the clients agree,
+each weighted by how sure it is of a sample, and, a little, on what the dissenters say. The small models
+become the means of what their clients returned, with the large model's head (specification 5.E.8).
+
+Cho, Manoel, Joshi, Sim, Dimitriadis: Heterogeneous Ensemble Knowledge Transfer for Training Large Models in
+Federated Learning, IJCAI 2022, algorithm 1. Decisions: the dissenters' weights are not normalised, so that
+their share scales the term (D-003-03); both terms use the current large model (D-003-04); a small model
+without an update keeps its body (D-003-13). The paper selects clients in proportion to their samples:
+selector `by_size`. K: clients, m: replies, p: public samples, N: classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from pydantic import Field
+from torch import Tensor
+
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, shares
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.distillation import SMALLEST, no_classes, softmax
+from fedsim.algorithms.likeness import unlike
+from fedsim.config import Config
+from fedsim.engine.jobs import Stream, per_sample
+from fedsim.engine.losses import MODEL, PUBLIC
+from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.models import Architecture, Net
+from fedsim.params import Array, Model, Tree, mean_model, weighted_mean
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+
+LABEL = "label"
+"""Name of the extra with the consensus's label of each public sample."""
+DISSENT = "dissent"
+"""Name of the extra with the dissenters' weighted probabilities."""
+SHARE = "share"
+"""Name of the extra with the dissenters' weight."""
+
+
+class FedETConfig(Config):
+    """Fed-ET's own parameters; the paper's values for images are the defaults."""
+
+    server_steps: Annotated[int, Field(ge=0)] = 128
+    """Mini-batches of public samples on which the large model is trained in a round (the paper: 128 for
+    images, 10 for texts)."""
+    server_batch_size: Annotated[int, Field(ge=1)] = 64
+    """Public samples in a mini-batch (the paper: 64 and 5)."""
+    server_lr: Annotated[float, Field(gt=0)] = 0.005
+    """Learning rate of the large model (the paper: 0.005 and 0.001)."""
+    lam: Annotated[float, Field(ge=0)] = 0.05
+    """Weight of the dissenters' predictions (the paper: 0.05 and 0.5); 0 is training on labels alone."""
+    div_normalise: bool = False
+    """Let the term count in full wherever anybody dissents; else it counts by the dissenters' weight, as in
+    the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """The loss of the large model: cross-entropy to the consensus, and KL(dissenters || model).
+
+    Attributes:
+        weight: Weight of the second term.
+        normalised: Whether that term counts in full, or by the dissenters' weight.
+    """
+
+    weight: float
+    normalised: bool = False
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss, mean over the batch."""
+        logits = models[MODEL](batches[PUBLIC].x)
+        loss = F.cross_entropy(logits, extras[LABEL])
+        if self.weight == 0:
+            return loss
+        share = extras[SHARE]
+        # Where nobody dissents all rows are zero, and so is the term.
+        teacher = extras[DISSENT] / torch.where(share > 0, share, 1.0)[:, None]
+        terms = (teacher * (teacher.clamp_min(SMALLEST).log() - F.log_softmax(logits, dim=1))).sum(dim=1)
+        regulariser: Tensor = (terms if self.normalised else share * terms).mean()
+        return loss + self.weight * regulariser
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Consensus:
+    """What clients' models say together.
+
+    Attributes:
+        weights: Of each model on each sample, non-negative, sums of one over models, float64 ``[m, p]``.
+        labels: The likeliest class of the weighted mean of probabilities, the lowest of equals, int64
+            ``[p]``.
+        dissent: Weighted sum of the probabilities of those models that prefer another class, float32
+            ``[p, N]``.
+        share: Their weight, the sum of a row of ``dissent``, float32 ``[p]``.
+    """
+
+    weights: Array
+    labels: Array
+    dissent: Array
+    share: Array
+
+
+def consensus(logits: Array) -> Consensus:
+    """Return what models say together; each weighs as much as its probabilities vary over the classes.
+
+    Args:
+        logits: Of each model on each sample, ``[m, p, N]``, m at least 1.
+    """
+    probabilities = softmax(logits).astype(np.float64)
+    variance = probabilities.var(axis=2)
+    variance[np.ptp(probabilities, axis=2) == 0] = 0  # and not what rounding the mean leaves
+    total = variance.sum(axis=0)
+    unsure = total == 0
+    weights = np.where(unsure, 1 / len(logits), variance / np.where(unsure, 1, total))
+    weighted = weights[:, :, None] * probabilities
+    labels = weighted.sum(axis=0).argmax(axis=1)
+    dissents = probabilities.argmax(axis=2) != labels
+    return Consensus(
+        weights,
+        labels,
+        np.where(dissents[:, :, None], weighted, 0).sum(axis=0).astype(np.float32),
+        np.where(dissents, weights, 0).sum(axis=0).astype(np.float32),
+    )
+
+
+def head_of(model: Model) -> Model:
+    """Return the part of a model above the cut (:class:`fedsim.models.Net`)."""
+    return Model(model.architecture, _head(model.params), _head(model.buffers))
+
+
+def with_head(model: Model, head: Model) -> Model:
+    """Return a model with another's head."""
+    return Model(model.architecture, {**model.params, **head.params}, {**model.buffers, **head.buffers})
+
+
+def _head(tree: Tree) -> Tree:
+    return {name: array for name, array in tree.items() if Net.part_of(name) == "head"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The server's models.
+
+    Attributes:
+        small: By label of the clients' architectures.
+        large: The result.
+    """
+
+    small: Mapping[str, Model]
+    large: Model
+
+
+class FedET(Algorithm[FedETConfig, ServerState, None]):
+    """Ensemble transfer."""
+
+    Config = FedETConfig
+    mixed_architectures = True
+    needs_public = True
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """One: train."""
+        return (Exchange("train", reply=ModelUpdate),)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of all architectures."""
+        labels = dict.fromkeys(server.architecture_of(client) for client in range(server.num_clients))
+        return ServerState({label: server.initial_model(label) for label in labels}, server.initial_model())
+
+    def join(self, client: ClientContext) -> None:
+        """A client remembers nothing."""
+
+    async def instruct_train(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send each client the small model of its architecture."""
+        messages = {label: ModelBroadcast.of(model) for label, model in state.small.items()}
+        return state, {client: messages[server.architecture_of(client)] for client in cohort}
+
+    async def local_train(
+        self, client: ClientContext, state: None, message: ModelBroadcast
+    ) -> tuple[None, Message | None]:
+        """Train it on the client's own samples and send it back (equation 1)."""
+        fitted = await client.fit(message.model)
+        return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+    async def merge_train(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Transfer: heads to the large model, the ensemble's knowledge, its head to the small models."""
+        models = [reply.message.model for reply in replies]
+        weights = shares(replies, [1.0] * len(replies))
+        heads = [head_of(model) for model in models]
+        head = Model(
+            state.large.architecture,
+            weighted_mean([one.params for one in heads], weights),
+            weighted_mean([one.buffers for one in heads], weights),
+        )
+        large = await self._taught(server, with_head(state.large, head), models)
+        small = dict(state.small)
+        for label in small:
+            own = [reply for reply in replies if reply.message.architecture == label]
+            if own:
+                small[label] = mean_model([one.message.model for one in own], shares(own, [1.0] * len(own)))
+            small[label] = with_head(small[label], head_of(large))
+        return ServerState(small, large)
+
+    async def _taught(self, server: ServerContext, large: Model, models: Sequence[Model]) -> Model:
+        """Train the large model on what the others say about the public samples (equation 10)."""
+        if not self.config.server_steps:
+            return large
+        public = server.public(np.arange(server.num_public))
+        logits = np.stack(await server.predict_each(models, public))
+        agreed: Consensus = await server.call(consensus, logits, flops=12.0 * logits.size)
+        fitted = await server.fit(
+            large,
+            step=Descent(loss=Ensemble(self.config.lam, self.config.div_normalise)),
+            streams={PUBLIC: Stream(public, self.config.server_batch_size)},
+            extras={
+                LABEL: per_sample(agreed.labels, PUBLIC),
+                DISSENT: per_sample(agreed.dissent, PUBLIC),
+                SHARE: per_sample(agreed.share, PUBLIC),
+            },
+            optimiser=server.training.make_optimiser(self.config.server_lr),
+            steps=self.config.server_steps,
+        )
+        return fitted.model
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse another architecture or shape than the client was sent."""
+        return unlike(reply.message.model, state.small[server.architecture_of(reply.client)])
+
+    def misfit(self, setting: Setting) -> str | None:
+        """Refuse heads that cannot be averaged, and a task without classes."""
+        wanted = _head_shapes(setting.server)
+        for label, architecture in setting.clients.items():
+            if _head_shapes(architecture) != wanted:
+                return (
+                    f"it takes the mean of the heads of all models, and those of {label!r} and of the "
+                    f"server's {setting.server.label!r} differ in shape: give all models the same "
+                    "`representation`, such as params = { representation = {} }"
+                )
+        return no_classes(setting.task)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: None
+    ) -> Mapping[str, Predictor]:
+        """Return the large model and, beside it, the small one of the client's architecture."""
+        small = server_state.small[observer.architecture]
+        return {"global": Predictor(server_state.large), "small": Predictor(small)}
+
+
+def _head_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    values = architecture.skeleton().state_dict()
+    return {name: tuple(value.shape) for name, value in values.items() if Net.part_of(name) == "head"}
+
+
+PLUGIN = FedET

@@ -1,0 +1,372 @@
+"""FedMe: clients exchange models of any architecture, teach them and learn from them, and may keep them.
+
+The server holds every client's model. In a round it groups the cohort's models by what they predict on
+unlabelled samples and sends each client one of its group, the *exchanged* model of another client. The client
+trains its own and the exchanged model together by deep mutual learning, says which of the two serves it
+better, and returns both (*learn*). The server takes the mean of all that has come back of each client's
+model, and sends each client the one that it chose, architecture included (*settle*; specification 5.E.9).
+
+Decisions: models are uploaded once before the first round, not again in each (D-004-01); both models of a
+client learn at once, the other's predictions taken as given (D-004-02); they are compared on validation
+samples (D-004-03); draws are independent and never give a client its own model (D-004-05); clusters are made
+of probabilities (D-004-13). With few clients in a round (D-004-14) models are exchanged within the cohort,
+where a client is alone with any model stored; whoever is absent keeps its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
+
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.clusters import Clusters, cluster, cost_flops
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.distillation import no_classes
+from fedsim.algorithms.finetuning import finetuned
+from fedsim.algorithms.likeness import unlike
+from fedsim.algorithms.mutual import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.pairing import NOBODY, ExchangedModel, ModelPair, Stored, aggregated, draw, outputs_of
+from fedsim.algorithms.validation import loss_on, validation_loss
+from fedsim.config import AsTuple, Config
+from fedsim.engine.steps import Descent
+from fedsim.params import Model
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+
+
+class FedMeConfig(Config):
+    """FedMe's own parameters."""
+
+    mt: bool = True
+    """Model tuning: a client may go on with the exchanged model in place of its own."""
+    dml: bool = True
+    """Deep mutual learning: both models learn from each other, not from the labels alone."""
+    mc: bool = True
+    """Model clustering: exchange among models that predict alike, not among all."""
+    clusters: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (1, 2, 3, 4)
+    """Numbers of clusters, one after the other (the paper's)."""
+    raise_at: Annotated[tuple[Annotated[float, Field(gt=0)], ...], AsTuple, Field(validate_default=True)] = (
+        0.5,
+        0.75,
+        0.9,
+    )
+    """When the next number begins, one instant less than there are numbers: below 1 a share of all rounds,
+    from 1 on a round (the paper: 150, 225, 275 of 300; 250, 375, 450 of 500; 50, 75, 90 of 100)."""
+    tune_on: Literal["validation", "train"] = "validation"
+    """Samples on which the two models are compared; the paper's text means those trained on."""
+    candidates: Annotated[tuple[str, ...], AsTuple] = ()
+    """Labels of architectures that each client tries on its own samples before the first round, to begin with
+    the best; without any it begins with its own, untrained. The paper tries four."""
+    candidate_epochs: PositiveInt = 1
+    """Passes over the client's own samples for each candidate (not given in the paper)."""
+    literal_upload: bool = False
+    """Let clients send their models at the start of every round, as in line 4 of the paper's algorithm,
+    instead of once; the server has just sent them."""
+    finetune_epochs: Annotated[int, Field(ge=0)] | Literal["chosen"] | None = None
+    """Passes over the client's own samples after the last round, on a copy of its model; `chosen`: from 0 to
+    10, as its validation loss says. Left out, there is no fine-tuning; the paper reports both."""
+
+    @field_validator("raise_at", mode="after")
+    @classmethod
+    def _in_step(cls, raise_at: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        clusters = info.data.get("clusters")
+        if clusters is not None and len(raise_at) != len(clusters) - 1:
+            raise ValueError(
+                f"{len(raise_at)} instants for the numbers of clusters {clusters}: give one for each number "
+                "but the first"
+            )
+        if any(at >= 1 and not at.is_integer() for at in raise_at):
+            raise ValueError(f"{raise_at}: from 1 on an instant is a round, so give a whole number")
+        if len({at >= 1 for at in raise_at}) > 1 or any(one >= other for one, other in pairwise(raise_at)):
+            raise ValueError(f"{raise_at}: give ascending shares of all rounds, or ascending rounds")
+        return raise_at
+
+    @field_validator("candidates", mode="after")
+    @classmethod
+    def _different(cls, candidates: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(candidates)) < len(candidates):
+            raise ValueError(f"{candidates}: name each candidate once")
+        return candidates
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        stored: By client, the model that it has, as far as the server knows; those that have sent any.
+        offers: By client, the mean of what it chose, on its way in *settle*.
+    """
+
+    stored: Mapping[int, Stored] = field(default_factory=dict)
+    offers: Mapping[int, Model] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What a client holds.
+
+    Attributes:
+        model: Its own model.
+        tuned: The same, fine-tuned after the last round; None before, and without fine-tuning.
+    """
+
+    model: Model
+    tuned: Model | None = None
+
+
+class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
+    """Personalised models by exchange."""
+
+    Config = FedMeConfig
+    messages = (ExchangedModel, ModelPair)
+    mixed_architectures = True
+    needs_public = True
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Enrol once; learn and settle in every round; fine-tune at the end, if wanted."""
+        literal, tunes = self.config.literal_upload, self.config.finetune_epochs is not None
+        enrol = Exchange("enrol", when="opening", who="all", reply=None if literal else ModelUpdate)
+        return (
+            *((enrol,) if self.config.candidates or not literal else ()),
+            *((Exchange("upload", reply=ModelUpdate),) if literal else ()),
+            Exchange("learn", who="answered" if literal else "cohort", reply=ModelPair),
+            Exchange("settle", who="answered"),
+            *((Exchange("finetune", when="closing", who="all"),) if tunes else ()),
+        )
+
+    def num_clusters(self, round: int, num_rounds: int) -> int:  # noqa: A002
+        """Return K^t, the number of clusters in a round."""
+        if not self.config.mc:
+            return 1
+        # A share of the rounds need not be a number of rounds exactly.
+        rounds = [at if at >= 1 else at * num_rounds - 1e-9 for at in self.config.raise_at]
+        return self.config.clusters[sum(round >= at for at in rounds)]
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Nothing is known yet."""
+        return ServerState()
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(client.initial_model())
+
+    async def instruct_enrol(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send nothing."""
+        return state, broadcast(cohort, None)
+
+    async def local_enrol(
+        self, client: ClientContext, state: ClientState, message: None
+    ) -> tuple[ClientState, Message | None]:
+        """Find the best candidate on the client's own samples, and send it."""
+        trained = []
+        for label in self.config.candidates:
+            fitted = await client.fit(
+                client.initial_model(label), epochs=self.config.candidate_epochs, name=f"candidate {label}"
+            )
+            trained.append((await validation_loss(client, fitted.model), fitted.model))
+        if trained:
+            _, best = min(trained, key=lambda one: one[0])  # of equals the first
+            state = ClientState(best)
+        return state, None if self.config.literal_upload else _update(client, state)
+
+    async def merge_enrol(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Store the models that came."""
+        return _with_uploads(state, replies)
+
+    async def instruct_upload(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send nothing."""
+        return state, broadcast(cohort, None)
+
+    async def local_upload(
+        self, client: ClientContext, state: ClientState, message: None
+    ) -> tuple[ClientState, Message | None]:
+        """Send the client's own model (line 4 of the paper's algorithm)."""
+        return state, _update(client, state)
+
+    async def merge_upload(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Store the models that came."""
+        return _with_uploads(state, replies)
+
+    async def instruct_learn(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Group the cohort's models, and send each client one of its group that is not its own."""
+        present = [client for client in cohort if client in state.stored]
+        groups = dict.fromkeys(present, 0)
+        wanted = self.num_clusters(server.round, server.num_rounds)
+        if wanted > 1 and present:
+            stored, outputs = await outputs_of(server, state.stored, present)
+            state = replace(state, stored=stored)
+            seed, flops = server.key.child("kmeans").seed, cost_flops(len(present), outputs[0].size, wanted)
+            found: Clusters = await server.call(cluster, outputs, wanted, seed, flops=flops)
+            groups = dict(zip(present, found.labels.tolist(), strict=True))
+        made: dict[int, Message] = {}
+        messages: dict[int, Message | None] = {}
+        for client in cohort:
+            owner = draw(server.key.child("exchange"), client, groups, sorted(state.stored))
+            if owner is not None and owner not in made:
+                made[owner] = ExchangedModel.of(state.stored[owner].model, owner)
+            messages[client] = None if owner is None else made[owner]
+        return state, messages
+
+    async def local_learn(
+        self, client: ClientContext, state: ClientState, message: ExchangedModel | None
+    ) -> tuple[ClientState, Message | None]:
+        """Train both models together, choose one, and send both (equations 3 to 7)."""
+        if message is None:
+            alone = (await client.fit(state.model)).model
+            return ClientState(alone), ModelPair.of(alone, None, NOBODY, client.client)
+        fitted = await client.fit(
+            {PERSONAL: state.model, EXCHANGED: message.model},
+            step=Descent(loss=MutualLearning(imitate=self.config.dml)),
+        )
+        personal, exchanged = fitted.models[PERSONAL], fitted.models[EXCHANGED]
+        chosen = client.client
+        if self.config.mt and await self._loss(client, exchanged) < await self._loss(client, personal):
+            chosen = message.owner
+        return ClientState(personal), ModelPair.of(personal, exchanged, message.owner, chosen)
+
+    async def _loss(self, client: ClientContext, model: Model) -> float:
+        if self.config.tune_on == "train":
+            return await loss_on(client, model, "train")
+        return await validation_loss(client, model)
+
+    async def merge_learn(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Take the mean of what came back of each client's model; see what everybody is to get."""
+        pairs: dict[int, ModelPair] = {reply.client: reply.message for reply in replies}
+        own = [(client, pair.personal) for client, pair in pairs.items()]
+        others = [(pair.owner, pair.exchanged) for pair in pairs.values() if pair.exchanged is not None]
+        means = aggregated([*own, *others])
+        offers = {
+            client: means[
+                pair.chosen,
+                pair.personal_architecture if pair.chosen == client else pair.exchanged_architecture,
+            ]
+            for client, pair in pairs.items()
+        }
+        # Until a client confirms what it is offered, it has what it sent.
+        return ServerState({**state.stored, **{client: Stored(model) for client, model in own}}, offers)
+
+    async def instruct_settle(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send each client the mean of the model that it chose."""
+        made: dict[int, Message] = {}  # by identity: the state keeps the models
+        messages: dict[int, Message | None] = {}
+        for client in cohort:
+            model = state.offers[client]
+            if id(model) not in made:
+                made[id(model)] = ModelBroadcast.of(model)
+            messages[client] = made[id(model)]
+        return state, messages
+
+    async def local_settle(
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+    ) -> tuple[ClientState, Message | None]:
+        """Make it the client's own, architecture included."""
+        return ClientState(message.model), None
+
+    async def merge_settle(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Remember who has got what; the others keep what they sent.
+
+        Where a pacing carries what is late over to another round, this round's offers are not the ones that
+        were confirmed: what such a client has is seen from its next upload.
+        """
+        settled = {
+            reply.client: Stored(state.offers[reply.client]) for reply in replies if not reply.staleness
+        }
+        return ServerState({**state.stored, **settled})
+
+    async def instruct_finetune(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send nothing: every client has its model."""
+        return state, broadcast(cohort, None)
+
+    async def local_finetune(
+        self, client: ClientContext, state: ClientState, message: None
+    ) -> tuple[ClientState, Message | None]:
+        """Train a copy on the client's own samples."""
+        epochs = self.config.finetune_epochs
+        tuned = await finetuned(client, state.model, None if epochs == "chosen" else epochs)
+        return replace(state, tuned=tuned), None
+
+    async def merge_finetune(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Learn nothing."""
+        return state
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse architectures that the run does not have, and exchanges that cannot have been."""
+        if isinstance(reply.message, ModelUpdate):
+            return _strange(server, reply.message.model)
+        pair: ModelPair = reply.message
+        fault = _strange(server, pair.personal)
+        if fault is None and pair.exchanged is not None:
+            fault = _strange(server, pair.exchanged)
+        if fault is None and (pair.owner == reply.client or not NOBODY <= pair.owner < server.num_clients):
+            fault = f"an exchanged model of client {pair.owner}, of which there is none to exchange"
+        if fault is None and (pair.chosen == NOBODY or pair.chosen not in (reply.client, pair.owner)):
+            fault = f"choice {pair.chosen}, which is neither the client's own nor the exchanged model"
+        return fault
+
+    def misfit(self, setting: Setting) -> str | None:
+        """Refuse candidates that the run does not have, and a task without classes."""
+        unknown = [label for label in self.config.candidates if label not in setting.architectures]
+        if unknown:
+            known = ", ".join(setting.architectures)
+            return f"candidates: no model of the run is labelled {unknown[0]!r}; name some of {known}"
+        return no_classes(setting.task)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+    ) -> Mapping[str, Predictor]:
+        """Return the client's own model; after fine-tuning that one, and the other beside it."""
+        if client_state.tuned is None:
+            return {"personal": Predictor(client_state.model)}
+        return {"personal": Predictor(client_state.tuned), "untuned": Predictor(client_state.model)}
+
+
+def _update(client: ClientContext, state: ClientState) -> ModelUpdate:
+    return ModelUpdate.of(state.model, num_samples=client.num_samples())
+
+
+def _with_uploads(state: ServerState, replies: Sequence[Reply]) -> ServerState:
+    uploads = {reply.client: Stored(reply.message.model) for reply in replies if reply.message is not None}
+    return replace(state, stored={**state.stored, **uploads})
+
+
+def _start_values(server: ServerContext, label: str) -> Model | None:
+    try:
+        return server.initial_model(label)
+    except KeyError:
+        return None
+
+
+def _strange(server: ServerContext, model: Model) -> str | None:
+    """Return why a model is of no architecture of the run, or None."""
+    wanted = _start_values(server, model.architecture)
+    if wanted is None:
+        return f"architecture {model.architecture!r}, which the run does not have"
+    return unlike(model, wanted)
+
+
+PLUGIN = FedMe

@@ -1,0 +1,70 @@
+"""Handing out the public set: once, before the first round, where the server alone holds it.
+
+For algorithms whose own messages refer to public samples by position. The frames count as data. Where clients
+hold the set from the start nobody is asked and nothing is sent. A client that its frame does not reach has no
+public samples in this run: it goes on training alone (specification 3.5, E10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from fedsim.algorithms import publicset
+from fedsim.algorithms.base import Algorithm, C, Exchange, Reply, S, broadcast
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.engine.jobs import Samples
+from fedsim.params import Array
+from fedsim.wire import Message, PublicBatch, PublicData
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A client that may have been sent the public set; the base of such clients' states.
+
+    Attributes:
+        received: The samples sent; None where none were.
+    """
+
+    received: Samples | None
+
+
+H = TypeVar("H", bound=Receiver)
+
+HAND_OUT = Exchange("hand_out", when="opening", who="all")
+
+
+class HandingOut(Algorithm[C, S, H]):
+    """Adds the exchange to an algorithm."""
+
+    def handed_out(self, server: ServerContext) -> Array:
+        """Return the positions of the samples that clients will need, int64 ``[p]``: 0 to p - 1."""
+        return np.arange(server.num_public)
+
+    async def instruct_hand_out(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, Message | None]]:
+        """Send everyone the samples, unless clients hold them."""
+        if server.public_at_clients:
+            return state, {}
+        return state, broadcast(cohort, publicset.announce(server, self.handed_out(server)))
+
+    async def local_hand_out(
+        self, client: ClientContext, state: H, message: PublicBatch | PublicData
+    ) -> tuple[H, Message | None]:
+        """Keep them."""
+        return replace(state, received=publicset.samples_of(client, message)), None
+
+    async def merge_hand_out(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
+        """Learn nothing."""
+        return state
+
+
+def held(client: ClientContext, state: Receiver, positions: Array) -> Samples | None:
+    """Return public samples for jobs of the client, or None where it has none."""
+    if client.public_at_clients:
+        return client.public(positions)
+    return None if state.received is None else publicset.chosen(state.received, positions)

@@ -1,0 +1,170 @@
+"""KT-pFL (MNFL): clients teach each other by soft predictions, and the server learns who helps whom.
+
+A round has two exchanges (see :mod:`fedsim.algorithms.copersonal`): clients train and send soft predictions
+on public samples; each gets its own teacher, the mean of all with its row of the coefficient matrix c as
+weights, and learns from it. Meanwhile the server moves c, which starts at 1/K, down the divergence of
+teachers from students plus ``rho ||c - 1/K||^2``, from the predictions that it already has (D-000-06). Only
+the block of c of the clients that answered moves. If nobody confirms its distillation, c stays as it was.
+
+Zhang, Guo, Ma, Wang, Xu, Wu: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
+2021 (arXiv 2111.02862); specification 5.E.1, with D-000-03 (``c[student, teacher]``), D-000-04 (implicit step
+and projection), D-000-05 (temperature) and D-000-17 (weights of the gradient).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fedsim.algorithms.base import Exchange, Reply
+from fedsim.algorithms.coefficients import CoefficientConfig, learned, learned_flops, restricted
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.copersonal import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.params import Array
+from fedsim.wire import LogitsUp, Message, indices_digest, message
+
+WORK = "c"
+"""Name of the server's work while clients distil."""
+
+
+@message("sized_logits_up")
+class SizedLogitsUp(LogitsUp):
+    """A client's answers on public samples with its size, for ``c_weighting = "data"``.
+
+    Attributes:
+        num_samples: Training samples of the client.
+    """
+
+    num_samples: int = 0
+
+
+class KTpFLConfig(CoPersonalConfig, CoefficientConfig):
+    """KT-pFL's own parameters."""
+
+    c_batch_size: Annotated[int, Field(ge=1)] = 256
+    """Public samples in a mini-batch of the step of c (the paper's public batch: 256)."""
+
+
+@dataclass(frozen=True, slots=True)
+class State(ServerState):
+    """What the server holds.
+
+    Attributes:
+        c: Weight of each teacher for each student, float64 ``[K, K]``.
+        num_samples: Training samples of each client, int64 ``[K]``; 0 where it has not said.
+        learning: The round in which c is being moved; 0 while it is not.
+    """
+
+    c: Array
+    num_samples: Array
+    learning: int = 0
+
+
+class KTpFL(CoPersonal[KTpFLConfig, State]):
+    """Co-distillation with learned weights."""
+
+    Config = KTpFLConfig
+    messages = (SizedLogitsUp,)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Share, then distil with those who answered."""
+        reply = SizedLogitsUp if self.config.c_weighting == "data" else LogitsUp
+        return (Exchange("share", reply=reply), Exchange("distil", who="answered"))
+
+    def start(self, server: ServerContext) -> State:
+        """Begin with equal weights."""
+        count, empty = server.num_clients, self.nothing(server)
+        return State(
+            empty.positions,
+            empty.asked,
+            empty.senders,
+            empty.values,
+            empty.given,
+            c=np.full((count, count), 1 / count),
+            num_samples=np.zeros(count, np.int64),
+        )
+
+    def answer(self, client: ClientContext, values: Array, positions: Array) -> Message:
+        """Return the message that carries soft predictions on the samples named."""
+        if self.config.c_weighting == "unit":
+            return super().answer(client, values, positions)
+        return SizedLogitsUp(
+            values,
+            form="probs",
+            temperature=self.config.temperature,
+            indices_digest=indices_digest(positions),
+            num_samples=client.num_samples(),
+        )
+
+    async def instruct_share(
+        self, server: ServerContext, state: State, cohort: Sequence[int]
+    ) -> tuple[State, Mapping[int, Message | None]]:
+        """Draw the round's public samples and name them; what was left of a step of c is gone."""
+        return await super().instruct_share(server, replace(state, learning=0), cohort)
+
+    async def merge_share(self, server: ServerContext, state: State, replies: Sequence[Reply]) -> State:
+        """Keep what has come."""
+        state = await super().merge_share(server, state, replies)
+        if self.config.c_weighting == "unit":
+            return state
+        num_samples = state.num_samples.copy()
+        for reply in replies:
+            num_samples[reply.client] = reply.message.num_samples
+        return replace(state, num_samples=num_samples)
+
+    async def weights(self, server: ServerContext, state: State, values: Array, given: Array) -> Array:
+        """Return the rows of c among those who answered, scaled to sum to one."""
+        return restricted(_block(state))
+
+    async def instruct_distil(
+        self, server: ServerContext, state: State, cohort: Sequence[int]
+    ) -> tuple[State, Mapping[int, Message | None]]:
+        """Send each its teacher, and begin to move c."""
+        state, messages = await super().instruct_distil(server, state, cohort)
+        moved = server.call(
+            learned,
+            _block(state),
+            state.values,
+            state.given,
+            self._factors(state),
+            1 / server.num_clients,
+            self.config.c_batch_size,
+            self.config,
+            flops=learned_flops(*state.values.shape),
+        )
+        server.background(WORK, moved)
+        return replace(state, learning=server.round), messages
+
+    async def merge_distil(self, server: ServerContext, state: State, replies: Sequence[Reply]) -> State:
+        """Take up the moved block of c."""
+        if state.learning != server.round:
+            return state  # late confirmations of a round whose work is gone
+        c = state.c.copy()
+        c[np.ix_(state.senders, state.senders)] = await server.collect(WORK)
+        return replace(state, c=c)
+
+    def _factors(self, state: State) -> Array:
+        """Return each sender's weight in the gradient, ``[m]``."""
+        if self.config.c_weighting == "unit":
+            return np.ones(len(state.senders))
+        shares: Array = state.num_samples[state.senders] / max(state.num_samples.sum(), 1)
+        return shares
+
+    def vet(self, server: ServerContext, state: State, reply: Reply) -> str | None:
+        """Refuse what the base does, and a client of no samples."""
+        if isinstance(reply.message, SizedLogitsUp) and reply.message.num_samples <= 0:
+            return f"num_samples is {reply.message.num_samples}, not positive"
+        return super().vet(server, state, reply)
+
+
+def _block(state: State) -> Array:
+    block: Array = state.c[np.ix_(state.senders, state.senders)]
+    return block
+
+
+PLUGIN = KTpFL

@@ -1,0 +1,228 @@
+"""KT-pFL for one architecture: personal mixtures of models instead of soft predictions.
+
+The server keeps the last model of every client that ever uploaded one. It sends each client of the cohort a
+mixture of these, with the client's row of the coefficient matrix c as weights; the client moves its own model
+onto the mixture, or some of the way, trains and uploads. Then the server moves c on the distances between the
+models, in the block of those that answered. A client that never uploaded has the initial model, which is in
+no sum (specification 5.E.2; 3.5, E1).
+
+The paper leaves the equations to an appendix; they are reconstructed with parameters for predictions and the
+squared distance for KL (D-000-18). The Gram matrix of the parameters, their mean taken off, is divided by the
+mean of its diagonal, without which rho would freeze c. Instead of being learned, c can follow from cosines
+between parameters: the homogeneous forms of Sim-pFD and TopK-pFD (D-000-13).
+
+Zhang, Guo, Ma, Wang, Xu, Wu: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
+2021 (arXiv 2111.02862), section 5.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply
+from fedsim.algorithms.coefficients import CoefficientConfig, learned_from_gram, restricted
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.likeness import unlike
+from fedsim.algorithms.similarity import by_range, by_rank, cosines, gram, gram_flops
+from fedsim.params import Array, Model, count, mean_model
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+
+FOR_LEARNING = ("lam", "rho", "c_lr", "c_step", "c_weighting", "c_norm", "c_steps")
+"""Settings of ``mixing = "learned"`` alone."""
+
+
+class KTpFLWConfig(CoefficientConfig):
+    """Parameters of KT-pFL's weights version."""
+
+    mixing: Literal["learned", "similarity", "topk"] = "learned"
+    """Where the weights of a mixture come from: the matrix c, learned; cosines between parameters, min-max
+    normalised as in `sim_pfd`; or the nearest by cosine, as in `topk_pfd`."""
+    c_steps: Annotated[int, Field(ge=0)] = 12
+    """Steps of c after each round: as many as `ktpfl` makes on 3000 samples."""
+    neighbours: Annotated[int, Field(ge=1)] = 5
+    """Models in a mixture with `mixing = "topk"`, the client's own included (the paper: 5)."""
+    pull: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """How far a client moves onto its mixture, b; 1 starts from the mixture, 0 is Local."""
+    pull_epochs: Annotated[int, Field(ge=0)] | None = None
+    """Instead of `pull`: so many steps on the squared distance, R, of size `pull_lr`."""
+    pull_lr: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    """Size of these steps, eta_2: b = 1 - (1 - 2 eta_2)^R."""
+
+    @model_validator(mode="after")
+    def _one_pull(self) -> Self:
+        if (self.pull_epochs is None) != (self.pull_lr is None):
+            raise ValueError("pull_epochs and pull_lr belong together: give both, or pull alone")
+        if self.pull_epochs is not None and self.pull != 1:
+            raise ValueError(
+                f"pull = {self.pull} and pull_epochs = {self.pull_epochs} both say how far: give one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_mixing(self) -> Self:
+        fields = type(self).model_fields
+        others = [] if self.mixing == "learned" else [*FOR_LEARNING]
+        for name in others if self.mixing == "topk" else [*others, "neighbours"]:
+            if getattr(self, name) != fields[name].default:
+                owner = "topk" if name == "neighbours" else "learned"
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r} belongs to mixing = {owner!r}, and mixing is "
+                    f"{self.mixing!r}: leave it out"
+                )
+        return self
+
+    @property
+    def strength(self) -> float:
+        """How far a client moves onto its mixture, from 0 to 1."""
+        if self.pull_epochs is None or self.pull_lr is None:
+            return self.pull
+        return 1 - (1 - 2 * self.pull_lr) ** self.pull_epochs
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        models: The last model of each client that ever uploaded one.
+        num_samples: Their training samples.
+        c: Weight of each model for each client, float64 ``[K, K]``.
+    """
+
+    models: Mapping[int, Model]
+    num_samples: Mapping[int, int]
+    c: Array
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """The client's own model."""
+
+    model: Model
+
+
+class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
+    """Personal mixtures of models."""
+
+    Config = KTpFLWConfig
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """One: train from a mixture."""
+        return (Exchange("train", reply=ModelUpdate),)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with equal weights and no model."""
+        return ServerState({}, {}, np.full((server.num_clients,) * 2, 1 / server.num_clients))
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values."""
+        return ClientState(client.initial_model())
+
+    async def instruct_train(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send each its mixture; the initial model as long as there is no other."""
+        if not state.models:
+            return state, dict.fromkeys(cohort, ModelBroadcast.of(server.initial_model()))
+        known = sorted(state.models)
+        models = [state.models[client] for client in known]
+        weights = restricted(state.c[np.ix_(list(cohort), known)])
+        flops = float(max(1, 2 * int(np.count_nonzero(weights)) * count(models[0].params)))
+        mixed = await server.call(mixtures, models, weights, flops=flops)
+        return state, {client: ModelBroadcast.of(model) for client, model in zip(cohort, mixed, strict=True)}
+
+    async def local_train(
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+    ) -> tuple[ClientState, Message | None]:
+        """Move onto the mixture, train and send the result."""
+        moved = between(state.model, message.model, self.config.strength)
+        model = (await client.fit(moved)).model
+        return ClientState(model), ModelUpdate.of(model, num_samples=client.num_samples())
+
+    async def merge_train(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Keep the models, and move c."""
+        newest = {reply.client: reply.message for reply in replies}
+        models = {**state.models, **{client: update.model for client, update in newest.items()}}
+        sizes = {**state.num_samples, **{client: update.num_samples for client, update in newest.items()}}
+        learning = self.config.mixing == "learned"
+        members = sorted(newest) if learning else sorted(models)
+        vectors = [models[client].params for client in members]
+        flops = gram_flops(len(members), count(vectors[0]))
+        products = await server.call(gram, vectors, learning, flops=flops)
+        place = np.ix_(members, members)
+        c = state.c.copy()
+        if learning:
+            c[place] = await self._learned(server, c[place], products, [sizes[one] for one in members], sizes)
+        else:
+            # Rows of clients without a model stay at 1/K: the plain mean of the models that there are.
+            c[place] = self._by_cosine(products)
+            absent = [client for client in range(len(c)) if client not in models]
+            c[np.ix_(members, absent)] = 0
+        return ServerState(models, sizes, c)
+
+    async def _learned(
+        self,
+        server: ServerContext,
+        block: Array,
+        products: Array,
+        senders: Sequence[int],
+        sizes: Mapping[int, int],
+    ) -> Array:
+        factors = np.ones(len(block))
+        if self.config.c_weighting == "data":
+            factors = np.array(senders) / sum(sizes.values())
+        flops = float(max(1, 2 * max(1, self.config.c_steps) * len(block) ** 3))
+        uniform = 1 / server.num_clients
+        arguments = (block, scaled(products), factors, uniform, self.config.c_steps, self.config)
+        moved: Array = await server.call(learned_from_gram, *arguments, flops=flops)
+        return moved
+
+    def _by_cosine(self, products: Array) -> Array:
+        if self.config.mixing == "similarity":
+            return by_range(cosines(products))
+        return by_rank(cosines(products), self.config.neighbours)
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse another architecture or shape, and a model of no samples."""
+        update: ModelUpdate = reply.message
+        if update.num_samples <= 0:
+            return f"num_samples is {update.num_samples}, not positive"
+        return unlike(update.model, server.initial_model())
+
+    async def models_of(
+        self, observer: ClientContext, server_state: Any, client_state: ClientState
+    ) -> Mapping[str, Predictor]:
+        """Return the client's own model, as it left its training."""
+        return {"personal": Predictor(client_state.model)}
+
+
+def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
+    """Return a mean of the models for each row of weights ``[r, m]``, buffers included."""
+    return [
+        mean_model([models[one] for one in np.flatnonzero(row).tolist()], row[row != 0].tolist())
+        for row in weights
+    ]
+
+
+def between(own: Model, other: Model, strength: float) -> Model:
+    """Return ``own + strength (other - own)``, buffers included; an end exactly where strength is 0 or 1."""
+    if strength in (0, 1):
+        return other if strength else own
+    return mean_model([own, other], [1 - strength, strength])
+
+
+def scaled(products: Array) -> Array:
+    """Return a Gram matrix divided by the mean of its diagonal; zeros as they are."""
+    level = float(np.diagonal(products).mean())
+    return products / level if level > 0 else products
+
+
+PLUGIN = KTpFLW

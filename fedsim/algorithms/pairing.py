@@ -1,0 +1,166 @@
+"""What FedMe sends, and its arithmetic: whose model goes to whom, and what becomes of the copies.
+
+A client's model comes back from several clients: from itself, and from those who had it as the exchanged
+model. m: models, p: public samples, N: classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsim.algorithms.contexts import ServerContext
+from fedsim.algorithms.distillation import softmax
+from fedsim.params import Array, Model, Tree, mean_model
+from fedsim.rng import Key
+from fedsim.wire import Message, counted, message
+
+NOBODY = -1
+"""Owner of the exchanged model where there is none."""
+
+
+@message("fedme_exchanged")
+class ExchangedModel(Message):
+    """A client's model on its way to another.
+
+    Attributes:
+        architecture: Label of the architecture.
+        params: Trainable parameters.
+        buffers: Running statistics and counters.
+        owner: Whose model it is.
+    """
+
+    architecture: str
+    params: Tree = counted()
+    buffers: Tree
+    owner: int
+
+    @classmethod
+    def of(cls, model: Model, owner: int) -> ExchangedModel:
+        """Return the message that carries a model."""
+        return cls(model.architecture, model.params, model.buffers, owner)
+
+    @property
+    def model(self) -> Model:
+        """The model carried."""
+        return Model(self.architecture, self.params, self.buffers)
+
+
+@message("fedme_pair")
+class ModelPair(Message):
+    """Both models of a client after training, and which of them it chose.
+
+    Attributes:
+        personal_architecture: Label of the client's own model's architecture.
+        personal_params: Its trainable parameters.
+        personal_buffers: Its running statistics and counters.
+        exchanged_architecture: Label of the exchanged model's architecture; empty without one.
+        exchanged_params: Its trainable parameters.
+        exchanged_buffers: Its running statistics and counters.
+        owner: Whose model the exchanged one is; -1 without one.
+        chosen: The client itself, or ``owner`` where the exchanged model serves it better (a_i).
+    """
+
+    personal_architecture: str
+    personal_params: Tree = counted()
+    personal_buffers: Tree
+    exchanged_architecture: str
+    exchanged_params: Tree = counted()
+    exchanged_buffers: Tree
+    owner: int
+    chosen: int
+
+    @classmethod
+    def of(cls, personal: Model, exchanged: Model | None, owner: int, chosen: int) -> ModelPair:
+        """Return the message that carries one model or two."""
+        other = Model("", {}) if exchanged is None else exchanged
+        return cls(
+            personal.architecture,
+            personal.params,
+            personal.buffers,
+            other.architecture,
+            other.params,
+            other.buffers,
+            owner,
+            chosen,
+        )
+
+    @property
+    def personal(self) -> Model:
+        """The client's own model."""
+        return Model(self.personal_architecture, self.personal_params, self.personal_buffers)
+
+    @property
+    def exchanged(self) -> Model | None:
+        """The other one, if there was any."""
+        if self.owner == NOBODY:
+            return None
+        return Model(self.exchanged_architecture, self.exchanged_params, self.exchanged_buffers)
+
+
+Line = tuple[int, str]
+"""A client's model as it comes back from several clients: whose it is, and of which architecture."""
+
+
+def aggregated(models: Sequence[tuple[int, Model]]) -> dict[Line, Model]:
+    """Return the plain mean of all that came back of each client's model (equations 8 and 9).
+
+    Args:
+        models: Whose model each is, and the model as somebody trained it. Where copies differ in
+            architecture, because a client never got what it had chosen, each architecture has its own mean.
+    """
+    lines: dict[Line, list[Model]] = {}
+    for owner, model in models:
+        lines.setdefault((owner, model.architecture), []).append(model)
+    return {line: mean_model(copies, [1 / len(copies)] * len(copies)) for line, copies in lines.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A client's model as the server knows it.
+
+    Attributes:
+        model: The model.
+        outputs: Its probabilities on the public samples, float32 ``[p, N]``, once they were asked for.
+    """
+
+    model: Model
+    outputs: Array | None = None
+
+
+def draw(key: Key, client: int, groups: Mapping[int, int], stored: Sequence[int]) -> int | None:
+    """Return whose model a client gets, or None where there is no other.
+
+    Args:
+        key: Names the draw, together with the client.
+        client: For whom.
+        groups: The group of each client of the cohort whose model is stored.
+        stored: All clients whose model is stored, ascending.
+    """
+    cohort = [other for other in groups if other != client]
+    alike = [other for other in cohort if client in groups and groups[other] == groups[client]]
+    choice = alike or cohort or [other for other in stored if other != client]
+    return choice[key.child(client).numpy().integers(len(choice))] if choice else None
+
+
+async def outputs_of(
+    server: ServerContext, stored: Mapping[int, Stored], clients: Sequence[int]
+) -> tuple[Mapping[int, Stored], Array]:
+    """Return the clients' models with their outputs, and these as float32 ``[m, p, N]``.
+
+    Only models without outputs are asked, each once; takes the server's time.
+    """
+    new: dict[int, Model] = {}  # by identity: several clients may have one model
+    for client in clients:
+        if stored[client].outputs is None:
+            new.setdefault(id(stored[client].model), stored[client].model)
+    logits = await server.predict_each(list(new.values()), server.public(np.arange(server.num_public)))
+    outputs = {of: softmax(values) for of, values in zip(new, logits, strict=True)}
+    after, rows = dict(stored), []
+    for client in clients:
+        known = stored[client].outputs
+        rows.append(outputs[id(stored[client].model)] if known is None else known)
+        after[client] = Stored(stored[client].model, rows[-1])
+    return after, np.stack(rows)

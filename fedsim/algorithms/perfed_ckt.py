@@ -1,0 +1,233 @@
+"""PerFed-CKT: clients learn from those who predict alike, through clusters of their predictions.
+
+All predict the same small public set. The server clusters the probabilities that it receives by k-means, and
+sends the centroids to the next cohort. A client takes the centroid nearest to its own predictions and trains
+its model on its own samples while holding it near that centroid: its loss is ``F_k(w) + lam * mean over
+public samples of ||centroid - probabilities||^2``. Then it sends its predictions (specification 5.E.5).
+
+Cho, Wang, Chiruvolu, Joshi: Personalized Federated Learning for Heterogeneous Clients with Clustered
+Knowledge Transfer, 2021 (arXiv 2109.08119), equations 1 to 4, reconstructed: the text at hand has lost its
+formulas (D-001-01). Before there are centroids clients train alone (D-001-05); centroids come from the last
+round's cohort, so a client's own predictions are usually not in its teacher (D-001-06); k-means is Lloyd's
+(D-001-07). Defaults for the training, as far as they are known (D-001-03): 100 clients, 10 a round, SGD
+without momentum, ``lr = 0.05``, ``batch_size = 64``, ``steps = 30``, 2000 public samples, 500 rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from fedsim.algorithms import clusters, publicset
+from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.distillation import no_classes, softmax
+from fedsim.algorithms.handout import HAND_OUT, HandingOut, Receiver, held
+from fedsim.config import Config
+from fedsim.engine.jobs import Samples, Stream, per_sample
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, empirical_loss
+from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.engine.workbench import Workbench
+from fedsim.params import Array, Model
+from fedsim.wire import LogitsUp, Message, counted, indices_digest, message
+
+
+class PerFedCKTConfig(Config):
+    """PerFed-CKT's own parameters."""
+
+    clusters: Annotated[int, Field(ge=1)] = 3
+    """Clusters of predictions, fewer where fewer clients answer (the paper's value is lost; 1, 2, 3 and 5 are
+    worth a try); with 1 all learn from the mean."""
+    lam: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the distance to the centroid (the paper's value is lost); 0 is Local, bit for bit."""
+    public_batch_size: Annotated[int, Field(ge=1)] = 64
+    """Public samples in a mini-batch; each step takes one beside a batch of own samples (the papers' grid:
+    32 to 256)."""
+    public_size: Annotated[int, Field(ge=1)] | None = None
+    """Use only this many public samples, the same in the whole run; all by default (the paper: 2000)."""
+
+
+@message("centroids")
+class Centroids(Message):
+    """What clusters of clients predict.
+
+    Attributes:
+        values: Mean probabilities of each cluster, float32 ``[C, p, N]``.
+        counts: How many clients each one has, int32 ``[C]``.
+    """
+
+    values: NDArray[np.float32] = counted()
+    counts: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 3 or not len(self.values) or self.counts.shape != self.values.shape[:1]:
+            raise ValueError(
+                f"centroids have the shape [C, p, N] and counts [C], these {list(self.values.shape)} and "
+                f"{list(self.counts.shape)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds: the newest clusters, None before there are any."""
+
+    clusters: clusters.Clusters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState(Receiver):
+    """What a client remembers.
+
+    Attributes:
+        model: Its own; never travels.
+        predictions: Its model's probabilities on the public set, float32 ``[p, N]``; None before it has any.
+    """
+
+    model: Model
+    predictions: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNear:
+    """The loss on own samples, and the mean squared distance of probabilities from a centroid's.
+
+    Attributes:
+        lam: Weight of the distance, which sums over classes.
+    """
+
+    lam: float
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss."""
+        probabilities = F.softmax(models[MODEL](batches[PUBLIC].x), dim=1)
+        distance = (probabilities - extras[TEACHER]).square().sum(1).mean()
+        loss: Tensor = empirical_loss(models, batches, extras) + self.lam * distance
+        return loss
+
+
+def nearest(centroids: Array, predictions: Array) -> int:
+    """Return which of ``[C, p, N]`` is nearest to ``[p, N]`` in l2; the first on ties."""
+    differences = centroids.astype(np.float64) - predictions
+    return int(np.argmin(np.square(differences).sum(axis=(1, 2))))
+
+
+class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
+    """Clustered knowledge transfer."""
+
+    Config = PerFedCKTConfig
+    messages = (Centroids,)
+    mixed_architectures = True
+    needs_public = True
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Hand the public set out if need be; then train."""
+        return (HAND_OUT, Exchange("train", reply=LogitsUp))
+
+    def start(self, server: ServerContext) -> ServerState:
+        """There are no clusters yet."""
+        return ServerState()
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(None, client.initial_model())
+
+    def handed_out(self, server: ServerContext) -> Array:
+        """Return the run's public samples."""
+        return self._positions(server)
+
+    async def instruct_train(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send the newest centroids, the same to everyone; before there are any, no frame."""
+        newest = state.clusters
+        return state, broadcast(
+            cohort, None if newest is None else Centroids(newest.centroids, newest.counts)
+        )
+
+    async def local_train(
+        self, client: ClientContext, state: ClientState, message: Centroids | None
+    ) -> tuple[ClientState, Message | None]:
+        """Train near the nearest centroid, and send predictions."""
+        positions = self._positions(client)
+        samples = held(client, state, positions)
+        if samples is None:
+            # It has no public samples: it trains alone, and its reply is about none.
+            model, positions, samples = (
+                (await client.fit(state.model)).model,
+                positions[:0],
+                client.public(positions[:0]),
+            )
+        elif message is None or not self.config.lam:
+            model = (await client.fit(state.model)).model
+        else:
+            model = await self._held_near(client, state, samples, message.values)
+        predictions = softmax(await client.predict(model, samples))
+        reply = LogitsUp(predictions, form="probs", temperature=1.0, indices_digest=indices_digest(positions))
+        return replace(state, model=model, predictions=predictions), reply
+
+    async def merge_train(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Cluster what has arrived."""
+        vectors = np.stack([reply.message.values for reply in replies])
+        wanted, seed = self.config.clusters, server.key.child("kmeans").seed
+        flops = clusters.cost_flops(len(vectors), vectors[0].size, wanted)
+        return ServerState(await server.call(clusters.cluster, vectors, wanted, seed, flops=flops))
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse predictions on other samples or on some alone, and what are no probabilities."""
+        message: LogitsUp = reply.message
+        named = replace(message, indices=None)
+        return publicset.misnamed(
+            named, self._positions(server), server.task.num_outputs
+        ) or publicset.not_probabilities(message.values)
+
+    def misfit(self, setting: Setting) -> str | None:
+        """Refuse tasks without classes, and more public samples than there are."""
+        wanted = self.config.public_size
+        if wanted is not None and wanted > setting.num_public:
+            return (
+                f"public_size = {wanted}, and the public set has {setting.num_public} samples: write that or "
+                "fewer, or a larger data.public.size"
+            )
+        return no_classes(setting.task)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+    ) -> Mapping[str, Predictor]:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
+
+    def _positions(self, party: Workbench) -> Array:
+        """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
+        return np.arange(party.num_public)[: self.config.public_size]
+
+    async def _held_near(
+        self, client: ClientContext, state: ClientState, samples: Samples, centroids: Array
+    ) -> Model:
+        """Train the model near the centroid that its predictions are nearest to."""
+        predictions = state.predictions
+        if predictions is None:
+            predictions = softmax(await client.predict(state.model, samples))
+        teacher = centroids[nearest(centroids, predictions)]
+        fitted = await client.fit(
+            state.model,
+            step=Descent(loss=HeldNear(self.config.lam)),
+            streams={
+                TRAIN: Stream(client.own("train"), client.training.batch_size),
+                PUBLIC: Stream(samples, self.config.public_batch_size),
+            },
+            extras={TEACHER: per_sample(teacher, PUBLIC)},
+        )
+        return fitted.model
+
+
+PLUGIN = PerFedCKT

@@ -1,0 +1,275 @@
+"""PersFL: each client picks its best teacher among the global models and distils it on its own samples.
+
+Stage 1 is FedAvg. A client measures every global model that arrives on its validation samples before it
+trains, and keeps the best: its teacher. After the last round the final model is sent to everyone and measured
+too. Stage 2 sends nothing: for every pair of a grid of imitation weights and temperatures a student starts
+from the teacher and learns from labels and from the teacher's softened predictions; the student with the
+smallest validation loss is the client's own model (specification 5.E.6).
+
+Decisions: KL(teacher || student), mean over the batch, unless told otherwise (D-002-03); the teacher is
+chosen by loss (D-002-06), the student by validation cross-entropy (D-002-09); the grid is the one that the
+paper's table 5 implies (D-002-05); passes of the distillation are not given in the paper (D-002-15).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from typing import Annotated, Any, Literal
+
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from pydantic import AfterValidator, Field
+from torch import Tensor
+
+from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.distillation import no_classes
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig, ServerState
+from fedsim.algorithms.validation import validation_loss
+from fedsim.config import AsTuple
+from fedsim.engine.jobs import Extra, per_sample
+from fedsim.engine.losses import MODEL, TEACHER, TRAIN, label_loss
+from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.params import Model
+from fedsim.wire import Message, ModelBroadcast
+
+UNSEEN = (0.5, 5.0)
+"""Imitation weight and temperature of a client that has no validation samples to choose by."""
+
+Soft = Literal["forward", "reverse", "cross_entropy"]
+
+
+def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
+    if any(left >= right for left, right in pairwise(values)):
+        raise ValueError(f"the grid is gone through from low to high: give {values} ascending, each once")
+    return values
+
+
+Imitation = Annotated[float, Field(ge=0, le=1)]
+Temperature = Annotated[float, Field(gt=0)]
+
+
+class DistillingConfig(FedAvgConfig):
+    """What PersFL and PersFL-GD share."""
+
+    lambdas: Annotated[tuple[Imitation, ...], AsTuple, Field(min_length=1), AfterValidator(_ascending)] = (
+        0.0,
+        0.25,
+        0.5,
+        0.75,
+        1.0,
+    )
+    """Weights of the teacher's predictions against the labels that each client tries, ascending; 0 is
+    fine-tuning (inferred from the paper's table 5)."""
+    temperatures: Annotated[
+        tuple[Temperature, ...], AsTuple, Field(min_length=1), AfterValidator(_ascending)
+    ] = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0, 25.0)
+    """Temperatures that each client tries with each weight above 0, ascending (inferred likewise)."""
+    distill_epochs: Annotated[int, Field(ge=0)] = 20
+    """Passes over the client's own samples for each pair (not given in the paper)."""
+    distill_lr: Annotated[float, Field(gt=0)] | None = None
+    """Learning rate of the distillation; that of the training by default (not given in the paper)."""
+    teacher: Literal["best", "final"] = "best"
+    """Who teaches a client: the global model with its smallest validation loss, or the last one, as in the
+    column FedAvg of the paper's table 4."""
+
+
+class PersFLConfig(DistillingConfig):
+    """PersFL's own parameters."""
+
+    kl_direction: Literal["forward", "reverse"] = "forward"
+    """KL(teacher || student), as in the paper's algorithm 1, or the reverse, as in its equation 3."""
+    kl_reduction: Literal["batch", "mean"] = "batch"
+    """Sum over classes and mean over the batch, or mean over both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imitating:
+    """The loss ``(1 - weight) CE + weight * temperature^2 * soft`` of a student on a client's own samples.
+
+    The teacher's logits are the extra ``teacher``.
+
+    Attributes:
+        weight: Imitation weight; with 0 the teacher plays no part, whatever the temperature.
+        temperature: What both models' logits are divided by.
+        soft: KL(teacher || student), KL(student || teacher), or the cross-entropy to the teacher's
+            probabilities, which has the gradient of the first.
+        per_class: Take the mean over classes, not the sum.
+    """
+
+    weight: float
+    temperature: float
+    soft: Soft = "forward"
+    per_class: bool = False
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss."""
+        batch = batches[TRAIN]
+        logits = models[MODEL](batch.x)
+        hard = label_loss(logits, batch.labels)
+        if self.weight == 0:
+            return hard
+        student = F.log_softmax(logits / self.temperature, dim=1)
+        teacher = F.log_softmax(extras[TEACHER] / self.temperature, dim=1)
+        soft = self._soft(teacher, student).sum(dim=1).mean()
+        if self.per_class:
+            soft = soft / logits.shape[1]
+        return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
+
+    def _soft(self, teacher: Tensor, student: Tensor) -> Tensor:
+        """Return the terms ``[b, N]`` for logarithms of probabilities."""
+        if self.soft == "forward":
+            return teacher.exp() * (teacher - student)
+        if self.soft == "reverse":
+            return student.exp() * (student - teacher)
+        return -teacher.exp() * student
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What a client keeps.
+
+    Attributes:
+        teacher: The best global model so far; None before one was measured.
+        loss: Its validation loss, nat.
+        personal: The client's own model; None before the end.
+    """
+
+    teacher: Model | None = None
+    loss: float = inf
+    personal: Model | None = None
+
+
+class Distilling(FedAvg):
+    """FedAvg, then distillation from each client's best teacher; what its loss is, a class derived says."""
+
+    Config = DistillingConfig
+    config: DistillingConfig
+
+    @abstractmethod
+    def loss(self, weight: float, temperature: float) -> Imitating:
+        """Return the loss of one pair of the grid."""
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """FedAvg's, and the final model to everyone."""
+        return (*super().exchanges, Exchange("distil", when="closing", who="all"))
+
+    @property
+    def grid(self) -> tuple[tuple[float, float], ...]:
+        """The pairs of weight and temperature, in the order in which they are tried."""
+        return tuple(
+            (weight, temperature)
+            for weight in self.config.lambdas
+            for temperature in (self.config.temperatures if weight else (1.0,))
+        )
+
+    def join(self, client: ClientContext) -> Any:
+        """No teacher yet."""
+        return ClientState()
+
+    async def local_train(
+        self, client: ClientContext, state: Any, message: ModelBroadcast
+    ) -> tuple[Any, Message | None]:
+        """Measure the global model as a teacher, then train it as FedAvg does."""
+        if self.config.teacher == "best" and client.num_samples("val"):
+            state = await considered(client, state, message.model)
+        _, reply = await super().local_train(client, None, message)
+        return state, reply
+
+    async def instruct_distil(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+        """Send the final model."""
+        return state, broadcast(cohort, ModelBroadcast.of(state.model))
+
+    async def local_distil(
+        self, client: ClientContext, state: Any, message: ModelBroadcast
+    ) -> tuple[Any, Message | None]:
+        """Settle the teacher, train a student for each pair of the grid, keep the best."""
+        if not client.num_samples("val"):
+            client.warn("no validation samples", instead="final model as teacher, weight 0.5, temperature 5")
+            extras = await self._taught_by(client, message.model)
+            student = await self._student(client, message.model, extras, *UNSEEN)
+            return ClientState(message.model, inf, student), None
+        if self.config.teacher == "final":
+            state = ClientState()
+        state = await considered(client, state, message.model)
+        teacher: Model = message.model if state.teacher is None else state.teacher
+        extras = await self._taught_by(client, teacher)
+        best, least = None, inf
+        for weight, temperature in self.grid:
+            student = await self._student(client, teacher, extras, weight, temperature)
+            loss = await validation_loss(client, student)
+            if best is None or loss < least:  # of equals the first
+                best, least = student, loss
+        return ClientState(teacher, state.loss, best), None
+
+    async def _taught_by(self, client: ClientContext, teacher: Model) -> Mapping[str, Extra]:
+        """Return what a teacher says on the client's training samples: said once, for all students."""
+        return {TEACHER: per_sample(await client.predict(teacher, client.own("train")), TRAIN)}
+
+    async def _student(
+        self,
+        client: ClientContext,
+        teacher: Model,
+        extras: Mapping[str, Extra],
+        weight: float,
+        temperature: float,
+    ) -> Model:
+        """Return what becomes of the teacher on the client's samples, with one pair of the grid."""
+        fitted = await client.fit(
+            teacher,
+            step=Descent(loss=self.loss(weight, temperature)),
+            extras=extras,
+            optimiser=client.training.make_optimiser(self.config.distill_lr),
+            epochs=self.config.distill_epochs,
+            name=f"distil {weight:g} {temperature:g}",
+        )
+        return fitted.model
+
+    async def merge_distil(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    ) -> ServerState:
+        """Learn nothing."""
+        return state
+
+    def misfit(self, setting: Setting) -> str | None:
+        """Refuse a task without classes."""
+        return no_classes(setting.task)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: Any
+    ) -> Mapping[str, Predictor]:
+        """Return the global model and, after the end, the client's own and its teacher."""
+        models = dict(await super().models_of(observer, server_state, client_state))
+        if client_state.personal is not None:
+            models["personal"] = Predictor(client_state.personal)
+            models["teacher"] = Predictor(client_state.teacher)
+        return models
+
+
+async def considered(client: ClientContext, state: ClientState, model: Model) -> ClientState:
+    """Return the client's state with a global model as teacher, if it is strictly better than the one kept.
+
+    Takes the time of measuring it.
+    """
+    loss = await validation_loss(client, model)
+    return ClientState(model, loss) if loss < state.loss else state
+
+
+class PersFL(Distilling):
+    """Distillation by KL divergence."""
+
+    Config = PersFLConfig
+    config: PersFLConfig
+
+    def loss(self, weight: float, temperature: float) -> Imitating:
+        """Return the loss with the KL divergence that the settings ask for."""
+        return Imitating(weight, temperature, self.config.kl_direction, self.config.kl_reduction == "mean")
+
+
+PLUGIN = PersFL

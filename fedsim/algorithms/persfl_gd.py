@@ -1,0 +1,23 @@
+"""PersFL-GD: PersFL with the cross-entropy to the teacher's predictions in place of the KL divergence.
+
+Generalised distillation (Lopez-Paz et al.), the variant of the PersFL paper's section 5.5 and table 6
+(specification 5.E.7). The two losses differ by the teacher's entropy, which no student changes, so with
+PersFL's default direction both have the same gradients and the same models, up to rounding (D-002-03).
+"""
+
+from __future__ import annotations
+
+from fedsim.algorithms.persfl import Distilling, DistillingConfig, Imitating
+
+
+class PersFLGD(Distilling):
+    """Distillation by cross-entropy to soft labels."""
+
+    Config = DistillingConfig
+
+    def loss(self, weight: float, temperature: float) -> Imitating:
+        """Return the loss."""
+        return Imitating(weight, temperature, "cross_entropy")
+
+
+PLUGIN = PersFLGD

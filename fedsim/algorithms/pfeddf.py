@@ -1,0 +1,31 @@
+"""pFedDF: FedDF, after which every client makes the prototype of its architecture its own.
+
+The rounds are FedDF's. Then all clients get the last prototype of their architecture and train it on their
+own samples; that frame is counted like any other (specification 5.C.2). Footnote 2 of KT-pFL (arXiv
+2111.02862), which does not say for how long: the rule is that of specification 5.A.4.
+"""
+
+from __future__ import annotations
+
+from fedsim.algorithms.contexts import ServerContext
+from fedsim.algorithms.feddf import FedDF, FedDFConfig, ServerState
+from fedsim.algorithms.finetuning import FineTuning, TuningConfig
+from fedsim.params import Model
+
+
+class PFedDFConfig(FedDFConfig, TuningConfig):
+    """FedDF's own parameters, and how long to fine-tune."""
+
+
+class PFedDF(FineTuning[PFedDFConfig, ServerState], FedDF):
+    """Ensemble distillation, then fine-tuning."""
+
+    Config = PFedDFConfig
+    config: PFedDFConfig
+
+    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+        """Return the prototype of the client's architecture."""
+        return state.prototypes[server.architecture_of(client)]
+
+
+PLUGIN = PFedDF

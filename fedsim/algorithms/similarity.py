@@ -1,0 +1,97 @@
+"""Weights by similarity: cosines between what clients predict, or between their parameters.
+
+Cosines are rounded to twelve decimals, so that clients that are equal are so for every formula below.
+m: clients, p: public samples, N: classes. All functions are pure, for ``server.call``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedsim.algorithms.coefficients import product
+from fedsim.params import Array, Tree
+
+DECIMALS = 12
+AT_ONCE = 1 << 16
+"""Numbers of each vector that are taken to float64 at a time: models may be large, and many."""
+
+
+def gram(trees: Sequence[Tree], centred: bool) -> Array:
+    """Return inner products of parameter vectors, float64 ``[m, m]``, their mean taken off if ``centred``."""
+    total = np.zeros((len(trees), len(trees)))
+    for name in trees[0]:
+        flat = [tree[name].reshape(-1) for tree in trees]
+        for start in range(0, len(flat[0]), AT_ONCE):
+            vectors = np.stack([one[start : start + AT_ONCE] for one in flat]).astype(np.float64)
+            if centred:
+                vectors -= vectors.mean(axis=0)
+            total += product(vectors, vectors.T)
+    return total
+
+
+def gram_flops(num_vectors: int, size: int) -> float:
+    """Return what :func:`gram` costs for vectors of ``size`` numbers, the mean included."""
+    return float(max(1, 2 * num_vectors * (num_vectors + 1) * size))
+
+
+def cosines(products: Array) -> Array:
+    """Return cosines from inner products ``[m, m]``; 0 beside a vector of zeros."""
+    squares = np.diagonal(products)
+    return _rounded(products, squares[:, None], squares[None, :])
+
+
+def cosines_of_predictions(values: Array, given: Array) -> Array:
+    """Return cosines between clients' predictions, each pair's over the samples that both gave, ``[m, m]``.
+
+    Args:
+        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
+        given: Booleans ``[m, p]``.
+    """
+    flat = values.reshape(len(values), -1)
+    squares = product(np.square(values, dtype=np.float64).sum(axis=2), given.T)
+    return _rounded(product(flat, flat.T), squares, squares.T)
+
+
+def cosines_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
+    """Return what :func:`cosines_of_predictions` costs: products of all pairs, and squares."""
+    return float(max(1, 2 * num_clients * (num_clients + 1) * num_samples * num_classes))
+
+
+def by_range(similarities: Array) -> Array:
+    """Return rows ``(q - min q) / sum(q - min q)``; uniform where all of a row are equal."""
+    return _shares(similarities - similarities.min(axis=1, keepdims=True))
+
+
+def by_sum(similarities: Array) -> Array:
+    """Return rows ``q / sum q``; negative similarities count as 0."""
+    return _shares(np.maximum(similarities, 0))
+
+
+def by_rank(similarities: Array, num_neighbours: int) -> Array:
+    """Return rows with equal weights for the most similar, oneself before all others, ties by lower number.
+
+    Args:
+        similarities: ``[m, m]``.
+        num_neighbours: How many, oneself included; as many as there are, where that is less.
+    """
+    count = min(num_neighbours, len(similarities))
+    order = np.where(np.eye(len(similarities), dtype=np.bool_), -np.inf, -similarities)
+    nearest = np.argsort(order, axis=1, kind="stable")[:, :count]
+    weights = np.zeros(similarities.shape)
+    np.put_along_axis(weights, nearest, 1 / count, axis=1)
+    return weights
+
+
+def _shares(amounts: Array) -> Array:
+    total = amounts.sum(axis=1, keepdims=True)
+    return np.where(total > 0, amounts / np.where(total > 0, total, 1), 1 / len(amounts))
+
+
+def _rounded(products: Array, squares: Array, others: Array) -> Array:
+    lengths = np.sqrt(squares * others)
+    found = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
+    np.fill_diagonal(found, 1)
+    result: Array = found
+    return result

@@ -1,0 +1,60 @@
+"""TopK-pFD: co-distillation in which a client learns from the few who predict most alike.
+
+As Sim-pFD, with equal weights for a student's nearest neighbours by cosine of soft predictions, itself
+included, and none for the others; neighbours of equal similarity come by lower number (specification 5.E.4).
+
+A baseline of Zhang et al.: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS 2021
+(arXiv 2111.02862), footnote 3; D-000-14: five neighbours, where the public code takes half of the clients.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fedsim.algorithms.contexts import ServerContext
+from fedsim.algorithms.copersonal import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.algorithms.similarity import by_rank, cosines_flops, cosines_of_predictions
+from fedsim.params import Array
+
+NEIGHBOURS = 5
+
+
+class TopKPFDConfig(CoPersonalConfig):
+    """TopK-pFD's own parameters."""
+
+    neighbours: Annotated[int, Field(ge=1)] = NEIGHBOURS
+    """From how many a client learns, itself included (the paper: 5); from all that answered if those are
+    fewer."""
+    half: bool = False
+    """From the more similar half of those that answered, rounded up, instead: the public code, whose
+    threshold is the lower median."""
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if self.half and self.neighbours != NEIGHBOURS:
+            raise ValueError(
+                f"half = true and neighbours = {self.neighbours} both say from how many to learn: give one"
+            )
+        return self
+
+
+class TopKPFD(CoPersonal[TopKPFDConfig, ServerState]):
+    """Co-distillation to the mean of nearest neighbours."""
+
+    Config = TopKPFDConfig
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Nothing is known yet, nor will be from round to round."""
+        return self.nothing(server)
+
+    async def weights(self, server: ServerContext, state: ServerState, values: Array, given: Array) -> Array:
+        """Return equal weights for each one's neighbours."""
+        flops = cosines_flops(*values.shape)
+        similarities = await server.call(cosines_of_predictions, values, given, flops=flops)
+        count = (len(values) + 1) // 2 if self.config.half else self.config.neighbours
+        return by_rank(similarities, count)
+
+
+PLUGIN = TopKPFD

@@ -1,0 +1,123 @@
+"""Distillation losses by hand (specification 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import log
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from fedsim.algorithms.distillation import (
+    Distillation,
+    kl_divergence,
+    no_classes,
+    soft_cross_entropy,
+    softmax,
+)
+from fedsim.engine.steps import Batch
+from fedsim.task import Task
+
+TEACHER = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+STUDENT = torch.tensor([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25]])
+KL = (0.5 * log(0.5 / 0.25) + log(1 / 0.5)) / 2
+
+
+@dataclass
+class Table:
+    """Gives its inputs back as logits."""
+
+    params: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+
+def _gradient(loss: Any, logits: Tensor, teacher: Tensor, stream: str = "public") -> tuple[float, Tensor]:
+    x = logits.clone().requires_grad_()
+    value = loss({"model": Table()}, {stream: Batch(x, None)}, {"teacher": teacher})
+    value.backward()
+    assert x.grad is not None
+    return float(value.detach()), x.grad
+
+
+def test_softmax_by_hand() -> None:
+    logits = np.array([[0.0, log(3)], [1000.0, 0.0]], np.float32)
+    np.testing.assert_allclose(softmax(logits), [[0.25, 0.75], [1.0, 0.0]], rtol=1e-6)
+    np.testing.assert_allclose(softmax(2 * logits, 2.0), softmax(logits), rtol=1e-6)
+    assert softmax(logits).dtype == np.float32
+    assert softmax(logits, dtype=np.float64).dtype == np.float64
+    np.testing.assert_allclose(softmax(logits, dtype=np.float64).sum(axis=1), 1, rtol=1e-15)
+
+
+def test_softmax_leaves_its_argument_alone() -> None:
+    logits = np.array([[1.0, 2.0]])
+    softmax(logits)
+    assert logits.tolist() == [[1.0, 2.0]]
+
+
+def test_kl_by_hand_where_nothing_times_its_logarithm_is_nothing() -> None:
+    assert float(kl_divergence(TEACHER, STUDENT.log())) == pytest.approx(KL)
+    assert float(kl_divergence(TEACHER, TEACHER.clamp_min(1e-30).log())) == pytest.approx(0, abs=1e-7)
+
+
+def test_cross_entropy_is_kl_and_the_teachers_entropy() -> None:
+    entropy = log(2) / 2  # of the first row; the second has none
+    assert float(soft_cross_entropy(TEACHER, STUDENT.log())) == pytest.approx(KL + entropy)
+
+
+def test_no_gradient_goes_through_the_teacher() -> None:
+    teacher = TEACHER.clone().requires_grad_()
+    student = STUDENT.log().requires_grad_()
+    loss = kl_divergence(teacher, student) + soft_cross_entropy(teacher, student)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert teacher.grad is None
+    assert student.grad is not None
+
+
+def test_both_have_one_gradient() -> None:
+    logits = torch.tensor([[0.3, -1.0, 2.0], [0.0, 0.5, 0.1]])
+    gradients: list[Tensor] = []
+    for loss in (kl_divergence, soft_cross_entropy):
+        x = logits.clone().requires_grad_()
+        gradients += torch.autograd.grad(loss(TEACHER, F.log_softmax(x, dim=1)), x)
+    assert torch.allclose(gradients[0], gradients[1], atol=1e-7)
+    expected = (F.softmax(logits, dim=1) - TEACHER) / 2
+    assert torch.allclose(gradients[0], expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("stream", ["public", "train"])
+def test_temperature_factor_and_stream(stream: str) -> None:
+    logits = STUDENT.log() * 3
+    loss = Distillation(temperature=3.0, factor=9.0, stream=stream)
+    value, _ = _gradient(loss, logits, TEACHER, stream)
+    assert value == pytest.approx(9 * KL, rel=1e-6)
+
+
+def test_it_is_computed_in_the_teachers_precision() -> None:
+    logits = torch.tensor([[0.3, -1.0, 2.0], [0.0, 0.5, 0.1]])
+    own = torch.from_numpy(softmax(logits.numpy(), dtype=np.float64))
+    value, gradient = _gradient(Distillation(), logits, own)
+    assert abs(value) < 1e-15
+    assert float(gradient.abs().max()) < 1e-16
+    assert gradient.dtype == torch.float32
+    _, rounded = _gradient(Distillation(), logits, own.float())
+    assert float(rounded.abs().max()) > 1e-9  # which is what the teachers in float64 are for
+
+
+def test_settings_are_values() -> None:
+    assert Distillation(2.0) == Distillation(2.0)
+    assert hash(Distillation(2.0)) == hash(Distillation(2.0))
+
+
+def test_a_task_without_classes_has_no_probabilities() -> None:
+    assert no_classes(Task((4,), 3)) is None
+    assert "the task is a regression" in str(no_classes(Task((4,), 1, kind="regression")))

@@ -1,0 +1,229 @@
+"""DS-FL: the specification's sanity checks (5.C.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.dsfl import ServerState, SoftLabels, sharpened
+from fedsim.params import Array, Model
+from fedsim.rng import Key
+from fedsim.task import Task
+from fedsim.wire import LogitsUp, indices_digest, num_parameters
+
+POSITIONS = np.array([4, 9, 1])
+
+
+def _entropy(rows: Array) -> Array:
+    entropy: Array = -(rows * np.log(np.maximum(rows, 1e-300))).sum(axis=1)
+    return entropy
+
+
+def test_sharpening_by_hand() -> None:
+    soft = sharpened(np.array([[0.5, 0.3, 0.2]]), 0.1)
+    raised = np.exp([5.0, 3.0, 2.0])
+    np.testing.assert_allclose(soft, [raised / raised.sum()], rtol=1e-6)
+    assert _entropy(soft)[0] < _entropy(np.array([[0.5, 0.3, 0.2]]))[0]
+    # A mean that is nearly one-hot gets softer: no class gets less than exp(-1 / T_e) of the largest.
+    nearly = np.array([[0.99999, 0.00001, 0.0]])
+    assert _entropy(sharpened(nearly, 0.1))[0] > _entropy(nearly)[0]
+
+
+def test_a_uniform_mean_stays_uniform_and_heat_makes_everything_so() -> None:
+    uniform = np.full((2, 10), 0.1, np.float32)
+    np.testing.assert_allclose(sharpened(uniform, 0.1), uniform, rtol=1e-6)
+    np.testing.assert_allclose(sharpened(np.array([[0.9, 0.1, 0.0]]), 1e9), np.full((1, 3), 1 / 3), rtol=1e-6)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda row: sum(row) > 0.1))
+def test_sharpening_keeps_the_largest(row: list[float]) -> None:
+    mean = np.array([row]) / sum(row)
+    soft = sharpened(mean, 0.1)
+    assert soft[0, int(mean.argmax())] == soft.max()
+    assert soft.sum() == pytest.approx(1, abs=1e-5)
+
+
+class _Server:
+    task = SimpleNamespace(num_outputs=2)
+    training = SimpleNamespace(batch_size=8, make_optimiser=lambda lr: lr)
+    num_public = 10
+    key = Key.root(0)
+
+    def public(self, positions: Any) -> Any:
+        return positions
+
+    async def fit(self, model: Model, **how: Any) -> Any:
+        assert how["streams"]["public"].samples.tolist() == [4, 1]
+        assert how["extras"]["teacher"].value.shape == (2, 2)
+        return SimpleNamespace(model=Model("taught", {}))
+
+
+def _reply(client: int, values: list[list[float]], named: Any = None) -> Reply:
+    named = None if named is None else np.array(named, np.int64)
+    digest = indices_digest(POSITIONS if named is None else named)
+    array = np.array(values, np.float32).reshape(-1, 2)
+    return Reply(client, 0, "train", 0, 0, 1.0, LogitsUp(array, "probs", 1.0, digest, named))
+
+
+STATE = ServerState(Model("mlp", {}), POSITIONS, np.array([7]), np.array([[0.5, 0.5]], np.float32))
+
+
+@pytest.mark.parametrize("aggregation", ["sa", "era"])
+def test_each_sample_is_averaged_over_those_who_sent_it(aggregation: str, world: Any) -> None:
+    # Client 0 holds samples 1 and 4, client 1 only 1, client 2 none; 9 nobody has (specification 3.5, E10).
+    replies = [
+        _reply(0, [[0.75, 0.25], [0.5, 0.5]], [1, 4]),
+        _reply(1, [[0.25, 0.75]], [1]),
+        _reply(2, [], []),
+    ]
+    algorithm = world.algorithm("dsfl", aggregation=aggregation)
+    assert [algorithm.vet(_Server(), STATE, reply) for reply in replies] == [None] * 3
+    merged = asyncio.run(algorithm.merge_train(_Server(), STATE, replies))
+    assert merged.labelled.tolist() == [4, 1]
+    assert merged.labels.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert merged.model.architecture == "taught"
+
+
+def test_labels_are_sharpened_unless_they_should_not_be(world: Any) -> None:
+    replies = [_reply(0, [[0.75, 0.25], [0.5, 0.5]], [1, 4]), _reply(1, [[0.5, 0.5]], [1])]
+    merged = [
+        asyncio.run(world.algorithm("dsfl", aggregation=name).merge_train(_Server(), STATE, replies))
+        for name in ("sa", "era")
+    ]
+    assert merged[0].labels[1].tolist() == [0.625, 0.375]
+    np.testing.assert_allclose(merged[1].labels, sharpened(merged[0].labels, 0.1))
+
+
+def test_replies_about_no_sample_change_nothing(world: Any) -> None:
+    assert asyncio.run(world.algorithm("dsfl").merge_train(_Server(), STATE, [_reply(2, [], [])])) is STATE
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (_reply(0, [[0.5, 0.5]] * 2), "shape (2, 2), not (3, 2)"),
+        (_reply(0, [[0.5, 0.5]] * 2, [4, 2]), "other public samples"),
+        (_reply(0, [[1.5, 0.5]] * 3), "no probabilities"),
+    ],
+)
+def test_misfits_are_rejected(reply: Reply, reason: str, world: Any) -> None:
+    assert reason in world.algorithm("dsfl").vet(_Server(), STATE, reply)
+
+
+def test_a_round_without_replies_keeps_the_labels(world: Any) -> None:
+    # The next cohort gets the newest labels there are, with the samples that they belong to.
+    algorithm = world.algorithm("dsfl", public_per_round=3)
+    state, messages = asyncio.run(algorithm.instruct_train(_Server(), STATE, [0, 1]))
+    assert messages[0] is messages[1]
+    assert messages[0].labelled.tolist() == [7]
+    assert messages[0].values is STATE.labels
+    assert messages[0].indices is state.positions
+    assert len(state.positions) == len(set(state.positions.tolist())) == 3
+    assert state.labelled is STATE.labelled
+
+
+def test_numbers_communicated_follow_the_formula(world: Any) -> None:
+    clients, p, classes = 4, 30, 10
+    result = world.run(world.algorithm("dsfl", public_per_round=p))
+    assert [row.round for row in result.rounds] == [0, 1, 2, 3]
+    traffic = [row.traffic for row in result.rounds]
+    assert [one.parameters_down for one in traffic] == [0, 0, clients * p * classes, clients * p * classes]
+    assert [one.parameters_up for one in traffic] == [0] + [clients * p * classes] * 3
+    payload = 4 * p * classes + 8 * p + 8 * p  # labels, what they belong to, what to label next
+    assert clients * payload < traffic[2].bytes_down < clients * (payload + 300)
+    assert clients * 4 * p * classes < traffic[2].bytes_up < clients * (4 * p * classes + 300)
+    assert result.totals.data_down == 0
+
+
+def test_bytes_do_not_depend_on_the_architecture(world: Any) -> None:
+    totals = [
+        world.run(world.algorithm("dsfl"), models=models, rounds=2).totals
+        for models in (("linear", "linear"), ("mlp", "mlp"), ("mlp", "linear"))
+    ]
+    assert totals[0] == totals[1] == totals[2]
+
+
+def test_without_distillation_clients_equal_local_and_the_server_learns_nothing(world: Any) -> None:
+    algorithm, local = world.algorithm("dsfl", kd_epochs=0), world.algorithm("local")
+    seen, its = world.watched(algorithm), world.watched(local)
+    world.run(algorithm)
+    world.run(local)
+    for client in range(4):
+        assert seen[client]["personal"].digest() == its[client]["personal"].digest()
+    initial = world.parts(algorithm).initial()
+    assert seen[0]["global"].digest() == initial("mlp").digest()
+
+
+def test_the_server_learns_from_soft_labels_alone(world: Any) -> None:
+    result = world.run(world.algorithm("dsfl"), rounds=6, training={"epochs": 3})
+    assert result.final.global_ > 0.3
+
+
+def test_samples_that_the_server_alone_holds_are_handed_out_once(world: Any) -> None:
+    data = replace(world.data(), public_at_clients=False)
+    sent, there = world.run(world.algorithm("dsfl"), data=data), world.run(world.algorithm("dsfl"))
+    opening = sent.rounds[0].traffic
+    assert 4 * 40 * 64 * 4 < sent.totals.data_down < 4 * (40 * (64 * 4 + 8) + 300)
+    assert opening.data_down == sent.totals.data_down
+    assert sent.totals.parameters_up == there.totals.parameters_up
+    assert sent.totals.bytes_up == there.totals.bytes_up
+    # Another version of the server names other generators, so other samples are drawn; it learns as well.
+    assert sent.final.mean == pytest.approx(there.final.mean, abs=0.15)
+
+
+def test_a_client_that_has_no_public_samples_trains_alone(world: Any) -> None:
+    data = replace(world.data(), public_at_clients=False)
+    algorithm, local = world.algorithm("dsfl"), world.algorithm("local")
+    seen, its = world.watched(algorithm), world.watched(local)
+    result = world.run(
+        algorithm,
+        data=data,
+        lost=lambda parcel, ordinal: ordinal < 4 and parcel.receiver == 0,
+        client_timeout_s=60.0,
+    )
+    world.run(local)
+    assert result.by_client["dropped"].tolist() == [1, 0, 0, 0]
+    assert result.by_client["rejected"].tolist() == [0, 0, 0, 0]
+    same = [seen[k]["personal"].digest() == its[k]["personal"].digest() for k in range(4)]
+    assert same == [True, False, False, False]
+
+
+def test_a_lost_upload_leaves_the_clients_model_as_trained(world: Any) -> None:
+    # Nothing ever arrives at the server: clients train alone, and get no labels.
+    algorithm, local = world.algorithm("dsfl"), world.algorithm("local")
+    seen, its = world.watched(algorithm), world.watched(local)
+    world.run(algorithm, lost=lambda parcel, ordinal: parcel.receiver < 0, client_timeout_s=60.0)
+    world.run(local)
+    for client in range(4):
+        assert seen[client]["personal"].digest() == its[client]["personal"].digest()
+
+
+def test_messages_that_contradict_themselves_are_refused() -> None:
+    labels, two, three = np.zeros((2, 3), np.float32), np.arange(2), np.arange(3)
+    assert num_parameters(SoftLabels(labels, two, three)) == 6
+    assert num_parameters(SoftLabels(None, None, three)) == 0
+    for values, labelled in ((labels, None), (None, two), (np.zeros(2, np.float32), two), (labels, three)):
+        with pytest.raises(ValueError, match="labelled"):
+            SoftLabels(values, labelled, three)
+    with pytest.raises(ValueError, match=r"shape \[p\]"):
+        SoftLabels(None, None, np.zeros((2, 2), np.int64))
+
+
+def test_a_regression_is_refused(world: Any) -> None:
+    regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
+    assert "probabilities of classes" in world.algorithm("dsfl").misfit(regression)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_make_no_difference(workers: int, world: Any) -> None:
+    algorithm = world.algorithm("dsfl")
+    result, expected = world.run(algorithm, workers=workers, rounds=2), world.run(algorithm, rounds=2)
+    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)

@@ -1,0 +1,481 @@
+"""FedMe: the specification's sanity checks (5.E.9)."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.fedme import ClientState, ServerState
+from fedsim.algorithms.pairing import NOBODY, ModelPair, Stored
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.errors import UserError
+from fedsim.params import Model
+from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.task import Task
+from fedsim.wire import ModelUpdate
+
+MIXED = {"models": ("mlp", "linear")}
+MLP, LINEAR = 64 * 16 + 16 + 16 * 10 + 10, 64 * 10 + 10
+
+
+class Watch:
+    """Remembers what goes through an algorithm's hooks."""
+
+    def __init__(self, algorithm: Any) -> None:
+        self.algorithm = algorithm
+        self.sent: list[dict[int, Any]] = []
+        self.pairs: list[dict[int, ModelPair]] = []
+        self.states: list[ServerState] = []
+        self.settled: list[dict[int, Any]] = []
+        self.clients: dict[int, ClientState] = {}
+        for name in ("instruct_learn", "merge_learn", "instruct_settle", "merge_settle"):
+            setattr(algorithm, name, self._server(name, getattr(algorithm, name)))
+        for name in ("local_learn", "local_settle"):
+            setattr(algorithm, name, self._client(getattr(algorithm, name)))
+
+    def _server(self, name: str, hook: Any) -> Any:
+        async def watched(server: Any, state: Any, given: Any) -> Any:
+            after = await hook(server, state, given)
+            if name == "instruct_learn":
+                self.sent.append(after[1])
+            elif name == "instruct_settle":
+                self.settled.append(after[1])
+            elif name == "merge_learn":
+                self.pairs.append({reply.client: reply.message for reply in given})
+            else:
+                self.states.append(after)
+            return after
+
+        return watched
+
+    def _client(self, hook: Any) -> Any:
+        async def watched(client: Any, state: Any, message: Any) -> Any:
+            after = await hook(client, state, message)
+            self.clients[client.client] = after[0]
+            return after
+
+        return watched
+
+
+# What it equals
+
+
+def test_one_client_equals_local_bit_for_bit(world: Any) -> None:
+    fedme = world.run(world.algorithm("fedme"), num_clients=1, training={"epochs": 2})
+    local = world.run(world.algorithm("local"), num_clients=1, training={"epochs": 2})
+    assert fedme.model_hash == local.model_hash
+
+
+@pytest.mark.parametrize(("mt", "dml", "mc"), list(product([True, False], repeat=3)))
+def test_all_combinations_of_switches_run(mt: bool, dml: bool, mc: bool, world: Any) -> None:
+    result = world.run(world.algorithm("fedme", mt=mt, dml=dml, mc=mc), **MIXED)
+    assert [row.merged for row in result.rounds] == [4, 8, 8, 8]
+    assert result.final is not None
+
+
+def test_every_switch_makes_a_difference(world: Any) -> None:
+    clustered: dict[str, Any] = {"clusters": [2], "raise_at": []}
+    hashes = {
+        world.run(world.algorithm("fedme", **clustered, **change), rounds=2, **MIXED).model_hash
+        for change in ({}, {"mc": False}, {"mc": False, "mt": False}, {"mc": False, "dml": False})
+    }
+    assert len(hashes) == 4
+
+
+def test_without_switches_everyone_keeps_its_architecture_and_its_line(world: Any) -> None:
+    watch = Watch(world.algorithm("fedme", mt=False, dml=False, mc=False))
+    world.run(watch.algorithm)
+    for sent, pairs, settled in zip(watch.sent, watch.pairs, watch.settled, strict=True):
+        for client, pair in pairs.items():
+            assert pair.chosen == client
+            assert pair.owner == sent[client].owner != client
+            copies: list[Any] = [pair.personal, *(p.exchanged for p in pairs.values() if p.owner == client)]
+            mean = np.mean([copy.params["head.bias"] for copy in copies], axis=0, dtype=np.float64)
+            assert np.allclose(settled[client].params["head.bias"], mean, atol=1e-7)
+
+
+# What travels
+
+
+def test_parameters_are_twice_fedavgs(world: Any) -> None:
+    result, fedavg = world.run(world.algorithm("fedme")), world.run(world.algorithm("fedavg"))
+    opening = result.rounds[0].traffic
+    assert (opening.parameters_up, opening.parameters_down) == (4 * MLP, 0)
+    rounds = result.totals - opening
+    assert rounds.parameters_up == 2 * fedavg.totals.parameters_up
+    assert rounds.parameters_down == 2 * fedavg.totals.parameters_down
+    # Arrays are equally many bytes; what is left is envelopes.
+    ours = (rounds.bytes_up - 4 * rounds.parameters_up) / rounds.frames_up
+    theirs = (fedavg.totals.bytes_up - 4 * fedavg.totals.parameters_up) / fedavg.totals.frames_up
+    assert theirs < ours < 2.5 * theirs
+    assert (rounds.frames_up, rounds.frames_down) == (12, 24)
+
+
+def test_literal_upload_sends_every_model_again(world: Any) -> None:
+    once, always = (world.run(world.algorithm("fedme", literal_upload=flag)) for flag in (False, True))
+    assert [row.round for row in always.rounds] == [1, 2, 3]
+    assert once.totals.parameters_up == (1 + 2 * 3) * 4 * MLP
+    assert always.totals.parameters_up == 3 * 3 * 4 * MLP
+    assert always.totals.parameters_down == once.totals.parameters_down
+    # The server has just sent them: nothing new is learned.
+    assert always.model_hash != world.run(world.algorithm("local")).model_hash
+
+
+def test_each_model_that_travels_has_its_own_size(world: Any) -> None:
+    watch = Watch(world.algorithm("fedme", mt=False))
+    result = world.run(watch.algorithm, **MIXED)
+    size = {"mlp": MLP, "linear": LINEAR}
+    pairs = [pair for pairs in watch.pairs for pair in pairs.values()]
+    up = sum(size[p.personal_architecture] + size[p.exchanged_architecture] for p in pairs)
+    assert result.totals.parameters_up == up + 2 * MLP + 2 * LINEAR
+    assert {p.exchanged_architecture for p in pairs} == {"mlp", "linear"}
+
+
+# Tuning
+
+
+def test_who_prefers_the_exchanged_model_takes_it_with_its_architecture(world: Any) -> None:
+    watch = Watch(world.algorithm("fedme"))
+    world.run(watch.algorithm, **MIXED)
+    moved = 0
+    for pairs, settled in zip(watch.pairs, watch.settled, strict=True):
+        for client, pair in pairs.items():
+            assert pair.chosen in (client, pair.owner)
+            wanted = pair.personal_architecture if pair.chosen == client else pair.exchanged_architecture
+            assert settled[client].architecture == wanted
+            moved += wanted != pair.personal_architecture
+    assert moved > 0
+    final = {client: stored.model for client, stored in watch.states[-1].stored.items()}
+    for client, state in watch.clients.items():
+        assert state.model.digest() == final[client].digest()
+
+
+class _Client:
+    """A client whose losses are as told, by architecture."""
+
+    client, num_val = 0, 3
+
+    def __init__(self, own: float, other: float, num_val: int = 3) -> None:
+        self.losses, self.num_val = {"own": own, "other": other}, num_val
+        self.asked: list[str] = []
+
+    def num_samples(self, split: str = "train") -> int:
+        return self.num_val if split == "val" else 9
+
+    def own(self, split: str) -> str:
+        return split
+
+    def warn(self, event: str, **values: Any) -> None:
+        self.asked.append(event)
+
+    async def fit(self, models: Any, **_: Any) -> Any:
+        return SimpleNamespace(models=models)
+
+    async def evaluate(self, model: Model, samples: Any) -> Any:
+        self.asked.append(samples)
+        return SimpleNamespace(loss=self.losses[model.architecture])
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "chosen"),
+    [(1.0, 2.0, 0), (1.0, 1.0, 0), (2.0, 1.0, 7), (NAN, NAN, 0), (NAN, 1.0, 7), (1.0, NAN, 0)],
+)
+@pytest.mark.parametrize("tune_on", ["validation", "train"])
+def test_the_smaller_loss_is_chosen_and_of_equals_the_own(
+    own: float, other: float, chosen: int, tune_on: str, world: Any
+) -> None:
+    client = _Client(own, other)
+    algorithm = world.algorithm("fedme", tune_on=tune_on)
+    message = SimpleNamespace(model=Model("other", {}), owner=7)
+    state, reply = asyncio.run(algorithm.local_learn(client, ClientState(Model("own", {})), message))
+    assert (reply.chosen, reply.owner) == (chosen, 7)
+    assert state.model.architecture == "own"
+    assert set(client.asked) == {"val" if tune_on == "validation" else "train"}
+
+
+def test_without_validation_samples_training_loss_decides(world: Any) -> None:
+    client = _Client(2.0, 1.0, num_val=0)
+    message = SimpleNamespace(model=Model("other", {}), owner=7)
+    state = ClientState(Model("own", {}))
+    _, reply = asyncio.run(world.algorithm("fedme").local_learn(client, state, message))
+    assert reply.chosen == 7
+    assert set(client.asked) == {"train", "no validation samples"}
+
+
+# Clusters
+
+
+@pytest.mark.parametrize(
+    ("params", "rounds", "expected"),
+    [
+        ({}, 20, {1: 1, 9: 1, 10: 2, 14: 2, 15: 3, 17: 3, 18: 4, 20: 4}),
+        ({"raise_at": [150, 225, 275]}, 300, {149: 1, 150: 2, 225: 3, 274: 3, 275: 4, 300: 4}),
+        ({"clusters": [2], "raise_at": []}, 5, {1: 2, 5: 2}),
+        ({"clusters": [1, 3], "raise_at": [0.55]}, 100, {54: 1, 55: 3}),
+        ({"mc": False}, 20, {1: 1, 20: 1}),
+    ],
+)
+def test_schedule_of_clusters(
+    params: dict[str, Any], rounds: int, expected: dict[int, int], world: Any
+) -> None:
+    algorithm = world.algorithm("fedme", **params)
+    assert {t: algorithm.num_clusters(t, rounds) for t in expected} == expected
+
+
+def test_exchanged_models_come_from_the_same_cluster(world: Any) -> None:
+    # Two pairs of alike models: with two clusters each client gets its twin's.
+    outputs = {0: [[1.0, 0.0]], 1: [[0.0, 1.0]], 2: [[0.9, 0.1]], 3: [[0.1, 0.9]]}
+    stored = {k: Stored(Model("m", {}), np.array(v, np.float32)) for k, v in outputs.items()}
+
+    async def call(function: Any, *arguments: Any, flops: float) -> Any:
+        assert flops > 0
+        return function(*arguments)
+
+    async def predict_each(models: Any, samples: Any) -> Any:
+        assert not models
+        return []
+
+    from fedsim.rng import Key
+
+    server = SimpleNamespace(
+        round=1,
+        num_rounds=3,
+        num_public=1,
+        key=Key.root(1),
+        call=call,
+        predict_each=predict_each,
+        public=lambda positions: positions,
+    )
+    algorithm = world.algorithm("fedme", clusters=[2], raise_at=[])
+    _, messages = asyncio.run(algorithm.instruct_learn(server, ServerState(stored), (0, 1, 2, 3)))
+    assert {client: message.owner for client, message in messages.items()} == {0: 2, 1: 3, 2: 0, 3: 1}
+
+
+def test_clustering_takes_the_servers_time(world: Any) -> None:
+    one = world.run(world.algorithm("fedme", mt=False, mc=False), rounds=1)
+    two = world.run(world.algorithm("fedme", mt=False, clusters=[2], raise_at=[]), rounds=1)
+    assert two.simulated_s > one.simulated_s
+    assert two.totals == one.totals
+
+
+# Absence and loss
+
+
+def test_who_is_absent_keeps_its_model(world: Any) -> None:
+    watch = Watch(world.algorithm("fedme"))
+    world.run(watch.algorithm, rounds=1, clients_per_round=2)
+    (pairs,), (state,) = watch.pairs, watch.states
+    assert len(pairs) == 2
+    assert {pair.owner for pair in pairs.values()} == set(pairs)  # each the other's
+    start = world.parts(watch.algorithm).initial()("mlp")
+    assert sorted(state.stored) == [0, 1, 2, 3]
+    for client in state.stored.keys() - pairs.keys():
+        assert state.stored[client].model.digest() == start.digest()
+
+
+def test_who_is_alone_in_a_round_gets_a_stored_model(world: Any) -> None:
+    watch = Watch(world.algorithm("fedme"))
+    result = world.run(watch.algorithm, clients_per_round=1)
+    assert all(pair.owner not in (client, NOBODY) for pairs in watch.pairs for client, pair in pairs.items())
+    assert len(watch.pairs) == 3
+    assert result.final is not None
+
+
+def test_copies_of_a_silent_clients_model_count_without_its_own(world: Any) -> None:
+    # Client 0's replies are lost: whoever has a copy of its model and prefers it gets the mean of copies.
+    uploads: dict[int, int] = {}
+
+    def lost(parcel: Any, ordinal: int) -> bool:
+        if parcel.sender < 0:
+            return False
+        uploads[parcel.sender] = uploads.get(parcel.sender, 0) + 1
+        return bool(parcel.sender == 0 and uploads[0] > 1)  # the opening upload arrives
+
+    watch = Watch(world.algorithm("fedme"))
+    result = world.run(watch.algorithm, lost=lost, client_timeout_s=9.0)
+    assert all(sorted(pairs) == [1, 2, 3] for pairs in watch.pairs)
+    assert any(pair.owner == 0 for pairs in watch.pairs for pair in pairs.values())
+    start = world.parts(watch.algorithm).initial()("mlp")
+    assert watch.states[-1].stored[0].model.digest() == start.digest()
+    assert result.by_client["dropped"].tolist() == [3, 0, 0, 0]
+    assert watch.clients[0].model.digest() != start.digest()  # it trains all the same
+
+
+def test_whoever_does_not_get_what_it_chose_goes_on_with_its_own(world: Any) -> None:
+    # Client 1's frames down are lost in every settle: those are the frames to it after its own upload.
+    turns: dict[int, int] = {}
+
+    def lost(parcel: Any, ordinal: int) -> bool:
+        if parcel.receiver != 1:
+            return False
+        turns[1] = turns.get(1, 0) + 1
+        return turns[1] % 2 == 0
+
+    watch = Watch(world.algorithm("fedme"))
+    result = world.run(watch.algorithm, lost=lost, client_timeout_s=9.0, **MIXED)
+    assert result.by_client["dropped"].tolist() == [0, 3, 0, 0]
+    assert result.rejections.total() == 0
+    assert len(watch.states) == 3
+    for pairs, state in zip(watch.pairs, watch.states, strict=True):
+        assert state.stored[1].model.digest() == pairs[1].personal.digest()
+        assert pairs[1].personal_architecture == "mlp"
+    assert watch.clients[1].model.digest() == watch.pairs[-1][1].personal.digest()
+
+
+def test_who_could_not_enrol_takes_part_from_its_first_reply_on(world: Any) -> None:
+    first: list[int] = []
+
+    def lost(parcel: Any, ordinal: int) -> bool:
+        if parcel.sender == 2:
+            first.append(ordinal)
+            return len(first) == 1
+        return False
+
+    watch = Watch(world.algorithm("fedme"))
+    result = world.run(watch.algorithm, lost=lost, client_timeout_s=9.0)
+    assert [row.merged for row in result.rounds] == [3, 8, 8, 8]
+    assert all(message.owner != 2 for message in watch.sent[0].values())
+    assert sorted(watch.states[0].stored) == [0, 1, 2, 3]
+
+
+def test_replies_may_be_carried_into_a_later_round(world: Any) -> None:
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "60 ms", "late": "carry"}))
+    result = world.run(world.algorithm("fedme"), pacing=pacing, rounds=6)
+    assert any(row.merged > row.asked for row in result.rounds)
+    assert result.rejections.total() == 0
+
+
+def test_a_late_confirmation_is_not_taken_for_this_rounds_offer(world: Any) -> None:
+    stored = {k: Stored(Model("kept", {})) for k in (0, 1)}
+    state = ServerState(stored, {1: Model("offered", {})})
+    replies = [Reply(k, 0, "settle", 0, staleness, 1.0, None) for k, staleness in ((0, 2), (1, 0))]
+    after = asyncio.run(world.algorithm("fedme").merge_settle(None, state, replies))
+    assert [after.stored[k].model.architecture for k in (0, 1)] == ["kept", "offered"]
+    assert not after.offers
+
+
+# The opening and the end
+
+
+def test_clients_begin_with_the_candidate_that_serves_them_best(world: Any) -> None:
+    watch = Watch(world.algorithm("fedme", candidates=["linear", "mlp"], candidate_epochs=5))
+    result = world.run(watch.algorithm, rounds=1)
+    start = world.parts(watch.algorithm).initial()
+    assert {p.personal_architecture for p in watch.pairs[0].values()} <= {"linear", "mlp"}
+    assert "linear" in {p.personal_architecture for p in watch.pairs[0].values()}
+    assert result.rounds[0].ended_at_s > world.run(world.algorithm("fedme"), rounds=1).rounds[0].ended_at_s
+    owner, message = next((m.owner, m) for m in watch.sent[0].values())
+    assert message.model.digest() != start(message.architecture).digest(), owner
+
+
+def test_candidates_are_found_where_models_travel_each_round(world: Any) -> None:
+    algorithm = world.algorithm("fedme", candidates=["linear"], literal_upload=True)
+    result = world.run(algorithm, rounds=1)
+    assert [row.round for row in result.rounds] == [0, 1]
+    assert result.rounds[0].traffic.frames_up == 0
+    assert result.totals.parameters_up == 3 * 4 * LINEAR
+
+
+def test_candidates_are_architectures_of_the_run(world: Any) -> None:
+    with pytest.raises(UserError, match="no model of the run is labelled 'cnn'"):
+        world.run(world.algorithm("fedme", candidates=["cnn"]))
+
+
+def test_fine_tuning_works_on_a_copy(world: Any) -> None:
+    plain = world.run(world.algorithm("fedme"))
+    tuned = world.run(world.algorithm("fedme", finetune_epochs=3))
+    assert tuned.rounds[-1].round == 4
+    assert tuned.rounds[-1].traffic.frames_down == tuned.rounds[-1].traffic.frames_up == 0
+    assert tuned.rounds[-1].ended_at_s > tuned.rounds[-1].began_at_s
+    assert tuned.final.others["untuned"] == pytest.approx(plain.final.mean)
+    assert tuned.final.mean != plain.final.mean
+
+
+def test_fine_tuning_for_no_pass_changes_nothing(world: Any) -> None:
+    plain, none = (world.run(world.algorithm("fedme", **p)) for p in ({}, {"finetune_epochs": 0}))
+    assert none.final.mean == none.final.others["untuned"] == plain.final.mean
+
+
+def test_clients_may_choose_how_long_to_fine_tune(world: Any) -> None:
+    result = world.run(world.algorithm("fedme", finetune_epochs="chosen"), rounds=1)
+    assert "untuned" in result.final.others
+
+
+# The rest
+
+
+def test_workers_make_no_difference(world: Any) -> None:
+    algorithm = world.algorithm("fedme", clusters=[1, 2], raise_at=[0.5])
+    results = [world.run(algorithm, workers=workers, **MIXED) for workers in (1, 2, 4)]
+    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
+
+
+def test_runs_without_learning(world: Any) -> None:
+    algorithm = world.algorithm("fedme", clusters=[3], raise_at=[])
+    result = world.run(algorithm, executor=NULL(ExecutorConfig()), **MIXED)
+    assert result.totals.frames_up == 4 + 12
+
+
+def _pair(owner: int, chosen: int, personal: str = "a", exchanged: str = "a") -> ModelPair:
+    def model(label: str) -> Model:
+        return Model(label, {"w": np.zeros(2, np.float32)})
+
+    return ModelPair.of(model(personal), None if owner == NOBODY else model(exchanged), owner, chosen)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (_pair(1, 0), None),
+        (_pair(1, 1), None),
+        (_pair(NOBODY, 0), None),
+        (_pair(1, 2), "choice 2"),
+        (_pair(NOBODY, NOBODY), "choice -1"),
+        (_pair(0, 0), "client 0, of which there is none"),
+        (_pair(9, 0), "client 9, of which there is none"),
+        (_pair(1, 0, personal="z"), "'z', which the run does not have"),
+        (_pair(1, 0, exchanged="b"), "w: float32"),
+        (ModelUpdate.of(Model("b", {}), num_samples=1), "other names"),
+    ],
+)
+def test_replies_that_cannot_be_are_rejected(message: Any, reason: str | None, world: Any) -> None:
+    made = {"a": Model("a", {"w": np.zeros(2, np.float32)}), "b": Model("b", {"w": np.zeros(3, np.float32)})}
+    server = SimpleNamespace(num_clients=4, initial_model=made.__getitem__)
+    reply = Reply(0, 0, "learn", 0, 0, 1.0, message)
+    found = world.algorithm("fedme").vet(server, ServerState(), reply)
+    assert found is reason if reason is None else reason in found
+
+
+def test_regressions_are_refused(world: Any) -> None:
+    setting = Setting(Task((3,), 1, "regression"), {}, None, 40, False)  # type: ignore[arg-type]
+    assert "take a data set with classes" in world.algorithm("fedme").misfit(setting)
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"clusters": []}, "at least 1"),
+        ({"clusters": [1, 2]}, "give one for each number but the first"),
+        ({"raise_at": [0.5, 0.9, 0.75]}, "ascending"),
+        ({"raise_at": [0.5, 0.9, 75]}, "ascending shares"),
+        ({"raise_at": [1.5, 2, 3]}, "whole number"),
+        ({"raise_at": [0.0, 0.5, 0.9]}, "greater than 0"),
+        ({"candidates": ["a", "a"]}, "each candidate once"),
+        ({"candidate_epochs": 0}, "greater than 0"),
+        ({"finetune_epochs": -1}, "greater than or equal to 0"),
+        ({"tune_on": "test"}, "'validation' or 'train'"),
+    ],
+)
+def test_parameters_have_ranges(params: dict[str, Any], match: str, world: Any) -> None:
+    with pytest.raises(ValueError, match=match):
+        world.algorithm("fedme", **params)

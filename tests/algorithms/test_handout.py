@@ -1,0 +1,63 @@
+"""Handing out the public set where the server alone holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.handout import HAND_OUT, Receiver, held
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.engine.jobs import InlineSamples, PublicSamples
+from fedsim.wire import PublicData
+
+POSITIONS = np.array([2, 0])
+VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def _client(public_at_clients: bool) -> Any:
+    return SimpleNamespace(public_at_clients=public_at_clients, public=PublicSamples)
+
+
+def _server(public_at_clients: bool) -> Any:
+    values = VALUES.__getitem__
+    return SimpleNamespace(public_at_clients=public_at_clients, public_values=values, num_public=3)
+
+
+@pytest.mark.parametrize("name", ["dsfl", "perfed_ckt"])
+def test_what_is_sent_is_held(name: str, world: Any) -> None:
+    algorithm = world.algorithm(name)
+    assert algorithm.exchanges[0] is HAND_OUT
+    _, messages = asyncio.run(algorithm.instruct_hand_out(_server(False), None, [0, 3]))
+    assert messages[0] is messages[3]
+    assert isinstance(messages[0], PublicData)
+    before = algorithm.join(SimpleNamespace(initial_model=lambda: None))
+    state, reply = asyncio.run(algorithm.local_hand_out(_client(False), before, messages[0]))
+    assert reply is None
+    found = held(_client(False), state, POSITIONS)
+    assert isinstance(found, InlineSamples)
+    assert found.x.tolist() == VALUES[[2, 0]].tolist()
+
+
+@pytest.mark.parametrize("name", ["dsfl", "perfed_ckt"])
+def test_nothing_is_sent_where_clients_hold_the_set(name: str, world: Any) -> None:
+    _, messages = asyncio.run(world.algorithm(name).instruct_hand_out(_server(True), None, [0, 3]))
+    assert messages == {}
+    found = held(_client(True), Receiver(None), POSITIONS)
+    assert isinstance(found, PublicSamples)
+    assert found.positions is POSITIONS
+
+
+def test_a_client_that_was_sent_nothing_has_nothing() -> None:
+    assert held(_client(False), Receiver(None), POSITIONS) is None
+
+
+@pytest.mark.parametrize("name", ["fedavg_ft", "feddf", "pfeddf", "dsfl", "perfed_ckt"])
+def test_all_of_them_run_where_nothing_learns(name: str, world: Any) -> None:
+    result = world.run(world.algorithm(name), executor=NULL(ExecutorConfig()))
+    assert result.final is None
+    assert result.totals.parameters_up > 0

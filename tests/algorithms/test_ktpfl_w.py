@@ -1,0 +1,338 @@
+"""KT-pFL, weights version: the specification's sanity checks (5.E.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.base import Reply
+from fedsim.algorithms.ktpfl_w import ServerState, between, mixtures, scaled
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.params import Array, Model
+from fedsim.wire import ModelUpdate
+
+SCALARS = 64 * 16 + 16 + 16 * 10 + 10
+
+
+def _model(value: float, steps: int = 0) -> Model:
+    return Model(
+        "mlp",
+        {"w": np.array([value, -value], np.float32)},
+        {"mean": np.array([value], np.float32), "steps": np.array(steps, np.int64)},
+    )
+
+
+def _weights(carrier: Any) -> Array:
+    """Return the first parameter of a model or of a message."""
+    array: Array = next(iter(carrier.params.values()))
+    return array
+
+
+def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
+    """Have a hook's arguments and results written down."""
+    calls: list[tuple[tuple[Any, ...], Any]] = []
+    original = getattr(algorithm, hook)
+
+    async def recorder(*arguments: Any) -> Any:
+        result = await original(*arguments)
+        calls.append((arguments, result))
+        return result
+
+    setattr(algorithm, hook, recorder)
+    return calls
+
+
+def _states(world: Any, algorithm: Any, **changes: Any) -> list[ServerState]:
+    """Return the server's state after each merge."""
+    calls = _recorded(algorithm, "merge_train")
+    world.run(algorithm, **changes)
+    return [state for _, state in calls]
+
+
+# Arithmetic
+
+
+def test_mixtures_mix_buffers_as_well() -> None:
+    models = [_model(1.0, 3), _model(5.0, 7)]
+    one, both = mixtures(models, np.array([[0.0, 1.0], [0.75, 0.25]]))
+    assert one.digest() == models[1].digest()
+    assert both.params["w"].tolist() == [2.0, -2.0]
+    assert both.buffers["mean"].tolist() == [2.0]
+    assert both.buffers["steps"] == 7
+
+
+def test_a_client_moves_some_of_the_way() -> None:
+    own, other = _model(1.0), _model(5.0)
+    assert between(own, other, 0.0) is own
+    assert between(own, other, 1.0) is other
+    moved = between(own, other, 0.25)
+    assert moved.params["w"].tolist() == [2.0, -2.0]
+    assert moved.buffers["mean"].tolist() == [2.0]
+
+
+def test_gram_is_scaled_by_the_mean_of_its_diagonal() -> None:
+    assert scaled(np.array([[2.0, 1.0], [1.0, 6.0]])).tolist() == [[0.5, 0.25], [0.25, 1.5]]
+    assert scaled(np.zeros((1, 1))).tolist() == [[0.0]]
+
+
+def test_steps_of_the_pull_give_its_strength(world: Any) -> None:
+    assert world.algorithm("ktpfl_w").config.strength == 1.0
+    assert world.algorithm("ktpfl_w", pull=0.3).config.strength == 0.3
+    stepped = world.algorithm("ktpfl_w", pull_epochs=2, pull_lr=0.1).config.strength
+    assert stepped == pytest.approx(1 - 0.8**2)
+    assert world.algorithm("ktpfl_w", pull_epochs=0, pull_lr=0.1).config.strength == 0.0
+
+
+# Runs
+
+
+@pytest.mark.parametrize("mixing", ["learned", "similarity", "topk"])
+def test_alone_it_equals_local_bit_for_bit(mixing: str, world: Any) -> None:
+    alone = world.run(world.algorithm("ktpfl_w", mixing=mixing), num_clients=1)
+    assert alone.model_hash == world.run(world.algorithm("local"), num_clients=1).model_hash
+
+
+@pytest.mark.parametrize("mixing", ["learned", "similarity", "topk"])
+def test_any_number_of_workers_gives_the_same(mixing: str, world: Any) -> None:
+    results = [world.run(world.algorithm("ktpfl_w", mixing=mixing), workers=n) for n in (1, 2, 4)]
+    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
+
+
+def test_an_identity_is_local_bit_for_bit(world: Any) -> None:
+    local = world.run(world.algorithm("local")).model_hash
+    assert world.run(world.algorithm("ktpfl_w", mixing="topk", neighbours=1)).model_hash == local
+    fixed: Any = world.algorithm("ktpfl_w", c_lr=0.0)
+    fixed.start = lambda server: ServerState({}, {}, np.eye(server.num_clients))
+    assert world.run(fixed).model_hash == local
+    assert world.run(world.algorithm("ktpfl_w", pull=0.0)).model_hash == local
+
+
+def _broadcasts(world: Any, algorithm: Any) -> list[list[Model]]:
+    """Return what each client was sent, by round."""
+    calls = _recorded(algorithm, "instruct_train")
+    world.run(algorithm)
+    return [[messages[client].model for client in range(4)] for _, (_, messages) in calls]
+
+
+def test_a_strong_pull_is_uniform_fedavg(world: Any) -> None:
+    # Every client starts from the plain mean of all, as FedAvg's would: in every round, so trainings agree.
+    average = _broadcasts(world, world.algorithm("fedavg", weighting="uniform"))
+    still = _broadcasts(world, world.algorithm("ktpfl_w", c_lr=0.0))
+    strong = _broadcasts(world, world.algorithm("ktpfl_w", rho=1e6))
+    usual = _broadcasts(world, world.algorithm("ktpfl_w"))
+    for number in range(3):
+        wanted = average[number][0]
+        assert {model.digest() for model in still[number]} == {wanted.digest()}
+        for model in strong[number]:
+            for name, array in model.params.items():
+                np.testing.assert_allclose(array, wanted.params[name], atol=1e-5)
+    assert not np.allclose(_weights(usual[2][0]), _weights(average[2][0]))
+
+
+def test_a_strong_pull_keeps_equal_weights_unless_it_is_explicit(world: Any) -> None:
+    implicit, explicit = (
+        _states(world, world.algorithm("ktpfl_w", rho=1e6, c_step=step))[-1].c
+        for step in ("implicit", "explicit")
+    )
+    assert np.abs(implicit - 0.25).max() < 1e-5
+    assert np.abs(explicit - 0.25).max() > 0.2
+
+
+def test_the_matrix_learns_and_its_rows_sum_to_one(world: Any) -> None:
+    for state in _states(world, world.algorithm("ktpfl_w")):
+        np.testing.assert_allclose(state.c.sum(axis=1), 1, atol=1e-6)
+        assert (np.diagonal(state.c) > 0.25).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lam": 3.0},
+        {"rho": 7.0},
+        {"c_lr": 0.1},
+        {"c_steps": 3},
+        {"c_norm": "softmax5"},
+        {"c_weighting": "data"},
+    ],
+)
+def test_each_setting_of_the_matrix_matters(change: dict[str, Any], world: Any) -> None:
+    usual, changed = (
+        _states(world, world.algorithm("ktpfl_w", **params), rounds=2)[-1].c for params in ({}, change)
+    )
+    assert np.abs(changed - usual).max() > 1e-4
+    np.testing.assert_allclose(changed.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("change", [{"pull": 0.5}, {"pull_epochs": 1, "pull_lr": 0.1}])
+def test_the_pull_matters(change: dict[str, Any], world: Any) -> None:
+    usual, changed = (world.run(world.algorithm("ktpfl_w", **params)) for params in ({}, change))
+    assert usual.model_hash != changed.model_hash
+    assert usual.totals == changed.totals
+
+
+def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
+    algorithm = world.algorithm("ktpfl_w")
+    calls = _recorded(algorithm, "merge_train")
+    world.run(algorithm, clients_per_round=2, rounds=6)
+    for (_, before, replies), after in calls:
+        members = [reply.client for reply in replies]
+        block = np.zeros((4, 4), bool)
+        block[np.ix_(members, members)] = True
+        assert (after.c[~block] == before.c[~block]).all()
+        assert (after.c[block] != before.c[block]).all()
+        np.testing.assert_allclose(after.c.sum(axis=1), 1, atol=1e-6)
+        assert set(after.models) == set(before.models) | set(members)  # stale models stay
+
+
+def test_who_never_uploaded_is_in_no_sum(world: Any) -> None:
+    # Client 1's uploads are lost: it gets mixtures of the others, they none of it.
+    algorithm = world.algorithm("ktpfl_w", c_lr=0.0)
+    calls = _recorded(algorithm, "instruct_train")
+    world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
+    (_, (first, opening)), *later = calls
+    assert not first.models
+    assert len({id(message) for message in opening.values()}) == 1
+    for _, (state, messages) in later:
+        assert sorted(state.models) == [0, 2, 3]
+        mean = np.mean([_weights(model) for model in state.models.values()], axis=0)
+        for client in range(4):
+            np.testing.assert_allclose(_weights(messages[client]), mean, atol=1e-6)
+
+
+def test_payload_is_fedavgs(world: Any) -> None:
+    ours, theirs = world.run(world.algorithm("ktpfl_w")), world.run(world.algorithm("fedavg"))
+    assert ours.totals == theirs.totals
+    assert ours.totals.parameters_up == ours.totals.parameters_down == 4 * 3 * SCALARS
+
+
+@pytest.mark.parametrize("mixing", ["similarity", "topk"])
+def test_weights_can_follow_from_cosines_of_parameters(mixing: str, world: Any) -> None:
+    params = {"neighbours": 2} if mixing == "topk" else {}
+    algorithm = world.algorithm("ktpfl_w", mixing=mixing, **params)
+    states = _states(world, algorithm, clients_per_round=2, rounds=6)
+    for state in states:
+        known = sorted(state.models)
+        c = state.c[known]
+        np.testing.assert_allclose(c.sum(axis=1), 1)
+        others = c[:, [client for client in range(4) if client not in state.models]]
+        assert (others == 0).all()
+        if mixing == "topk":
+            assert ((c > 0).sum(axis=1) == min(2, len(known))).all()
+    assert len(states[-1].models) > 2
+    vectors = np.stack(
+        [
+            np.concatenate([array.ravel() for array in states[-1].models[client].params.values()])
+            for client in sorted(states[-1].models)
+        ]
+    ).astype(np.float64)
+    lengths = np.linalg.norm(vectors, axis=1)
+    cosines = vectors @ vectors.T / np.outer(lengths, lengths)
+    own = states[-1].c[np.ix_(sorted(states[-1].models), sorted(states[-1].models))]
+    if mixing == "similarity":
+        wanted = cosines - cosines.min(axis=1, keepdims=True)
+        np.testing.assert_allclose(own, wanted / wanted.sum(axis=1, keepdims=True), atol=1e-9)
+    else:
+        nearest = np.argsort(-cosines, axis=1)[:, :2]
+        assert [set(np.flatnonzero(row)) for row in own] == [set(row) for row in nearest]
+
+
+def test_a_lost_upload_keeps_the_clients_own_model(world: Any) -> None:
+    result = world.run(
+        world.algorithm("ktpfl_w", pull=0.5),
+        lost=lambda parcel, ordinal: parcel.sender >= 0,
+        client_timeout_s=9.0,
+        rounds=2,
+    )
+    assert result.by_client["merged"].tolist() == [0, 0, 0, 0]
+    # Nobody uploaded: clients go half of the way back to the initial model, from what they had trained.
+    once = world.run(
+        world.algorithm("ktpfl_w", pull=0.5),
+        lost=lambda parcel, ordinal: parcel.sender >= 0,
+        client_timeout_s=9.0,
+        rounds=1,
+    )
+    assert result.model_hash != once.model_hash
+
+
+def test_all_clients_have_one_architecture(world: Any) -> None:
+    assert not world.algorithm("ktpfl_w").mixed_architectures
+
+
+@pytest.mark.parametrize("mixing", ["learned", "similarity", "topk"])
+def test_it_runs_without_learning(mixing: str, world: Any) -> None:
+    result = world.run(world.algorithm("ktpfl_w", mixing=mixing), executor=NULL(ExecutorConfig()))
+    assert result.totals.parameters_up == 4 * 3 * SCALARS
+
+
+class _Server:
+    num_clients = 3
+
+    def initial_model(self) -> Model:
+        return _model(0.0)
+
+    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+        assert flops > 0
+        return function(*arguments)
+
+
+def _reply(client: int, model: Model, num_samples: int = 10) -> Reply:
+    return Reply(client, 0, "train", 0, 0, 1.0, ModelUpdate.of(model, num_samples=num_samples))
+
+
+def _merged(algorithm: Any, replies: Sequence[Reply]) -> Array:
+    state = ServerState({}, {}, np.full((3, 3), 1 / 3))
+    merged: ServerState = asyncio.run(algorithm.merge_train(_Server(), state, replies))
+    return merged.c
+
+
+def test_one_step_by_hand(world: Any) -> None:
+    # Two opposite models of three clients: G = [[1, -1], [-1, 1]] after scaling; with equal weights the
+    # mixture is zero, so g = -2 G, and a step of 0.01 with rho = 0 moves 0.02 from the other to oneself.
+    algorithm = world.algorithm("ktpfl_w", rho=0.0, c_steps=1)
+    c = _merged(algorithm, [_reply(0, _model(1.0)), _reply(2, _model(-1.0))])
+    third, moved = 1 / 3, 0.02
+    np.testing.assert_allclose(
+        c,
+        [[third + moved, third, third - moved], [third] * 3, [third - moved, third, third + moved]],
+        atol=1e-12,
+    )
+
+
+def test_data_weighting_scales_the_gradient(world: Any) -> None:
+    algorithm = world.algorithm("ktpfl_w", rho=0.0, c_steps=1, c_weighting="data")
+    c = _merged(algorithm, [_reply(0, _model(1.0), 30), _reply(2, _model(-1.0), 10)])
+    np.testing.assert_allclose([c[0, 0] - 1 / 3, c[2, 2] - 1 / 3], [0.75 * 0.02, 0.25 * 0.02], atol=1e-12)
+
+
+def test_one_upload_moves_nothing(world: Any) -> None:
+    np.testing.assert_allclose(_merged(world.algorithm("ktpfl_w"), [_reply(1, _model(1.0))]), 1 / 3)
+
+
+def test_misfits_are_rejected(world: Any) -> None:
+    algorithm = world.algorithm("ktpfl_w")
+    other = Model("cnn", _model(1.0).params, _model(1.0).buffers)
+    assert algorithm.vet(_Server(), None, _reply(0, other)) == "architecture 'cnn', not 'mlp'"
+    assert algorithm.vet(_Server(), None, _reply(0, _model(1.0), 0)) == "num_samples is 0, not positive"
+    assert algorithm.vet(_Server(), None, _reply(0, _model(1.0))) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"pull": 0.5, "pull_epochs": 1, "pull_lr": 0.1}, "both say how far"),
+        ({"pull_epochs": 1}, "belong together"),
+        ({"pull_lr": 0.1}, "belong together"),
+        ({"pull_epochs": 1, "pull_lr": 0.6}, r"less than or equal to 0\.5"),
+        ({"neighbours": 3}, "neighbours = 3 belongs to mixing = 'topk', and mixing is 'learned'"),
+        ({"mixing": "similarity", "rho": 0.1}, "rho = 0.1 belongs to mixing = 'learned'"),
+        ({"mixing": "topk", "c_steps": 3}, "c_steps = 3 belongs to mixing = 'learned'"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(params: dict[str, Any], reason: str, world: Any) -> None:
+    with pytest.raises(ValueError, match=reason):
+        world.algorithm("ktpfl_w", **params)

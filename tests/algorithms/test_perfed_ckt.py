@@ -1,0 +1,287 @@
+"""PerFed-CKT: the specification's sanity checks (5.E.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.distillation import softmax
+from fedsim.algorithms.perfed_ckt import Centroids, ServerState, nearest
+from fedsim.errors import UserError
+from fedsim.params import Array, Model
+from fedsim.runtime.run import run
+from fedsim.task import Task
+from fedsim.wire import LogitsUp, indices_digest, num_parameters
+
+P, CLASSES = 40, 10
+
+
+def _recorded(algorithm: Any) -> tuple[list[Any], list[Any]]:
+    """Return lists that will hold (client, state before, message, state after), and the server's states."""
+    turns, states = list[Any](), list[Any]()
+    local, merge = algorithm.local_train, algorithm.merge_train
+
+    async def local_train(client: Any, state: Any, message: Any) -> Any:
+        after, reply = await local(client, state, message)
+        turns.append((client.client, client.round, state, message, after))
+        return after, reply
+
+    async def merge_train(server: Any, state: Any, replies: Any) -> Any:
+        states.append(await merge(server, state, replies))
+        return states[-1]
+
+    algorithm.local_train, algorithm.merge_train = local_train, merge_train
+    return turns, states
+
+
+def _logits(model: Model, x: Array) -> Array:
+    """The linear architecture by hand."""
+    weight, bias = model.params.values()
+    result: Array = x @ weight.T + bias
+    return result
+
+
+def test_nearest_by_hand() -> None:
+    centroids = np.array([[[1, 0]], [[0, 1]], [[1, 0]]], np.float32)
+    assert nearest(centroids, np.array([[0.4, 0.6]], np.float32)) == 1
+    assert nearest(centroids, np.array([[0.6, 0.4]], np.float32)) == 0  # of equals the first
+    assert nearest(centroids, np.array([[0.5, 0.5]], np.float32)) == 0
+
+
+def test_no_weight_equals_local_bit_for_bit(world: Any) -> None:
+    for training in ({"epochs": 2}, {"steps": 5}):
+        alone = world.run(world.algorithm("perfed_ckt", lam=0), training=training)
+        local = world.run(world.algorithm("local"), training=training)
+        assert alone.model_hash == local.model_hash
+
+
+def test_hardly_any_weight_is_local_but_for_rounding(world: Any) -> None:
+    # With the public batches in every step: the private ones come in the same order as Local's.
+    algorithm, local = world.algorithm("perfed_ckt", lam=1e-12), world.algorithm("local")
+    seen, its = world.watched(algorithm), world.watched(local)
+    world.run(algorithm)
+    world.run(local)
+    for client in range(4):
+        for name, array in its[client]["personal"].params.items():
+            np.testing.assert_allclose(seen[client]["personal"].params[name], array, rtol=1e-4, atol=1e-5)
+
+
+def test_one_cluster_is_co_distillation_with_the_mean(world: Any) -> None:
+    # One step on everything, computed by hand from the states before it.
+    data, lam, lr = world.data(), 0.7, 0.1
+    algorithm = world.algorithm("perfed_ckt", clusters=1, lam=lam, public_batch_size=P)
+    turns, states = _recorded(algorithm)
+    training = {"steps": 1, "batch_size": 500, "lr": lr}
+    world.run(algorithm, models=("linear", "linear"), rounds=2, training=training)
+    first = [turn for turn in turns if turn[1] == 1]
+    public = data.x[data.public]
+    assert all(message is None for _, _, _, message, _ in first)
+    predictions = np.stack(
+        [softmax(_logits(after.model, public)) for *_, after in sorted(first, key=_client)]
+    )
+    np.testing.assert_allclose(states[0].clusters.centroids[0], predictions.mean(axis=0), atol=1e-6)
+    assert states[0].clusters.counts.tolist() == [4]
+    for client, _, before, message, after in (turn for turn in turns if turn[1] == 2):
+        assert np.array_equal(message.values, states[0].clusters.centroids)
+        weight, bias = (torch.tensor(array, requires_grad=True) for array in before.model.params.values())
+        own = data.indices(client, "train")
+        logits = torch.tensor(data.x[own]) @ weight.T + bias
+        label_loss = torch.nn.functional.cross_entropy(logits, torch.tensor(data.y[own]))
+        given = torch.softmax(torch.tensor(public) @ weight.T + bias, 1)
+        distance = (given - torch.tensor(message.values[0])).pow(2).sum() / P
+        (label_loss + lam * distance).backward()  # type: ignore[no-untyped-call]
+        assert weight.grad is not None
+        assert bias.grad is not None
+        expected = [weight.detach() - lr * weight.grad, bias.detach() - lr * bias.grad]
+        for found, wanted in zip(after.model.params.values(), expected, strict=True):
+            np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def _client(turn: Any) -> int:
+    client: int = turn[0]
+    return client
+
+
+@pytest.mark.parametrize("wanted", [4, 9])
+def test_with_a_cluster_for_each_all_are_pulled_to_their_own_last_predictions(
+    wanted: int, world: Any
+) -> None:
+    algorithm = world.algorithm("perfed_ckt", clusters=wanted)
+    turns, states = _recorded(algorithm)
+    world.run(algorithm)
+    assert [state.clusters.counts.tolist() for state in states] == [[1, 1, 1, 1]] * 3
+    for _, number, before, message, _ in turns:
+        if number > 1:
+            own = message.values[nearest(message.values, before.predictions)]
+            assert np.array_equal(own, before.predictions)
+
+
+def test_two_groups_with_disjoint_labels_separate(world: Any) -> None:
+    data = world.data()
+    everything = np.concatenate([data.indices(client, "train") for client in range(4)])
+    low, high = everything[data.y[everything] < 5], everything[data.y[everything] >= 5]
+    data = world.holding(data, "train", [low[::2], high[::2], low[1::2], high[1::2]])
+    algorithm = world.algorithm("perfed_ckt", clusters=2)
+    turns, states = _recorded(algorithm)
+    world.run(algorithm, data=data, rounds=3, training={"epochs": 8})
+    assert [state.clusters.labels.tolist() for state in states] == [[0, 1, 0, 1]] * 3
+    for client, number, before, message, _ in turns:
+        if number > 1:
+            assert nearest(message.values, before.predictions) == client % 2
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3])
+def test_numbers_communicated_follow_the_formula(wanted: int, world: Any) -> None:
+    for p in (P, 25):
+        settings = {"clusters": wanted} | ({} if p == P else {"public_size": p})
+        result = world.run(world.algorithm("perfed_ckt", **settings), clients_per_round=3)
+        assert [row.round for row in result.rounds] == [0, 1, 2, 3]
+        assert result.rounds[0].traffic.frames_down == 0
+        first, *others = [row.traffic for row in result.rounds[1:]]
+        assert (first.parameters_down, first.frames_down) == (0, 0)
+        for one in others:
+            assert one.parameters_up + one.parameters_down == 3 * p * CLASSES * (wanted + 1)
+            payload = 4 * wanted * p * CLASSES + 4 * wanted
+            assert 3 * payload < one.bytes_down < 3 * (payload + 250)
+        assert result.totals.parameters_up == 3 * 3 * p * CLASSES
+
+
+def test_bytes_do_not_depend_on_the_architecture(world: Any) -> None:
+    totals = [
+        world.run(world.algorithm("perfed_ckt"), models=models, rounds=2).totals
+        for models in (("linear", "linear"), ("mlp", "mlp"), ("mlp", "linear"))
+    ]
+    assert totals[0] == totals[1] == totals[2]
+
+
+def test_who_joins_late_chooses_by_what_its_first_model_predicts(world: Any) -> None:
+    algorithm = world.algorithm("perfed_ckt")
+    turns, _ = _recorded(algorithm)
+    world.run(algorithm, clients_per_round=1, rounds=6)
+    newcomers = [turn for turn in turns if turn[2].predictions is None and turn[3] is not None]
+    assert newcomers
+    assert all(after.predictions.shape == (P, CLASSES) for *_, after in turns)
+
+
+def test_a_lost_upload_keeps_the_model_and_is_not_clustered(world: Any) -> None:
+    algorithm = world.algorithm("perfed_ckt", clusters=4)
+    turns, states = _recorded(algorithm)
+    world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 2, client_timeout_s=60.0)
+    assert [state.clusters.counts.tolist() for state in states] == [[1, 1, 1]] * 3
+    mine = sorted((turn for turn in turns if turn[0] == 2), key=lambda turn: int(turn[1]))
+    for earlier, later in pairwise(mine):
+        assert later[2] is earlier[4]  # it resumes from its own last model
+        own = earlier[4].predictions
+        assert all(not np.array_equal(centroid, own) for centroid in later[3].values)
+
+
+def test_fewer_uploads_than_clusters_are_fewer_centroids(world: Any) -> None:
+    algorithm = world.algorithm("perfed_ckt", clusters=3)
+    _, states = _recorded(algorithm)
+    world.run(algorithm, clients_per_round=2)
+    assert [len(state.clusters.centroids) for state in states] == [2, 2, 2]
+
+
+def test_a_silent_round_keeps_the_centroids(world: Any) -> None:
+    algorithm = world.algorithm("perfed_ckt")
+    turns, states = _recorded(algorithm)
+    uploads = list[int]()
+
+    def second_uploads(parcel: Any, ordinal: int) -> bool:
+        if parcel.receiver < 0:
+            uploads.append(ordinal)
+        return parcel.receiver < 0 and 4 < len(uploads) <= 8  # those of round 2
+
+    world.run(algorithm, lost=second_uploads, client_timeout_s=60.0)
+    assert len(states) == 2
+    of_round = {number: message for _, number, _, message, _ in turns}
+    assert np.array_equal(of_round[2].values, of_round[3].values)
+
+
+def test_samples_that_the_server_alone_holds_are_handed_out_once(world: Any) -> None:
+    data = replace(world.data(), public_at_clients=False)
+    settings = {"clusters": 1, "public_size": 30}
+    sent = world.run(world.algorithm("perfed_ckt", **settings), data=data)
+    there = world.run(world.algorithm("perfed_ckt", **settings))
+    assert sent.model_hash == there.model_hash
+    assert sent.rounds[0].traffic == sent.rounds[0].traffic.__class__(
+        frames_down=4, data_down=sent.totals.data_down
+    )
+    assert 4 * 30 * (64 * 4 + 8) < sent.totals.data_down < 4 * (30 * (64 * 4 + 8) + 250)
+    assert sent.totals.parameters_down == there.totals.parameters_down
+    assert sent.totals.bytes_down == there.totals.bytes_down
+
+
+def test_a_client_without_public_samples_trains_alone_and_is_not_clustered(world: Any) -> None:
+    data = replace(world.data(), public_at_clients=False)
+    algorithm, local = world.algorithm("perfed_ckt"), world.algorithm("local")
+    seen, its = world.watched(algorithm), world.watched(local)
+    result = world.run(
+        algorithm,
+        data=data,
+        lost=lambda parcel, ordinal: ordinal < 4 and parcel.receiver == 0,
+        client_timeout_s=60.0,
+    )
+    world.run(local)
+    same = [seen[k]["personal"].digest() == its[k]["personal"].digest() for k in range(4)]
+    assert same == [True, False, False, False]
+    assert result.by_client["rejected"].tolist() == [3, 0, 0, 0]
+    assert list(result.rejections) == ["predictions on other public samples than were asked for"]
+
+
+def _reply(values: Array, named: Array) -> Reply:
+    message = LogitsUp(values.astype(np.float32), "probs", 1.0, indices_digest(named))
+    return Reply(0, 0, "train", 0, 0, 1.0, message)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (_reply(np.full((3, 2), 0.5), np.arange(3)), ""),
+        (_reply(np.full((2, 2), 0.5), np.arange(2)), "other public samples"),
+        (_reply(np.full((3, 3), 1 / 3), np.arange(3)), "shape (3, 3), not (3, 2)"),
+        (_reply(np.full((3, 2), 0.6), np.arange(3)), "no probabilities"),
+    ],
+)
+def test_what_cannot_be_clustered_is_rejected(reply: Reply, reason: str, world: Any) -> None:
+    server = SimpleNamespace(num_public=9, task=SimpleNamespace(num_outputs=2))
+    found = world.algorithm("perfed_ckt", public_size=3).vet(server, ServerState(), reply)
+    assert (found is None) if not reason else (reason in found)
+
+
+def test_centroids_that_contradict_themselves_are_refused() -> None:
+    counts = np.array([1, 2], np.int32)
+    assert num_parameters(Centroids(np.zeros((2, 3, 4), np.float32), counts)) == 24
+    for values in (np.zeros((2, 3), np.float32), np.zeros((3, 3, 4), np.float32)):
+        with pytest.raises(ValueError, match=r"shape \[C, p, N\]"):
+            Centroids(values, counts)
+    with pytest.raises(ValueError, match=r"shape \[C, p, N\]"):
+        Centroids(np.zeros((0, 3, 4), np.float32), counts[:0])
+
+
+def test_settings_that_cannot_be(world: Any) -> None:
+    with pytest.raises(UserError, match="public_size = 41, and the public set has 40 samples"):
+        world.run(world.algorithm("perfed_ckt", public_size=41))
+    regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
+    assert "probabilities of classes" in world.algorithm("perfed_ckt").misfit(regression)
+
+
+def test_clustering_takes_the_servers_time(world: Any) -> None:
+    parts = world.parts(world.algorithm("perfed_ckt"), rounds=1)
+    parts.fleet.server = replace(parts.fleet.server, speed_flops=1e4)
+
+    assert run(parts).simulated_s > 3 * 10 * 20 * 4 * 400 * 3 / 1e4
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_make_no_difference(workers: int, world: Any) -> None:
+    algorithm = world.algorithm("perfed_ckt")
+    result, expected = world.run(algorithm, workers=workers, rounds=2), world.run(algorithm, rounds=2)
+    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)

@@ -1,0 +1,372 @@
+"""PersFL: the specification's sanity checks (5.E.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from math import inf, log
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.algorithms.base import Setting
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
+from fedsim.algorithms.finetuning import FineTuning
+from fedsim.algorithms.persfl import ClientState, Imitating, considered
+from fedsim.algorithms.validation import validation_loss
+from fedsim.data import LoadContext, federate
+from fedsim.data.digits import PLUGIN as DIGITS
+from fedsim.data.partitions.iid import PLUGIN as IID
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.engine.jobs import Fitted, Score
+from fedsim.engine.steps import Batch
+from fedsim.engine.training import TrainingConfig
+from fedsim.params import Model
+from fedsim.rng import Key
+from fedsim.runtime.run import run
+from fedsim.task import Task
+from fedsim.wire import ModelBroadcast
+
+SCALARS = 64 * 16 + 16 + 16 * 10 + 10
+NEW = ClientState()
+SHORT: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 2}
+
+
+def watched(algorithm: Any) -> tuple[Any, dict[int, tuple[ClientState, Model]]]:
+    """Return an algorithm and, once it has run, each client's last state with the final model."""
+    seen: dict[int, tuple[ClientState, Model]] = {}
+    distil = algorithm.local_distil
+
+    async def local_distil(client: Any, state: Any, message: Any) -> Any:
+        after, reply = await distil(client, state, message)
+        seen[client.client] = after, message.model
+        return after, reply
+
+    algorithm.local_distil = local_distil
+    return algorithm, seen
+
+
+def _close(left: Model, right: Model, tolerance: float) -> bool:
+    return all(np.allclose(left.params[name], right.params[name], atol=tolerance) for name in left.params)
+
+
+def _loss(imitating: Imitating, logits: Any, teacher: Any, labels: Any) -> torch.Tensor:
+    student = torch.as_tensor(logits)
+    batches = {"train": Batch(torch.zeros(len(student), 1), torch.as_tensor(labels))}
+    return imitating({"model": lambda x: student}, batches, {"teacher": torch.as_tensor(teacher)})  # type: ignore[dict-item]
+
+
+# The loss
+
+
+def test_loss_by_hand() -> None:
+    # Student (1/2, 1/2), teacher (3/4, 1/4) at temperature 1; the label is the second class.
+    student, teacher = [[0.0, 0.0]], [[log(3.0), 0.0]]
+    hard = log(2)
+    forward = 0.75 * log(1.5) + 0.25 * log(0.5)
+    reverse = 0.5 * log(2 / 3) + 0.5 * log(2)
+    for soft, expected in (("forward", forward), ("reverse", reverse), ("cross_entropy", log(2))):
+        loss = _loss(Imitating(0.25, 1.0, soft), student, teacher, [1])  # type: ignore[arg-type]
+        assert float(loss) == pytest.approx(0.75 * hard + 0.25 * expected, abs=1e-6)
+    half = _loss(Imitating(1.0, 1.0, "forward", per_class=True), student, teacher, [1])
+    assert float(half) == pytest.approx(forward / 2, abs=1e-6)
+
+
+def test_temperature_divides_both_logits_and_scales_the_loss() -> None:
+    # At temperature 2 the teacher of twice the logits is again (3/4, 1/4); the factor is 4.
+    loss = _loss(Imitating(1.0, 2.0), [[0.0, 0.0]], [[2 * log(3.0), 0.0]], [1])
+    assert float(loss) == pytest.approx(4 * (0.75 * log(1.5) + 0.25 * log(0.5)), abs=1e-6)
+
+
+def test_loss_stays_finite_for_a_certain_teacher() -> None:
+    logits = torch.tensor([[0.0, -400.0]], requires_grad=True)
+    for soft in ("forward", "reverse", "cross_entropy"):
+        loss = _loss(Imitating(1.0, 1.0, soft), logits, [[-400.0, 0.0]], [1])
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert torch.isfinite(loss)
+        assert torch.isfinite(gradient).all()
+
+
+def test_the_teacher_is_the_least_of_each_divergence() -> None:
+    for soft in ("forward", "reverse"):
+        logits = torch.tensor([[0.3, -1.0, 2.0]], requires_grad=True)
+        loss = _loss(Imitating(1.0, 5.0, soft), logits, logits.detach(), [1])
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert float(loss.detach()) == pytest.approx(0, abs=1e-5)
+        assert gradient.abs().max() < 1e-5
+
+
+# The grid, and the choice
+
+
+def test_grid_tries_weight_zero_once(world: Any) -> None:
+    grid = world.algorithm("persfl").grid
+    assert len(grid) == 29
+    assert grid[:3] == ((0.0, 1.0), (0.25, 1.0), (0.25, 5.0))
+    assert grid[-1] == (1.0, 25.0)
+
+
+class _Client:
+    """A client whose fits give models named after the pair, with losses as told."""
+
+    client, training = 0, TrainingConfig()
+
+    def __init__(self, losses: dict[str, float], val: int = 5) -> None:
+        self.losses, self.val, self.warned = losses, val, list[str]()
+
+    def num_samples(self, split: str = "train") -> int:
+        return self.val if split == "val" else 7
+
+    def own(self, split: str) -> str:
+        return split
+
+    def warn(self, event: str, **values: Any) -> None:
+        self.warned.append(event)
+
+    async def predict(self, model: Model, samples: Any) -> Any:
+        return np.zeros((7, 2), np.float32)
+
+    async def fit(self, model: Model, *, name: str, **_: Any) -> Fitted:
+        return Fitted({"model": Model(name, {})}, 0.0, 1)
+
+    async def evaluate(self, model: Model, samples: Any) -> Score:
+        return Score(0, 1, self.losses[model.architecture])
+
+
+def _distilled(world: Any, client: _Client, state: ClientState = NEW, **params: Any) -> ClientState:
+    algorithm = world.algorithm("persfl", **{**SHORT, **params})
+    message = ModelBroadcast.of(Model("final", {}))
+    after, reply = asyncio.run(algorithm.local_distil(client, state, message))
+    assert reply is None
+    assert isinstance(after, ClientState)
+    return after
+
+
+def test_the_smallest_validation_loss_wins_and_ties_go_to_the_first(world: Any) -> None:
+    losses = {"final": 1.0, "distil 0 1": 0.5, "distil 0.5 1": 0.25, "distil 0.5 5": 0.25}
+    state = _distilled(world, _Client(losses))
+    assert state.personal is not None
+    assert state.personal.architecture == "distil 0.5 1"
+
+
+def test_where_no_loss_is_a_number_the_first_pair_wins(world: Any) -> None:
+    nan = float("nan")
+    losses = {"final": nan, "distil 0 1": nan, "distil 0.5 1": nan, "distil 0.5 5": inf}
+    state = _distilled(world, _Client(losses))
+    assert state.teacher is not None
+    assert state.personal is not None
+    assert (state.teacher.architecture, state.personal.architecture) == ("final", "distil 0 1")
+
+
+def test_without_validation_samples_the_final_model_teaches_with_one_pair(world: Any) -> None:
+    client = _Client({}, val=0)
+    state = _distilled(world, client, ClientState(Model("early", {}), 0.1))
+    assert state.teacher is not None
+    assert state.personal is not None
+    assert (state.teacher.architecture, state.personal.architecture) == ("final", "distil 0.5 5")
+    assert client.warned == ["no validation samples"]
+
+
+@pytest.mark.parametrize(
+    ("teacher", "loss", "expected"),
+    [("best", 0.9, "final"), ("best", 0.8, "early"), ("best", 0.7, "early"), ("final", 0.7, "final")],
+)
+def test_only_a_strictly_better_final_model_replaces_the_teacher(
+    teacher: str, loss: float, expected: str, world: Any
+) -> None:
+    losses = dict.fromkeys(("distil 0 1", "distil 0.5 1", "distil 0.5 5"), 1.0)
+    client = _Client({**losses, "final": 0.8})
+    state = _distilled(world, client, ClientState(Model("early", {}), loss), teacher=teacher)
+    assert state.teacher is not None
+    assert state.teacher.architecture == expected
+
+
+def test_a_model_is_considered_by_its_loss() -> None:
+    client: Any = _Client({"a": 2.0, "b": 1.0, "c": 1.0})
+
+    async def all_three() -> ClientState:
+        state = ClientState()
+        for name in "abc":
+            state = await considered(client, state, Model(name, {}))
+        return state
+
+    state = asyncio.run(all_three())
+    assert state.teacher is not None
+    assert (state.teacher.architecture, state.loss) == ("b", 1.0)
+
+
+# Whole runs
+
+
+class _Tuned(FineTuning[Any, Any], FedAvg):  # type: ignore[misc]
+    """FedAvg, then five passes in the order in which PersFL's first student meets its samples."""
+
+    Config = FedAvgConfig
+
+    def model_for(self, server: Any, state: Any, client: int) -> Model:
+        model: Model = state.model
+        return model
+
+    async def local_finetune(self, client: Any, state: Any, message: Any) -> Any:
+        fitted = await client.fit(message.model, epochs=2, name="distil 0 1")
+        return replace(state, model=fitted.model), None
+
+
+@pytest.mark.parametrize("temperature", [1.0, 25.0])
+def test_weight_zero_is_fine_tuning_bit_for_bit(temperature: float, world: Any) -> None:
+    params = {**SHORT, "lambdas": [0.0], "temperatures": [temperature], "teacher": "final"}
+    assert (
+        world.run(world.algorithm("persfl", **params)).model_hash
+        == world.run(_Tuned(FedAvgConfig())).model_hash
+    )
+
+
+def test_weight_one_leaves_the_teacher_as_it_is(world: Any) -> None:
+    algorithm, seen = watched(
+        world.algorithm("persfl", lambdas=[1.0], temperatures=[1.0, 25.0], distill_epochs=5)
+    )
+    world.run(algorithm)
+    assert len(seen) == 4
+    for state, _ in seen.values():
+        assert _close(state.personal, state.teacher, 1e-5)  # type: ignore[arg-type]
+
+
+def test_the_teacher_is_no_worse_than_the_final_model(world: Any) -> None:
+    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    distil, finals = algorithm.local_distil, {}
+
+    async def measured(client: Any, state: Any, message: Any) -> Any:
+        finals[client.client] = await validation_loss(client, message.model)
+        return await distil(client, state, message)
+
+    algorithm.local_distil = measured
+    world.run(algorithm, rounds=5, training={"epochs": 4, "lr": 0.5})
+    assert len(finals) == 4
+    assert all(seen[client][0].loss <= finals[client] for client in finals)
+    assert any(seen[client][0].loss < finals[client] for client in finals)
+
+
+def test_stage_two_sends_nothing_but_the_final_model(world: Any) -> None:
+    result, fedavg = (
+        world.run(world.algorithm(name, **p)) for name, p in (("persfl", SHORT), ("fedavg", {}))
+    )
+    closing = result.rounds[-1]
+    assert closing.round == 4
+    assert (closing.traffic.frames_down, closing.traffic.frames_up) == (4, 0)
+    assert closing.traffic.parameters_down == 4 * SCALARS
+    before = result.totals - closing.traffic
+    assert before == fedavg.totals
+    # Frames differ by the exchange's name, and by what alignment makes of it.
+    assert abs(closing.traffic.bytes_down - fedavg.totals.bytes_down // 3) <= 4 * 16
+
+
+def test_rounds_are_those_of_fedavg(world: Any) -> None:
+    # Measuring takes time, and changes nothing that travels.
+    result, fedavg = (
+        world.run(world.algorithm(name, **p)) for name, p in (("persfl", SHORT), ("fedavg", {}))
+    )
+    assert [row.accuracy.mean for row in result.rounds[:3]] == [row.accuracy.mean for row in fedavg.rounds]
+    assert result.rounds[2].ended_at_s > fedavg.rounds[2].ended_at_s
+    final = world.run(world.algorithm("persfl", **SHORT, teacher="final"))
+    assert final.rounds[2].ended_at_s == fedavg.rounds[2].ended_at_s
+
+
+def test_teacher_and_global_model_are_measured_beside(world: Any) -> None:
+    result = world.run(world.algorithm("persfl", **SHORT))
+    assert all(not row.accuracy.others for row in result.rounds[:3])
+    assert list(result.final.others) == ["teacher"]
+    assert result.final.global_ is not None
+    assert result.final.mean > result.rounds[2].accuracy.mean
+
+
+def test_who_never_took_part_learns_from_the_final_model(world: Any) -> None:
+    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    result = world.run(algorithm, clients_per_round=1, rounds=1)
+    strangers = [client for client in range(4) if result.by_client["asked"][client] == 1]
+    assert len(strangers) == 3
+    for client in strangers:
+        state, final = seen[client]
+        assert state.teacher is not None
+        assert state.teacher.digest() == final.digest()
+
+
+def test_teachers_are_kept_when_an_upload_is_lost(world: Any) -> None:
+    # Of client 0 nothing arrives at the server: it has seen the first model all the same.
+    algorithm = world.algorithm("persfl", **SHORT)
+    met: list[float] = []
+    train = algorithm.local_train
+
+    async def local_train(client: Any, state: Any, message: Any) -> Any:
+        if client.client == 0:
+            met.append(state.loss)
+        return await train(client, state, message)
+
+    algorithm.local_train = local_train
+    world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 0, client_timeout_s=9.0)
+    assert met[0] == inf
+    assert all(loss < inf for loss in met[1:])
+
+
+def test_without_validation_samples_it_says_so(world: Any) -> None:
+    dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, 2, Key.root(7)))
+    data = federate(
+        dataset, IID(IID.Config()), num_clients=2, shares=(0.8, 0.0, 0.2), key=Key.root(7), limit=80
+    )
+    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    warnings: list[tuple[str, int]] = []
+    log = SimpleNamespace(
+        info=lambda event, **values: None,
+        warning=lambda event, **values: warnings.append((event, values["client"])),
+    )
+    run(world.parts(algorithm, num_clients=2, data=data), log=log)
+    assert sorted(warnings) == [("no validation samples", 0), ("no validation samples", 1)]
+    assert len(seen) == 2
+    for state, final in seen.values():
+        assert state.teacher is not None
+        assert state.teacher.digest() == final.digest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"kl_direction": "reverse"}, {"kl_reduction": "mean"}, {"distill_lr": 0.01}, {"distill_epochs": 1}],
+)
+def test_every_option_makes_a_difference(change: dict[str, Any], world: Any) -> None:
+    params = {**SHORT, "lambdas": [0.5]}
+    plain, changed = (world.run(world.algorithm("persfl", **{**params, **c})) for c in ({}, change))
+    assert plain.model_hash != changed.model_hash
+
+
+def test_workers_make_no_difference(world: Any) -> None:
+    results = [world.run(world.algorithm("persfl", **SHORT), workers=workers) for workers in (1, 2, 4)]
+    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
+
+
+def test_runs_without_learning(world: Any) -> None:
+    result = world.run(world.algorithm("persfl", **SHORT), executor=NULL(ExecutorConfig()))
+    assert result.totals.frames_down == 16
+
+
+def test_regressions_are_refused(world: Any) -> None:
+    setting = Setting(Task((3,), 1, "regression"), {}, None, 0, False)  # type: ignore[arg-type]
+    assert "take a data set with classes" in (world.algorithm("persfl").misfit(setting) or "")
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"lambdas": []}, "at least 1"),
+        ({"lambdas": [0.5, 0.25]}, "ascending"),
+        ({"lambdas": [0.5, 1.5]}, "less than or equal to 1"),
+        ({"temperatures": [5.0, 5.0]}, "each once"),
+        ({"temperatures": [0.0]}, "greater than 0"),
+        ({"distill_epochs": -1}, "greater than or equal to 0"),
+        ({"teacher": "first"}, "'best' or 'final'"),
+    ],
+)
+def test_parameters_have_ranges(params: dict[str, Any], match: str, world: Any) -> None:
+    with pytest.raises(ValueError, match=match):
+        world.algorithm("persfl", **params)

@@ -1,0 +1,80 @@
+"""PersFL-GD: the specification's sanity checks (5.E.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.algorithms.persfl import Imitating
+from fedsim.engine.steps import Batch
+
+SHORT: dict[str, Any] = {"lambdas": [0.5, 1.0], "temperatures": [1.0, 5.0], "distill_epochs": 3}
+
+
+def _gradient(soft: Any, weight: float, temperature: float) -> tuple[float, Any]:
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(8, 5, generator=generator, requires_grad=True)
+    teacher = torch.randn(8, 5, generator=generator)
+    batches = {"train": Batch(torch.zeros(8, 1), torch.arange(8) % 5)}
+    loss = Imitating(weight, temperature, soft)
+    value = loss({"model": lambda x: logits}, batches, {"teacher": teacher})  # type: ignore[dict-item]
+    (gradient,) = torch.autograd.grad(value, logits)
+    return float(value.detach()), gradient.numpy()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 5.0, 25.0])
+def test_gradients_are_those_of_persfl(temperature: float) -> None:
+    divergence, its = _gradient("forward", 0.75, temperature)
+    entropy, mine = _gradient("cross_entropy", 0.75, temperature)
+    assert entropy > divergence + 0.1
+    assert np.allclose(its, mine, atol=1e-6)
+    assert not np.allclose(its, _gradient("reverse", 0.75, temperature)[1], atol=1e-3)
+
+
+def _personal(world: Any, name: str, **params: Any) -> dict[int, Any]:
+    algorithm, models = world.algorithm(name, **{**SHORT, **params}), {}
+    distil = algorithm.local_distil
+
+    async def local_distil(client: Any, state: Any, message: Any) -> Any:
+        after, reply = await distil(client, state, message)
+        models[client.client] = after.personal.params
+        return after, reply
+
+    algorithm.local_distil = local_distil
+    world.run(algorithm)
+    assert len(models) == 4
+    return models
+
+
+def _largest_difference(left: dict[int, Any], right: dict[int, Any]) -> float:
+    return max(
+        float(np.abs(left[client][name] - right[client][name]).max())
+        for client in left
+        for name in left[client]
+    )
+
+
+def test_models_are_those_of_persfl_up_to_rounding(world: Any) -> None:
+    for pair in ({"lambdas": [0.5], "temperatures": [5.0]}, {"lambdas": [0.75], "temperatures": [1.0]}):
+        mine, its = _personal(world, "persfl_gd", **pair), _personal(world, "persfl", **pair)
+        assert _largest_difference(mine, its) < 1e-4
+        other = _personal(world, "persfl", **pair, kl_direction="reverse")
+        assert _largest_difference(mine, other) > 1e-3
+
+
+def test_what_travels_is_what_persfl_sends(world: Any) -> None:
+    results = [world.run(world.algorithm(name, **SHORT)) for name in ("persfl", "persfl_gd")]
+    assert results[0].totals == results[1].totals
+
+
+def test_options_of_the_divergence_are_none_of_its_own(world: Any) -> None:
+    with pytest.raises(ValueError, match="kl_direction"):
+        world.algorithm("persfl_gd", kl_direction="reverse")
+
+
+def test_workers_make_no_difference(world: Any) -> None:
+    results = [world.run(world.algorithm("persfl_gd", **SHORT), workers=workers) for workers in (1, 2, 4)]
+    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1

@@ -1,0 +1,77 @@
+"""Sim-pFD: the specification's sanity checks (5.E.3); what it shares with KT-pFL is tested there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.params import Array
+from fedsim.rng import Key
+
+
+class _Server:
+    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+        self.flops = flops
+        return function(*arguments)
+
+
+def _predictions(num_clients: int, *, alike: bool = False) -> Array:
+    scores = np.exp(Key.root(3).numpy().standard_normal((1 if alike else num_clients, 20, 5)))
+    values: Array = (scores / scores.sum(axis=2, keepdims=True)).astype(np.float32)
+    return np.repeat(values, num_clients, axis=0) if alike else values
+
+
+def _weights(algorithm: Any, values: Array) -> Array:
+    given = np.ones(values.shape[:2], np.bool_)
+    weights: Array = asyncio.run(algorithm.weights(_Server(), None, values, given))
+    return weights
+
+
+@pytest.mark.parametrize("norm", ["minmax", "sum"])
+def test_rows_sum_to_one_and_oneself_weighs_most(norm: str, world: Any) -> None:
+    weights = _weights(world.algorithm("sim_pfd", norm=norm), _predictions(5))
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    others = np.where(np.eye(5, dtype=np.bool_), 0, weights)
+    assert (np.diagonal(weights) > others.max(axis=1)).all()
+
+
+@pytest.mark.parametrize("norm", ["minmax", "sum"])
+def test_identical_clients_have_identical_rows(norm: str, world: Any) -> None:
+    algorithm, values = world.algorithm("sim_pfd", norm=norm), _predictions(5)
+    values[4] = values[0]
+    weights = _weights(algorithm, values)
+    np.testing.assert_allclose(weights[4], weights[0], atol=1e-11)
+    assert _weights(algorithm, _predictions(4, alike=True)).tolist() == [[0.25] * 4] * 4
+
+
+def test_of_two_the_other_weighs_nothing(world: Any) -> None:
+    assert _weights(world.algorithm("sim_pfd"), _predictions(2)).tolist() == [[1, 0], [0, 1]]
+    assert _weights(world.algorithm("sim_pfd", norm="sum"), _predictions(2)).min() > 0.3
+
+
+def test_of_two_each_learns_from_itself_alone(world: Any) -> None:
+    # The other's weight is 0, so a teacher is what the student said: nearly nothing moves but by training.
+    two = world.run(world.algorithm("sim_pfd"), num_clients=2)
+    mean = world.run(world.algorithm("sim_pfd", norm="sum"), num_clients=2)
+    assert two.model_hash != mean.model_hash
+    assert two.totals == mean.totals
+
+
+def test_similarity_is_charged_to_the_server(world: Any) -> None:
+    server = _Server()
+    values = _predictions(5)
+    asyncio.run(world.algorithm("sim_pfd").weights(server, None, values, np.ones((5, 20), np.bool_)))
+    assert server.flops == 2 * 5 * 6 * 20 * 5
+
+
+def test_only_those_who_answered_are_compared(world: Any) -> None:
+    result = world.run(world.algorithm("sim_pfd"), clients_per_round=2)
+    assert result.totals.parameters_up == 40 * 10 * 2 * 3
+
+
+def test_norm_is_one_of_two(world: Any) -> None:
+    with pytest.raises(ValueError, match="'minmax' or 'sum'"):
+        world.algorithm("sim_pfd", norm="softmax")
