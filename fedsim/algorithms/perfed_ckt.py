@@ -28,7 +28,7 @@ from torch import Tensor
 from fedsim.algorithms import clusters, publicset
 from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import no_classes, softmax
+from fedsim.algorithms.distillation import softmax
 from fedsim.algorithms.handout import HAND_OUT, HandingOut, Receiver, held
 from fedsim.config import Config
 from fedsim.engine.jobs import Samples, Stream, per_sample
@@ -96,18 +96,21 @@ class ClientState(Receiver):
 
 @dataclass(frozen=True, slots=True)
 class HeldNear:
-    """The loss on own samples, and the mean squared distance of probabilities from a centroid's.
+    """The loss on own samples, and the mean squared distance of predictions from a centroid's.
 
     Attributes:
         lam: Weight of the distance, which sums over classes.
+        classes: Whether predictions are probabilities of classes, or a regression's outputs.
     """
 
     lam: float
+    classes: bool = True
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
-        probabilities = F.softmax(models[MODEL](batches[PUBLIC].x), dim=1)
-        distance = (probabilities - extras[TEACHER]).square().sum(1).mean()
+        outputs = models[MODEL](batches[PUBLIC].x)
+        predictions = F.softmax(outputs, dim=1) if self.classes else outputs
+        distance = (predictions - extras[TEACHER]).square().sum(1).mean()
         loss: Tensor = empirical_loss(models, batches, extras) + self.lam * distance
         return loss
 
@@ -169,8 +172,13 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
             model = (await client.fit(state.model)).model
         else:
             model = await self._held_near(client, state, samples, message.values)
-        predictions = softmax(await client.predict(model, samples))
-        reply = LogitsUp(predictions, form="probs", temperature=1.0, indices_digest=indices_digest(positions))
+        predictions = await _predictions(client, model, samples)
+        reply = LogitsUp(
+            predictions,
+            form="probs" if _has_classes(client) else "logits",
+            temperature=1.0,
+            indices_digest=indices_digest(positions),
+        )
         return replace(state, model=model, predictions=predictions), reply
 
     async def merge_train(
@@ -186,19 +194,20 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         """Refuse predictions on other samples or on some alone, and what are no probabilities."""
         message: LogitsUp = reply.message
         named = replace(message, indices=None)
-        return publicset.misnamed(
-            named, self._positions(server), server.task.num_outputs
-        ) or publicset.not_probabilities(message.values)
+        fault = publicset.misnamed(named, self._positions(server), server.task.num_outputs)
+        if fault is None and _has_classes(server):
+            fault = publicset.not_probabilities(message.values)
+        return fault
 
     def misfit(self, setting: Setting) -> str | None:
-        """Refuse tasks without classes, and more public samples than there are."""
+        """Refuse more public samples than there are."""
         wanted = self.config.public_size
         if wanted is not None and wanted > setting.num_public:
             return (
                 f"public_size = {wanted}, and the public set has {setting.num_public} samples: write that or "
                 "fewer, or a larger data.public.size"
             )
-        return no_classes(setting.task)
+        return None
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
@@ -216,11 +225,11 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         """Train the model near the centroid that its predictions are nearest to."""
         predictions = state.predictions
         if predictions is None:
-            predictions = softmax(await client.predict(state.model, samples))
+            predictions = await _predictions(client, state.model, samples)
         teacher = centroids[nearest(centroids, predictions)]
         fitted = await client.fit(
             state.model,
-            step=Descent(loss=HeldNear(self.config.lam)),
+            step=Descent(loss=HeldNear(self.config.lam, _has_classes(client))),
             streams={
                 TRAIN: Stream(client.own("train"), client.training.batch_size),
                 PUBLIC: Stream(samples, self.config.public_batch_size),
@@ -228,6 +237,16 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
             extras={TEACHER: per_sample(teacher, PUBLIC)},
         )
         return fitted.model
+
+
+async def _predictions(client: ClientContext, model: Model, samples: Samples) -> Array:
+    """Return a model's probabilities on public samples, or, for a regression, its outputs; ``[p, N]``."""
+    outputs = await client.predict(model, samples)
+    return softmax(outputs) if _has_classes(client) else outputs
+
+
+def _has_classes(party: Workbench) -> bool:
+    return party.task.kind == "classification"
 
 
 PLUGIN = PerFedCKT

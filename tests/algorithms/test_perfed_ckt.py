@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.distillation import softmax
-from fedsim.algorithms.perfed_ckt import Centroids, ServerState, nearest
+from fedsim.algorithms.perfed_ckt import Centroids, HeldNear, ServerState, nearest
+from fedsim.engine.steps import Batch
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
 from fedsim.runtime.run import run
@@ -251,7 +254,7 @@ def _reply(values: Array, named: Array) -> Reply:
     ],
 )
 def test_what_cannot_be_clustered_is_rejected(reply: Reply, reason: str, world: Any) -> None:
-    server = SimpleNamespace(num_public=9, task=SimpleNamespace(num_outputs=2))
+    server = SimpleNamespace(num_public=9, task=SimpleNamespace(num_outputs=2, kind="classification"))
     found = world.algorithm("perfed_ckt", public_size=3).vet(server, ServerState(), reply)
     assert (found is None) if not reason else (reason in found)
 
@@ -269,8 +272,27 @@ def test_centroids_that_contradict_themselves_are_refused() -> None:
 def test_settings_that_cannot_be(world: Any) -> None:
     with pytest.raises(UserError, match="public_size = 41, and the public set has 40 samples"):
         world.run(world.algorithm("perfed_ckt", public_size=41))
-    regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
-    assert "probabilities of classes" in world.algorithm("perfed_ckt").misfit(regression)
+
+
+def test_a_regressions_outputs_are_held_near_a_centroid_as_they_are(world: Any) -> None:
+    # One batch of one sample with weight 2 and no bias: the output is 2 x; the centroid says 5.
+    class Double:
+        params: Mapping[str, Tensor] = {}
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+        def features(self, x: Tensor) -> Tensor:
+            return x
+
+    batches = {
+        "train": Batch(torch.tensor([[1.0]]), torch.tensor([3.0])),
+        "public": Batch(torch.tensor([[2.0]]), None),
+    }
+    loss = HeldNear(0.5, classes=False)({"model": Double()}, batches, {"teacher": torch.tensor([[5.0]])})
+    assert float(loss) == (2 - 3) ** 2 + 0.5 * (4 - 5) ** 2
+    setting = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
+    assert world.algorithm("perfed_ckt").misfit(setting) is None
 
 
 def test_clustering_takes_the_servers_time(world: Any) -> None:

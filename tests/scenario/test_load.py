@@ -270,7 +270,7 @@ def test_wrong_units(faults: Faults, more: str, message: str) -> None:
     [
         (
             "[algorithm]\nname = 'fedavgg'",
-            "algorithm.name: no algorithm is called 'fedavgg' — did you mean 'fedavg'? there are: centralized,",
+            "algorithm.name: no algorithm is called 'fedavgg' — did you mean 'fedavg'? there are: ",
         ),
         ("[data]\nname = 'digit'", "data.name: no data set is called 'digit' — did you mean 'digits'?"),
         (
@@ -304,7 +304,10 @@ def test_wrong_units(faults: Faults, more: str, message: str) -> None:
             "[algorithms.fedpox]\nmu = 1",
             "algorithms.fedpox: no algorithm is called 'fedpox' — did you mean 'fedprox'",
         ),
-        ("[algorithm]\nname = 'my_lab.fast'", "no algorithm is called 'my_lab.fast' — there are: centralized"),
+        (
+            "[algorithm]\nname = 'my_lab.fast'",
+            "no algorithm is called 'my_lab.fast' — there are: centralized",
+        ),
         (
             "[algorithm]\nname = 'my_lab.fast'",
             "a dotted path names a module that Python can import (PYTHONPATH)",

@@ -33,8 +33,8 @@ class ByUser(PartitionPlugin[ByUserConfig]):
         if pool.users is None:
             raise DataError(
                 "by_user gives each client the samples of one user, and this data set does not say who made "
-                "which sample: use one that does: shakespeare, texts, writers, or emnist, fashion_mnist, "
-                "files, mnist with their setting users; or another partition"
+                "which sample: use one that does: shakespeare, synthetic_regression, texts, writers, or "
+                "emnist, fashion_mnist, files, mnist with their setting users; or another partition"
             )
         require_samples(len(pool), num_clients)
         users, sizes = np.unique(pool.users, return_counts=True)
@@ -48,7 +48,9 @@ class ByUser(PartitionPlugin[ByUserConfig]):
             )
         order = np.argsort(pool.users, kind="stable")
         starts = np.searchsorted(pool.users[order], users)
-        drawn = np.searchsorted(users, key.numpy().permutation(eligible)[:num_clients])
+        # In the order of their numbers, so that with as many clients as users client k is user k.
+        chosen = np.sort(key.numpy().permutation(eligible)[:num_clients])
+        drawn = np.searchsorted(users, chosen)
         return [order[starts[user] : starts[user] + sizes[user]] for user in drawn]
 
 

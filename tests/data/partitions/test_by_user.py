@@ -55,5 +55,5 @@ def test_a_data_set_without_users() -> None:
         ByUser(ByUserConfig()).split(Pool(np.zeros(4, np.int64), 1), 2, Key.root(0))
     (named,) = re.findall(r"use one that does: (.*) with their setting users", str(caught.value))
     names = re.split(r", or |, ", named)
-    assert len(names) == 7
+    assert len(names) == 8
     assert set(names) <= {found.name for found in available("fedsim.data")}
