@@ -1,0 +1,125 @@
+"""The nine systems of the five papers on a fleet as people have it; every method with any number of workers.
+
+Three device classes, drop-outs while at work, a deadline that cuts the slow ones off; four architectures
+where the method allows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fedsim.algorithms.base import Algorithm
+from fedsim.plugins import available
+from fedsim.runtime.run import RunResult, run
+from fedsim.scenario import build, load_scenario
+
+NINE = (
+    "ktpfl",
+    "ktpfl_w",
+    "sim_pfd",
+    "topk_pfd",
+    "perfed_ckt",
+    "persfl",
+    "persfl_gd",
+    "fedet",
+    "fedme",
+)
+FOURTEEN = (*NINE, "centralized", "fedavg_ft", "feddf", "pfeddf", "dsfl")
+
+SCENARIO = """
+[run]
+name = "mixed"
+rounds = 2
+
+[data]
+name = "digits"
+limit = 500
+public = { size = 60 }
+partition = { name = "dirichlet_class", params = { alpha = 0.5, min_size = 4 } }
+
+[models.a]
+name = "mlp"
+params = { hidden = [8], representation = { width = 12, hidden = [8] } }
+[models.b]
+name = "mlp"
+params = { hidden = [16], representation = { width = 12, hidden = [8] } }
+[models.c]
+name = "mlp"
+params = { hidden = [16, 16], representation = { width = 12, hidden = [8] } }
+[models.d]
+name = "mlp"
+params = { hidden = [32], representation = { width = 12, hidden = [8] } }
+
+[training]
+lr = 0.1
+batch_size = 16
+
+[algorithm]
+name = "local"
+
+[participation]
+clients_per_round = 8
+client_timeout = "2 min"
+pacing = { name = "synchronous", params = { deadline = "1.5 s" } }
+"""
+
+GROUP = """
+[[fleet]]
+count = 4
+device = "{device}"
+drop_out = "400 /h"
+variation = 0.5
+{models}
+"""
+
+
+def _written(folder: Path, algorithm: str) -> Path:
+    (plugin,) = (found.plugin for found in available("fedsim.algorithms") if found.name == algorithm)
+    assert issubclass(plugin, Algorithm)
+    models = "models = { a = 1, b = 1, c = 1, d = 1 }" if plugin.mixed_architectures else 'model = "b"'
+    server = '[server]\nmodel = "d"\n' if plugin.mixed_architectures else ""
+    groups = "".join(GROUP.format(device=device, models=models) for device in ("low", "mid", "high"))
+    path = folder / "mixed.toml"
+    path.write_text(SCENARIO + groups + server)
+    return path
+
+
+def _result(folder: Path, algorithm: str, workers: int, verify: bool) -> RunResult:
+    changes = [f"engine.workers={workers}"]
+    scenario = load_scenario(_written(folder, algorithm), changes, algorithm=algorithm)
+    fields = type(scenario.algorithm.params).model_fields
+    quick = {"server_steps": "10", "distill_epochs": "1", "lambdas": "[0.0, 0.5]", "temperatures": "[5.0]"}
+    changes += [f"algorithm.params.{name}={value}" for name, value in quick.items() if name in fields]
+    parts = build(load_scenario(_written(folder, algorithm), changes, algorithm=algorithm))
+    return run(replace(parts, verify=verify))
+
+
+@cache
+def _reference(folder: Path, algorithm: str) -> RunResult:
+    return _result(folder, algorithm, 1, True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mixed")
+
+
+@pytest.mark.parametrize("algorithm", NINE)
+def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
+    result = _reference(folder, algorithm)
+    assert sum(row.merged for row in result.rounds) > 0
+    assert result.drops.total() > 0
+    assert result.final is not None
+    assert result.final.mean is not None
+
+
+@pytest.mark.parametrize("algorithm", FOURTEEN)
+def test_workers_make_no_difference(algorithm: str, folder: Path) -> None:
+    reference = _reference(folder, algorithm)
+    for workers in (2, 4):
+        result = _result(folder, algorithm, workers, False)
+        assert (result.trace_hash, result.model_hash) == (reference.trace_hash, reference.model_hash)
