@@ -149,7 +149,7 @@ def _shape(job: Fit) -> tuple[Any, ...]:
     """Return what the cost of a step depends on beside the sizes of its batches."""
     # Lists, not generators: this is asked for at every dispatch.
     return (
-        job.step,
+        getattr(job.step, "counted_as", job.step),
         _rateless(job.optimiser),
         tuple([(name, model.architecture, name in job.trained) for name, model in job.models.items()]),
         tuple([(name, _sample_shape(stream)) for name, stream in job.streams.items()]),

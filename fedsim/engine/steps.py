@@ -11,7 +11,7 @@ gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -87,7 +87,11 @@ class Work:
 
 
 class Step(Protocol):
-    """One training step; hashable, so that its cost is counted once."""
+    """One training step; hashable, so that its cost is counted once.
+
+    A step, or the loss of a :class:`Descent`, that is made with many values of a setting on which its cost
+    does not depend may have a property ``counted_as``: the same with one value in its place.
+    """
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Move the trained models in place by one step; return the loss, a scalar without history."""
@@ -110,6 +114,12 @@ class Descent:
 
     loss: Loss = empirical_loss
     correct: Correction | None = None
+
+    @property
+    def counted_as(self) -> Descent:
+        """A step of the same cost, in whose name it is counted (see :class:`Step`)."""
+        loss = getattr(self.loss, "counted_as", self.loss)
+        return self if loss is self.loss else replace(self, loss=loss)
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Take gradients, correct them, apply them."""

@@ -26,7 +26,7 @@ from fedsim.engine.jobs import (
     per_sample,
     shared,
 )
-from fedsim.engine.losses import absolute_error
+from fedsim.engine.losses import absolute_error, empirical_loss
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.engine.worker import Resources
@@ -348,3 +348,35 @@ def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
 @pytest.mark.parametrize("octet", [b"\x00", b"\xff"])
 def test_the_rarest_draws_are_finite(octet: bytes) -> None:
     assert 0 < duration_s(_device(variation=0.5, overhead_s=0.0), Operations(1e9), Key(octet * 16)) < 100
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """A loss with a number that does not change its cost."""
+
+    weight: float
+
+    @property
+    def counted_as(self) -> Weighted:
+        return Weighted(1.0)
+
+    def __call__(self, models: Any, batches: Any, extras: Any) -> torch.Tensor:
+        return self.weight * empirical_loss(models, batches, extras)
+
+
+def test_losses_of_one_cost_are_counted_once(
+    costs: Costs, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Any] = []
+    real = flops.measure
+
+    def measure(step: Any) -> Operations:
+        measured.append(step)
+        return real(step)
+
+    monkeypatch.setattr(flops, "measure", measure)
+    fits = [make_fit(step=Descent(loss=Weighted(weight))) for weight in (0.5, 2.0, 3.0)]
+    assert len({costs.flops(fit) for fit in fits}) == 1
+    assert Descent(loss=Weighted(2.0)).counted_as == Descent(loss=Weighted(1.0))
+    assert Descent().counted_as == Descent()
+    assert len({step.job.step for step in measured}) == 1
