@@ -271,7 +271,9 @@ def main() -> int:
             runs = [outcome(case.file, algorithm, (*changes, *rounds), seed) for seed in seeds]
             outcomes[label] = runs
             print(row(label, runs), flush=True)
-        print()
+        wall_s = sum(one.wall_s for runs in outcomes.values() for one in runs)
+        learning_s = sum(one.learning_s for runs in outcomes.values() for one in runs)
+        print(f"\nAll together {wall_s:.0f} s, {100 * (1 - learning_s / wall_s):.1f} % of it not learning.\n")
         for claim, says in case.claims.items():
             shown, figures = says(outcomes)
             print(f"- {claim}: {'shown' if shown else 'NOT shown'} ({figures})")
