@@ -13,7 +13,6 @@ keyed by client and asking.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import exp, isfinite
 from typing import Any
 
@@ -34,7 +33,6 @@ from fedsim.engine.jobs import (
     Samples,
     Stream,
 )
-from fedsim.engine.optimisers import Adam, Optimiser, Sgd
 from fedsim.engine.steps import Batch, Work
 from fedsim.engine.worker import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
@@ -150,16 +148,11 @@ def _shape(job: Fit) -> tuple[Any, ...]:
     # Lists, not generators: this is asked for at every dispatch.
     return (
         getattr(job.step, "counted_as", job.step),
-        _rateless(job.optimiser),
+        job.optimiser.counted_as,
         tuple([(name, model.architecture, name in job.trained) for name, model in job.models.items()]),
         tuple([(name, _sample_shape(stream)) for name, stream in job.streams.items()]),
         tuple([(name, extra.stream, _extra_shape(extra)) for name, extra in job.extras.items()]),
     )
-
-
-def _rateless(optimiser: Optimiser) -> Optimiser:
-    """Return an optimiser that does the same work, whatever the learning rate, which may change by round."""
-    return replace(optimiser, lr=1.0) if isinstance(optimiser, Sgd | Adam) else optimiser
 
 
 class _MetaStep:

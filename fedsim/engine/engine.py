@@ -10,6 +10,7 @@ never on how fast the machine is or how many workers there are.
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Any
 
@@ -41,6 +42,7 @@ class Engine:
         self._sequence = 0
         self._at_work: dict[int, dict[int, _Running]] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
+        self._waiters: ThreadPoolExecutor | None = None
         executor.open(resources)
 
     async def run(self, job: Job, *, client: int, dispatch: int, flops: float, duration_s: float) -> Any:
@@ -90,6 +92,8 @@ class Engine:
     def close(self) -> None:
         """Give up what has not finished."""
         self.executor.close()
+        if self._waiters is not None:
+            self._waiters.shutdown(wait=False, cancel_futures=True)
 
     async def _result(self, job: Job, duration_s: float, client: int | None = None) -> Any:
         loop = asyncio.get_running_loop()
@@ -97,7 +101,7 @@ class Engine:
         if not isinstance(loop, VirtualTimeLoop):
             real = self.executor.submit(job, (0, self._sequence))
             try:
-                return await loop.run_in_executor(None, self.executor.wait, real)
+                return await loop.run_in_executor(self._threads(), self.executor.wait, real)
             except FedsimError:
                 raise
             except Exception as error:
@@ -119,6 +123,15 @@ class Engine:
             del mine[number]
             if client is not None and not mine:
                 self._at_work.pop(client, None)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """Return the threads that wait on a real loop: one for each job that can be under way.
+
+        The loop's own would all be taken by jobs, and there would be none left for looking a name up.
+        """
+        if self._waiters is None:
+            self._waiters = ThreadPoolExecutor(self.executor.config.workers, "fedsim-waiter")
+        return self._waiters
 
 
 class _Running:

@@ -7,7 +7,7 @@ job owns. The kernels work element by element, so they serve stacked parameters 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from math import cos, pi
 from typing import Protocol
@@ -24,6 +24,10 @@ class OptimiserState(Protocol):
 
 class Optimiser(Protocol):
     """Settings that make a state and apply gradients."""
+
+    @property
+    def counted_as(self) -> Hashable:
+        """What tells apart optimisers whose steps differ in cost; a learning rate does not."""
 
     def start(self, params: Sequence[Tensor]) -> OptimiserState:
         """Return the state before the first step."""
@@ -46,6 +50,11 @@ class Sgd:
     lr: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+
+    @property
+    def counted_as(self) -> Hashable:
+        """Whether there is momentum, and whether there is weight decay."""
+        return ("sgd", self.momentum > 0, self.weight_decay > 0)
 
     def start(self, params: Sequence[Tensor]) -> SgdState:
         """Return empty momentum buffers."""
@@ -93,6 +102,11 @@ class Adam:
     beta2: float = 0.999
     epsilon: float = 1e-8
 
+    @property
+    def counted_as(self) -> Hashable:
+        """Whether there is weight decay."""
+        return ("adam", self.weight_decay > 0)
+
     def start(self, params: Sequence[Tensor]) -> AdamState:
         """Return moments of zero."""
         return AdamState(
@@ -135,6 +149,11 @@ class Clipped:
     inner: Optimiser
     most: float
 
+    @property
+    def counted_as(self) -> Hashable:
+        """The inner optimiser's, and that its gradients are clipped."""
+        return ("clipped", self.inner.counted_as)
+
     def start(self, params: Sequence[Tensor]) -> OptimiserState:
         """Return the inner state."""
         return self.inner.start(params)
@@ -168,6 +187,11 @@ class Cosine:
 
     inner: Sgd | Adam
     num_steps: int
+
+    @property
+    def counted_as(self) -> Hashable:
+        """The inner optimiser's: the schedule is arithmetic of two numbers."""
+        return self.inner.counted_as
 
     def start(self, params: Sequence[Tensor]) -> CosineState:
         """Return the state before the first step."""
