@@ -13,7 +13,8 @@ means that no frame travels. The server merges only when somebody has replied (s
 the replies sorted by client, finite and vetted.
 
 In a hook, ``await client.fit(...)``, ``.predict(...)`` and ``.call(...)`` take the time of that side's
-device.
+device. An algorithm charges what grows with replies times samples times classes, or is made for each client,
+by ``call``; the one mean of a cohort's models of an architecture, as in FedAvg, is free.
 """
 
 from __future__ import annotations
@@ -106,9 +107,14 @@ class Predictor:
 
     Attributes:
         model: The model whose largest logit is the prediction.
+        on: For names other than ``personal`` and ``global``: whether it is measured on the client's ``own``
+            test samples, or on the ``global`` test set.
+        weight: There, what it weighs in the mean over the distinct models of its name, summed over clients.
     """
 
     model: Model
+    on: Literal["own", "global"] = "own"
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +173,10 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         """Return what stands for a client when accuracy is measured.
 
         ``personal`` is measured on the client's own test samples; ``global`` on the global test set as well,
-        and on the client's own where there is no ``personal``. Models under other names, such as a personal
-        one before it is fine-tuned, are measured on the client's own samples too and reported beside. Work
-        done through ``observer`` takes no virtual time.
+        and on the client's own where there is no ``personal``. Models under other names are reported beside:
+        such as a personal one before it is fine-tuned, on the client's own samples, where a client without
+        one counts with what stands for it, so that all means are over the same clients; or on the global
+        test set (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
         """
 
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:

@@ -4,7 +4,9 @@ All training samples are pooled; in a round the server trains on them as much as
 (specification 5.A.2, tables 4 and 7 of FedMe). Their order is that of the data set, whoever holds them, so a
 single client's FedAvg gives the same model, bit for bit. What the samples cost on their way can be counted:
 with ``upload`` every client sends its own once, before the first round, in a frame of data, and the server
-trains on those that arrive. The model can be fine-tuned by every client at the end (specification 5.A.4).
+trains on the samples of those whose frame arrives. Frames are there to be counted: beyond its form nothing in
+one is read, since the server takes the samples from the run's data, whose order no upload can change. The
+model can be fine-tuned by every client at the end (specification 5.A.4).
 """
 
 from __future__ import annotations
@@ -142,9 +144,17 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
         return state
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse samples of another shape than the task's."""
-        shape = reply.message.values.shape[1:]
-        return None if shape == server.task.input_shape else f"samples of shape {shape}"
+        """Refuse samples of another shape or type than the task's, and labels of another type."""
+        message: SamplesUp = reply.message
+        task, values, labels = server.task, message.values, message.labels
+        if values.shape[1:] != task.input_shape:
+            return f"samples of shape {values.shape[1:]}"
+        types = (task.dtype, "uint8") if task.dtype == "float32" else (task.dtype,)
+        if values.dtype not in types:
+            return f"samples of {values.dtype}, not {' or '.join(types)}"
+        return (
+            None if labels.dtype == task.label_dtype else f"labels of {labels.dtype}, not {task.label_dtype}"
+        )
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: Any

@@ -41,9 +41,10 @@ def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
     """
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
     distinct, place = np.unique(flat, axis=0, return_inverse=True)
+    place = place.ravel()  # a column, with some versions of NumPy
     labels = np.zeros(len(flat), np.int64)
     if min(num_clusters, len(distinct)) > 1:
-        labels = _labels(distinct, np.bincount(place), min(num_clusters, len(distinct)), seed)[place.ravel()]
+        labels = _labels(distinct, np.bincount(place), min(num_clusters, len(distinct)), seed)[place]
     _, first = np.unique(labels, return_index=True)
     order = np.argsort(first)  # old numbers in the order of their first members
     renumbered = np.argsort(order)[np.searchsorted(np.unique(labels), labels)]

@@ -14,7 +14,7 @@ from fedsim.params import Array, Model
 from fedsim.rng import Key
 
 Warn = Callable[..., object]
-"""Notes an event, named by its first argument, with values by keyword."""
+"""Takes note of an event, named by its first argument, with values by keyword."""
 
 
 def ignored(event: str, **values: Any) -> None:
@@ -83,6 +83,7 @@ class ClientContext(Workbench):
         round: int,  # noqa: A002
         initial: Initial,
         warn: Warn = ignored,
+        note: Warn = ignored,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -90,6 +91,7 @@ class ClientContext(Workbench):
         self.round = round
         self._initial = initial
         self._warn = warn
+        self._note = note
 
     def initial_model(self, architecture: str | None = None) -> Model:
         """Return the start values of an architecture, by default the client's own; equal for all clients."""
@@ -98,6 +100,10 @@ class ClientContext(Workbench):
     def warn(self, event: str, **values: Any) -> None:
         """Note in the run's log what a reader may have to know about this client."""
         self._warn(event, client=self.client, **values)
+
+    def note(self, event: str, **values: Any) -> None:
+        """Note something ordinary about this client in the run's log."""
+        self._note(event, client=self.client, **values)
 
     def num_samples(self, split: Split = "train") -> int:
         """Return how many samples of a split the client holds."""
@@ -137,6 +143,7 @@ class ServerContext(Workbench):
         initial: Initial,
         background: Background,
         clients_key: Key,
+        warn: Warn = ignored,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -147,6 +154,7 @@ class ServerContext(Workbench):
         self._initial = initial
         self._background = background
         self._clients_key = clients_key
+        self._warn = warn
 
     @property
     def num_clients(self) -> int:
@@ -156,6 +164,10 @@ class ServerContext(Workbench):
     def initial_model(self, architecture: str | None = None) -> Model:
         """Return the start values of an architecture, by default the server's own."""
         return self._initial(architecture or self.architecture)
+
+    def warn(self, event: str, **values: Any) -> None:
+        """Note in the run's log what a reader may have to know."""
+        self._warn(event, **values)
 
     def public_values(self, positions: Array) -> Array:
         """Return samples of the public set themselves, ``[p, ...]``; zeros where there are counts only."""

@@ -6,7 +6,9 @@ for it alone, and learns from it (*distil*). Neither a model nor a weight travel
 what the weights are (specification 5.E.1, 5.E.3, 5.E.4).
 
 A client that is silent in the first exchange is in no teacher; one that vanishes in the second has
-contributed and only misses its own distillation (3.4). m: clients that answered, p: samples, N: classes.
+contributed and only misses its own distillation (3.4). Predictions are about the samples of one round, so
+those that a pacing carries over into another are rejected: they are on other samples than that round asked
+about. m: clients that answered, p: samples, N: classes.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Settin
 from fedsim.algorithms.coefficients import mixture_flops, teachers
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, softmax
+from fedsim.algorithms.publicset import Sent
 from fedsim.config import Config
-from fedsim.engine.jobs import Samples, Stream, per_sample
+from fedsim.engine.jobs import PublicSamples, Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER
 from fedsim.engine.steps import Descent
 from fedsim.errors import UserError
@@ -85,12 +88,12 @@ class ClientState:
     Attributes:
         model: Its own model; never travels.
         positions: The public samples of its last share, int64 ``[p]``.
-        samples: They themselves; None before the first share.
+        samples: They themselves; None before the first share, and once they were learned from.
     """
 
     model: Model
     positions: Array
-    samples: Samples | None = None
+    samples: Sent | PublicSamples | None = None
 
 
 G = TypeVar("G", bound=CoPersonalConfig)
@@ -166,10 +169,11 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         model = state.model
         if self.config.order == "train_first":
             model = await self.trained(client, model)
-        samples = publicset.samples_of(client, message)
+        kept = publicset.announced(message)
+        samples = publicset.samples_of(kept)
         logits = await client.predict(model, samples, batch_size=self.config.distill_batch_size)
         values = softmax(logits, self.config.temperature)
-        return ClientState(model, message.indices, samples), self.answer(client, values, message.indices)
+        return ClientState(model, message.indices, kept), self.answer(client, values, message.indices)
 
     def answer(self, client: ClientContext, values: Array, positions: Array) -> Message:
         """Return the message that carries soft predictions ``[p, N]`` on the samples named."""
@@ -222,14 +226,14 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         positions = state.positions if message.indices is None else message.indices
         if message.indices_digest != indices_digest(positions) or state.samples is None:
             return state, None  # a teacher on other samples than were shared: nothing to learn from
-        samples = state.samples
+        kept = state.samples
         if message.indices is not None:
-            samples = publicset.chosen(samples, publicset.rows_of(state.positions, positions))
+            kept = publicset.chosen(kept, publicset.rows_of(state.positions, positions))
         temperature = self.config.temperature
         distilled = await client.fit(
             state.model,
             step=Descent(loss=Distillation(temperature, temperature**2 if self.config.theta_sq else 1.0)),
-            streams={PUBLIC: Stream(samples, self.config.distill_batch_size)},
+            streams={PUBLIC: Stream(publicset.samples_of(kept), self.config.distill_batch_size)},
             extras={TEACHER: per_sample(message.values, PUBLIC)},
             optimiser=client.training.make_optimiser(self.config.distill_lr),
             epochs=self.config.distill_epochs,
@@ -238,7 +242,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         model = distilled.model
         if self.config.order == "distill_first":
             model = await self.trained(client, model)
-        return replace(state, model=model), None
+        return replace(state, model=model, samples=None), None
 
     async def merge_distil(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
         """Learn nothing."""
@@ -255,13 +259,11 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape or temperature, or that are no shares."""
         message = reply.message
-        if (message.form, message.temperature) != ("probs", self.config.temperature):
-            return (
-                f"{message.form} of temperature {message.temperature}, not probs of temperature "
-                f"{self.config.temperature}"
-            )
-        misnamed = publicset.misnamed(message, state.positions, server.task.num_outputs)
-        return misnamed or publicset.not_probabilities(message.values)
+        return (
+            publicset.mislabelled(message, "probs", self.config.temperature)
+            or publicset.misnamed(message, state.positions, server.task.num_outputs)
+            or publicset.not_probabilities(message.values)
+        )
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse a regression, whose outputs are no shares of classes."""

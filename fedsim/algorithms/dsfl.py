@@ -8,7 +8,8 @@ depend on any model's size.
 
 Itahara, Nishio, Koda, Morikura, Yamamoto: Distillation-Based Semi-Supervised Federated Learning for
 Communication-Efficient Collaborative Training with Non-IID Private Data, 2021 (arXiv 2008.06180). The
-softmax is taken of mean *probabilities*, as the paper has it. Clients are measured with their own models, the
+softmax is taken of mean *probabilities*, as the paper has it. Predictions are about the samples of one round:
+those that a pacing carries over into another are rejected. Clients are measured with their own models, the
 server's on the global test set (D-003-15).
 """
 
@@ -57,6 +58,10 @@ class DSFLConfig(Config):
 @message("soft_labels")
 class SoftLabels(Message):
     """Soft labels of an earlier round's public samples, and which samples to label next.
+
+    These are the ``4 q N`` and ``8 p`` bytes of specification 5.C.3, and ``8 q`` more for the names of the
+    samples labelled: who was absent does not know what that round asked about, nor does anybody know which
+    of these got labels.
 
     Attributes:
         values: One row of N probabilities per sample, float32 ``[q, N]``; None before there are any.
@@ -112,6 +117,18 @@ def sharpened(mean: Array, temperature: float) -> Array:
     return softmax(mean, temperature)
 
 
+def aggregated(values: Array, given: Array, era_temperature: float | None) -> tuple[Array, Array]:
+    """Return soft labels of the samples that anybody gave, float32 ``[q, N]``, and which those are.
+
+    Args:
+        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
+        given: Booleans ``[m, p]``.
+        era_temperature: Of ERA's sharpening; None takes the mean as it is.
+    """
+    mean, known = publicset.mean_by_sample(values, given)
+    return (mean if era_temperature is None else sharpened(mean, era_temperature)), known
+
+
 class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
     """Distillation-based semi-supervised federated learning."""
 
@@ -156,6 +173,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         samples, indices = held(client, state, message.indices), None
         if samples is None:
             # It has none, and says so: a reply about no sample at all.
+            client.warn("no public samples", instead="training alone")
             samples, indices = client.public(message.indices[:0]), message.indices[:0]
         logits = await client.predict(model, samples)
         reply = LogitsUp(
@@ -172,11 +190,11 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
     ) -> ServerState:
         """Average over those who answered, all alike; sharpen; train the server's own model."""
         values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
-        labels, known = publicset.mean_by_sample(values, given)
+        heat = self.config.era_temperature if self.config.aggregation == "era" else None
+        flops = publicset.mean_flops(values) + (0 if heat is None else 6 * values[0].size)
+        labels, known = await server.call(aggregated, values, given, heat, flops=flops)
         if not known.any():
             return state
-        if self.config.aggregation == "era":
-            labels = sharpened(labels, self.config.era_temperature)
         labelled = state.positions[known]
         model = await self._distil(server, state.model, server.public(labelled), labels)
         return ServerState(model, state.positions, labelled, labels)
@@ -184,9 +202,11 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
         message: LogitsUp = reply.message
-        return publicset.misnamed(
-            message, state.positions, server.task.num_outputs
-        ) or publicset.not_probabilities(message.values)
+        return (
+            publicset.mislabelled(message, "probs", 1.0)
+            or publicset.misnamed(message, state.positions, server.task.num_outputs)
+            or publicset.not_probabilities(message.values)
+        )
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse tasks without classes."""

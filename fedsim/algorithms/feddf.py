@@ -6,9 +6,13 @@ distils the ensemble of all models received, on public samples without labels, i
 (specification 5.C.1).
 
 Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020
-(arXiv 2006.07242), algorithms 1 and 3. The server has no validation set, so it distils for a fixed number of
-steps. It has no model beside the prototypes: the largest stands for it on the global test set (D-003-15), and
-each client is measured with the prototype of its own architecture.
+(arXiv 2006.07242), algorithms 1 and 3. Decisions: the paper stops distilling when accuracy on the server's
+validation samples no longer rises; here the server has none, and the clients' stay where they are, so it
+distils for a fixed number of steps and keeps the last, not the best. It has no model beside the prototypes:
+the largest stands for it on the global test set (D-003-15), and beside it, where there are several, the mean
+over them as ``prototypes``, each weighted by the training samples of the clients of its architecture. Each
+client is measured with the prototype of its own. Models whose outputs on the public samples are not finite
+are in no mean and teach nobody.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, kl_divergence, no_classes, softmax
 from fedsim.algorithms.fedavg import FedAvgConfig
 from fedsim.algorithms.likeness import unlike
+from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
@@ -141,17 +146,25 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         """Average by architecture; then distil the ensemble of all models received into the prototypes."""
         if self.config.drop_worst:
             replies = await self._better_than_chance(server, replies)
+        logits: list[Array] = []
+        if replies and self.config.server_steps:
+            models = [reply.message.model for reply in replies]
+            sound = await sound_logits(server, [reply.client for reply in replies], models)
+            replies, logits = [replies[place] for place in sound], list(sound.values())
+        if not replies:
+            return state
         groups: dict[str, list[Reply]] = {}
         for reply in replies:
             groups.setdefault(reply.message.architecture, []).append(reply)
         means = {label: self._mean(group) for label, group in groups.items()}
         prototypes = {label: means.get(label, kept) for label, kept in state.prototypes.items()}
-        if not replies or not self.config.server_steps:
+        if not self.config.server_steps:
             return ServerState(prototypes)
-        students = prototypes if self.config.distill_idle else means
-        teacher = await self._teacher(server, [reply.message.model for reply in replies])
-        distilled = {label: await self._distil(server, prototypes[label], teacher) for label in students}
-        return replace(state, prototypes={**prototypes, **distilled})
+        teacher = await self._teacher(server, logits)
+        for label in prototypes if self.config.distill_idle else means:
+            distilled = await self._distil(server, prototypes[label], teacher)
+            prototypes[label] = taken_up(server, distilled, state.prototypes[label])
+        return replace(state, prototypes=prototypes)
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse another architecture than the client's or another shape, and a model of no samples."""
@@ -172,11 +185,13 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: Any
     ) -> Mapping[str, Predictor]:
-        """Return the largest prototype and, where it is another one, that of the client's architecture."""
+        """Return the largest prototype and that of the client's architecture, for its samples and for all."""
         prototypes = server_state.prototypes
         largest = max(prototypes.values(), key=lambda model: count(model.params))
         own = prototypes[observer.architecture]
         models = {"global": Predictor(largest)}
+        if len(prototypes) > 1:
+            models["prototypes"] = Predictor(own, on="global", weight=observer.num_samples())
         return models if own is largest else {**models, "personal": Predictor(own)}
 
     def _mean(self, replies: Sequence[Reply]) -> Model:
@@ -185,9 +200,8 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         amounts = [reply.message.num_samples if by_samples else 1 for reply in replies]
         return mean_model([reply.message.model for reply in replies], shares(replies, amounts))
 
-    async def _teacher(self, server: ServerContext, models: Sequence[Model]) -> Array:
-        """Ask all models about all public samples, and make one teacher of them."""
-        logits = await server.predict_each(models, server.public(np.arange(server.num_public)))
+    async def _teacher(self, server: ServerContext, logits: Sequence[Array]) -> Array:
+        """Make one teacher of what all models say about all public samples."""
         flops = 6.0 * sum(array.size for array in logits)
         teacher: Array = await server.call(teacher_of, logits, self.config.ensemble, flops=flops)
         return teacher

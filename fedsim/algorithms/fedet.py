@@ -9,8 +9,9 @@ become the means of what their clients returned, with the large model's head (sp
 Cho, Manoel, Joshi, Sim, Dimitriadis: Heterogeneous Ensemble Knowledge Transfer for Training Large Models in
 Federated Learning, IJCAI 2022, algorithm 1. Decisions: the dissenters' weights are not normalised, so that
 their share scales the term (D-003-03); both terms use the current large model (D-003-04); a small model
-without an update keeps its body (D-003-13). The paper selects clients in proportion to their samples:
-selector `by_size`. K: clients, m: replies, p: public samples, N: classes.
+without an update keeps its body (D-003-13). A model whose outputs on the public samples are not finite counts
+as none, and a round in which the large model diverges changes nothing. The paper selects clients in
+proportion to their samples: selector `by_size`. K: clients, m: replies, p: public samples, N: classes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Settin
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import SMALLEST, no_classes, softmax
 from fedsim.algorithms.likeness import unlike
+from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.config import Config
 from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC
@@ -195,15 +197,23 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
     ) -> ServerState:
         """Transfer: heads to the large model, the ensemble's knowledge, its head to the small models."""
-        models = [reply.message.model for reply in replies]
+        logits: list[Array] = []
+        if self.config.server_steps:
+            models = [reply.message.model for reply in replies]
+            sound = await sound_logits(server, [reply.client for reply in replies], models)
+            replies, logits = [replies[place] for place in sound], list(sound.values())
+        if not replies:
+            return state
         weights = shares(replies, [1.0] * len(replies))
-        heads = [head_of(model) for model in models]
+        heads = [head_of(reply.message.model) for reply in replies]
         head = Model(
             state.large.architecture,
             weighted_mean([one.params for one in heads], weights),
             weighted_mean([one.buffers for one in heads], weights),
         )
-        large = await self._taught(server, with_head(state.large, head), models)
+        large = await self._taught(server, with_head(state.large, head), logits)
+        if taken_up(server, large, state.large) is state.large:
+            return state  # its head belongs into all models: nothing of this round is to be had
         small = dict(state.small)
         for label in small:
             own = [reply for reply in replies if reply.message.architecture == label]
@@ -212,13 +222,12 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
             small[label] = with_head(small[label], head_of(large))
         return ServerState(small, large)
 
-    async def _taught(self, server: ServerContext, large: Model, models: Sequence[Model]) -> Model:
+    async def _taught(self, server: ServerContext, large: Model, logits: Sequence[Array]) -> Model:
         """Train the large model on what the others say about the public samples (equation 10)."""
-        if not self.config.server_steps:
+        if not logits:
             return large
-        public = server.public(np.arange(server.num_public))
-        logits = np.stack(await server.predict_each(models, public))
-        agreed: Consensus = await server.call(consensus, logits, flops=12.0 * logits.size)
+        public, said = server.public(np.arange(server.num_public)), np.stack(logits)
+        agreed: Consensus = await server.call(consensus, said, flops=12.0 * said.size)
         fitted = await server.fit(
             large,
             step=Descent(loss=Ensemble(self.config.lam, self.config.div_normalise)),

@@ -20,8 +20,9 @@ from pydantic import Field
 from fedsim.algorithms import publicset
 from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.publicset import Sent
 from fedsim.config import Config
-from fedsim.engine.jobs import Samples, Stream, per_sample
+from fedsim.engine.jobs import PublicSamples, Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER, TRAIN, absolute_error, divergence, squared_error
 from fedsim.engine.steps import Descent, Loss
 from fedsim.params import Array, Model
@@ -72,12 +73,12 @@ class ClientState:
     Attributes:
         model: Its own model; never travels.
         positions: The public samples of its last share, int64 ``[p]``.
-        samples: They themselves; None before the first share.
+        samples: They themselves; None before the first share, and once they were learned from.
     """
 
     model: Model
     positions: Array
-    samples: Samples | None = None
+    samples: Sent | PublicSamples | None = None
 
 
 class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
@@ -139,12 +140,13 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, Message | None]:
         """Send raw logits on the samples named."""
-        samples = publicset.samples_of(client, message)
+        kept = publicset.announced(message)
+        samples = publicset.samples_of(kept)
         logits = await client.predict(state.model, samples, batch_size=self.config.digest_batch_size)
         reply = LogitsUp(
             logits, form="logits", temperature=1.0, indices_digest=indices_digest(message.indices)
         )
-        return ClientState(state.model, message.indices, samples), reply
+        return ClientState(state.model, message.indices, kept), reply
 
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
@@ -154,7 +156,8 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         A sample that nobody has is left out (specification 3.5, E10).
         """
         values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
-        consensus, known = publicset.mean_by_sample(values, given)
+        flops = publicset.mean_flops(values)
+        consensus, known = await server.call(publicset.mean_by_sample, values, given, flops=flops)
         return ServerState(state.positions[known], consensus, state.asked)
 
     async def instruct_distil(
@@ -178,12 +181,12 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         positions = state.positions if message.indices is None else message.indices
         if message.indices_digest != indices_digest(positions) or state.samples is None:
             return state, None  # a consensus on other samples than were shared: nothing to learn from
-        samples = state.samples
+        kept = state.samples
         if message.indices is not None:
-            samples = publicset.chosen(samples, publicset.rows_of(state.positions, positions))
+            kept = publicset.chosen(kept, publicset.rows_of(state.positions, positions))
         # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
         # client that is alone meets exactly its own logits, so that it learns nothing from itself.
-        public = Stream(samples, self.config.digest_batch_size, shuffled=False)
+        public = Stream(publicset.samples_of(kept), self.config.digest_batch_size, shuffled=False)
         digested = await client.fit(
             state.model,
             step=Descent(loss=LOSSES[self.config.digest]),
@@ -194,7 +197,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
             name="digest",
         )
         revisited = await client.fit(digested.model)
-        return ClientState(revisited.model, state.positions, state.samples), None
+        return ClientState(revisited.model, state.positions), None
 
     async def merge_distil(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
@@ -203,8 +206,11 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         return state
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse logits on other samples, or of another shape."""
-        return publicset.misnamed(reply.message, state.positions, server.task.num_outputs)
+        """Refuse logits on other samples, or of another shape, and what are no logits."""
+        message: LogitsUp = reply.message
+        return publicset.mislabelled(message, "logits", 1.0) or publicset.misnamed(
+            message, state.positions, server.task.num_outputs
+        )
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState

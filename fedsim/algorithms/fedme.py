@@ -10,7 +10,9 @@ Decisions: models are uploaded once before the first round, not again in each (D
 client learn at once, the other's predictions taken as given (D-004-02); they are compared on validation
 samples (D-004-03); draws are independent and never give a client its own model (D-004-05); clusters are made
 of probabilities (D-004-13). With few clients in a round (D-004-14) models are exchanged within the cohort,
-where a client is alone with any model stored; whoever is absent keeps its own.
+where a client is alone with any model stored; whoever is absent keeps its own. A model whose outputs on the
+unlabelled samples are not finite is in no cluster and goes to nobody; where the server has not asked it,
+because there is one cluster, whoever gets it trains alone when it spoils the client's own.
 """
 
 from __future__ import annotations
@@ -23,13 +25,24 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
 from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, broadcast
-from fedsim.algorithms.clusters import Clusters, cluster, cost_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import no_classes
 from fedsim.algorithms.finetuning import finetuned
-from fedsim.algorithms.likeness import unlike
+from fedsim.algorithms.likeness import strange
 from fedsim.algorithms.mutual import EXCHANGED, PERSONAL, MutualLearning
-from fedsim.algorithms.pairing import NOBODY, ExchangedModel, ModelPair, Stored, aggregated, draw, outputs_of
+from fedsim.algorithms.pairing import (
+    NOBODY,
+    ExchangedModel,
+    Line,
+    ModelPair,
+    Stored,
+    aggregated,
+    aggregated_flops,
+    draw,
+    grouped,
+    outputs_of,
+)
+from fedsim.algorithms.soundness import is_sound
 from fedsim.algorithms.validation import loss_on, validation_loss
 from fedsim.config import AsTuple, Config
 from fedsim.engine.steps import Descent
@@ -99,10 +112,13 @@ class ServerState:
     Attributes:
         stored: By client, the model that it has, as far as the server knows; those that have sent any.
         offers: By client, the mean of what it chose, on its way in *settle*.
+        given: By client, whose model it was given last to learn from, and of which architecture: what its
+            reply is checked against, which may come rounds later.
     """
 
     stored: Mapping[int, Stored] = field(default_factory=dict)
     offers: Mapping[int, Model] = field(default_factory=dict)
+    given: Mapping[int, Line] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +226,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         if wanted > 1 and present:
             stored, outputs = await outputs_of(server, state.stored, present)
             state = replace(state, stored=stored)
-            seed, flops = server.key.child("kmeans").seed, cost_flops(len(present), outputs[0].size, wanted)
-            found: Clusters = await server.call(cluster, outputs, wanted, seed, flops=flops)
-            groups = dict(zip(present, found.labels.tolist(), strict=True))
+            groups = await grouped(server, outputs, wanted) if outputs else {}
         made: dict[int, Message] = {}
         messages: dict[int, Message | None] = {}
         for client in cohort:
@@ -220,20 +234,29 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             if owner is not None and owner not in made:
                 made[owner] = ExchangedModel.of(state.stored[owner].model, owner)
             messages[client] = None if owner is None else made[owner]
-        return state, messages
+        given = {client: line for client, line in state.given.items() if client not in messages}
+        for client, message in messages.items():
+            if isinstance(message, ExchangedModel):
+                given[client] = message.owner, message.architecture
+        return replace(state, given=given), messages
 
     async def local_learn(
         self, client: ClientContext, state: ClientState, message: ExchangedModel | None
     ) -> tuple[ClientState, Message | None]:
         """Train both models together, choose one, and send both (equations 3 to 7)."""
         if message is None:
-            alone = (await client.fit(state.model)).model
-            return ClientState(alone), ModelPair.of(alone, None, NOBODY, client.client)
+            return _alone(client, (await client.fit(state.model)).model)
         fitted = await client.fit(
             {PERSONAL: state.model, EXCHANGED: message.model},
             step=Descent(loss=MutualLearning(imitate=self.config.dml)),
         )
         personal, exchanged = fitted.models[PERSONAL], fitted.models[EXCHANGED]
+        if not (is_sound(personal) and is_sound(exchanged)):
+            # Outputs that overflow spoil the model that learns from them, and the reply could not be merged.
+            client.warn("exchanged model diverged", owner=message.owner, instead="the client's own alone")
+            if not is_sound(personal):
+                personal = (await client.fit(state.model, name="alone")).model
+            return _alone(client, personal)
         chosen = client.client
         if self.config.mt and await self._loss(client, exchanged) < await self._loss(client, personal):
             chosen = message.owner
@@ -251,7 +274,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         pairs: dict[int, ModelPair] = {reply.client: reply.message for reply in replies}
         own = [(client, pair.personal) for client, pair in pairs.items()]
         others = [(pair.owner, pair.exchanged) for pair in pairs.values() if pair.exchanged is not None]
-        means = aggregated([*own, *others])
+        copies = [*own, *others]
+        means: Mapping[Line, Model] = await server.call(aggregated, copies, flops=aggregated_flops(copies))
         offers = {
             client: means[
                 pair.chosen,
@@ -260,7 +284,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             for client, pair in pairs.items()
         }
         # Until a client confirms what it is offered, it has what it sent.
-        return ServerState({**state.stored, **{client: Stored(model) for client, model in own}}, offers)
+        stored = {**state.stored, **{client: Stored(model) for client, model in own}}
+        return replace(state, stored=stored, offers=offers)
 
     async def instruct_settle(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
@@ -292,7 +317,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         settled = {
             reply.client: Stored(state.offers[reply.client]) for reply in replies if not reply.staleness
         }
-        return ServerState({**state.stored, **settled})
+        return replace(state, stored={**state.stored, **settled}, offers={})
 
     async def instruct_finetune(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
@@ -317,15 +342,20 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
         if isinstance(reply.message, ModelUpdate):
-            return _strange(server, reply.message.model)
+            return strange(server, reply.message.model)
         pair: ModelPair = reply.message
-        fault = _strange(server, pair.personal)
+        fault = strange(server, pair.personal)
         if fault is None and pair.exchanged is not None:
-            fault = _strange(server, pair.exchanged)
-        if fault is None and (pair.owner == reply.client or not NOBODY <= pair.owner < server.num_clients):
-            fault = f"an exchanged model of client {pair.owner}, of which there is none to exchange"
-        if fault is None and (pair.chosen == NOBODY or pair.chosen not in (reply.client, pair.owner)):
-            fault = f"choice {pair.chosen}, which is neither the client's own nor the exchanged model"
+            fault = strange(server, pair.exchanged)
+        # Who has trained alone, because a frame was lost or what it was given has diverged, names nobody.
+        came = pair.owner, pair.exchanged_architecture
+        if fault is None and pair.owner != NOBODY and came != state.given.get(reply.client):
+            fault = (
+                f"an exchanged model of client {came[0]}, architecture {came[1]!r}, which it was not given"
+            )
+        choices = (reply.client, pair.owner) if self.config.mt else (reply.client,)
+        if fault is None and (pair.chosen == NOBODY or pair.chosen not in choices):
+            fault = f"choice {pair.chosen}, which is none of the models to choose from"
         return fault
 
     def misfit(self, setting: Setting) -> str | None:
@@ -345,6 +375,11 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return {"personal": Predictor(client_state.tuned), "untuned": Predictor(client_state.model)}
 
 
+def _alone(client: ClientContext, model: Model) -> tuple[ClientState, Message]:
+    """Return the state and the reply of a client that has no other's model to give back."""
+    return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
+
+
 def _update(client: ClientContext, state: ClientState) -> ModelUpdate:
     return ModelUpdate.of(state.model, num_samples=client.num_samples())
 
@@ -352,21 +387,6 @@ def _update(client: ClientContext, state: ClientState) -> ModelUpdate:
 def _with_uploads(state: ServerState, replies: Sequence[Reply]) -> ServerState:
     uploads = {reply.client: Stored(reply.message.model) for reply in replies if reply.message is not None}
     return replace(state, stored={**state.stored, **uploads})
-
-
-def _start_values(server: ServerContext, label: str) -> Model | None:
-    try:
-        return server.initial_model(label)
-    except KeyError:
-        return None
-
-
-def _strange(server: ServerContext, model: Model) -> str | None:
-    """Return why a model is of no architecture of the run, or None."""
-    wanted = _start_values(server, model.architecture)
-    if wanted is None:
-        return f"architecture {model.architecture!r}, which the run does not have"
-    return unlike(model, wanted)
 
 
 PLUGIN = FedMe

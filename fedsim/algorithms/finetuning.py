@@ -34,7 +34,8 @@ class TuningConfig(Config):
 
     finetune_epochs: Passes | None = None
     """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
-    loss, and makes 5 where it has no validation samples. The papers do not say."""
+    loss, and makes 5 where it has no validation samples. The papers do not say. Where a client chooses, each
+    pass begins with a new optimiser; a fixed number of passes is one training, whose momentum goes on."""
 
 
 async def finetuned(client: ClientContext, model: Model, passes: int | None) -> Model:

@@ -16,7 +16,8 @@ import numpy as np
 from fedsim.algorithms import publicset
 from fedsim.algorithms.base import Algorithm, C, Exchange, Reply, S, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.engine.jobs import Samples
+from fedsim.algorithms.publicset import Sent
+from fedsim.engine.jobs import PublicSamples, Samples
 from fedsim.params import Array
 from fedsim.wire import Message, PublicBatch, PublicData
 
@@ -26,10 +27,10 @@ class Receiver:
     """A client that may have been sent the public set; the base of such clients' states.
 
     Attributes:
-        received: The samples sent; None where none were.
+        received: The samples sent, as they came; None where none were.
     """
 
-    received: Samples | None
+    received: Sent | PublicSamples | None
 
 
 H = TypeVar("H", bound=Receiver)
@@ -56,7 +57,7 @@ class HandingOut(Algorithm[C, S, H]):
         self, client: ClientContext, state: H, message: PublicBatch | PublicData
     ) -> tuple[H, Message | None]:
         """Keep them."""
-        return replace(state, received=publicset.samples_of(client, message)), None
+        return replace(state, received=publicset.announced(message)), None
 
     async def merge_hand_out(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
         """Learn nothing."""
@@ -67,4 +68,6 @@ def held(client: ClientContext, state: Receiver, positions: Array) -> Samples | 
     """Return public samples for jobs of the client, or None where it has none."""
     if client.public_at_clients:
         return client.public(positions)
-    return None if state.received is None else publicset.chosen(state.received, positions)
+    if state.received is None:
+        return None
+    return publicset.samples_of(publicset.chosen(state.received, positions))

@@ -55,7 +55,8 @@ class State(ServerState):
 
     Attributes:
         c: Weight of each teacher for each student, float64 ``[K, K]``.
-        num_samples: Training samples of each client, int64 ``[K]``; 0 where it has not said.
+        num_samples: Training samples of each client, float64 ``[K]``, for what clients say may be as large as
+            integers go, and their sum larger; 0 where it has not said.
         learning: The round in which c is being moved; 0 while it is not.
     """
 
@@ -86,7 +87,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
             empty.values,
             empty.given,
             c=np.full((count, count), 1 / count),
-            num_samples=np.zeros(count, np.int64),
+            num_samples=np.zeros(count),
         )
 
     def answer(self, client: ClientContext, values: Array, positions: Array) -> Message:

@@ -4,7 +4,7 @@ The server keeps the last model of every client that ever uploaded one. It sends
 mixture of these, with the client's row of the coefficient matrix c as weights; the client moves its own model
 onto the mixture, or some of the way, trains and uploads. Then the server moves c on the distances between the
 models, in the block of those that answered. A client that never uploaded has the initial model, which is in
-no sum (specification 5.E.2; 3.5, E1).
+no sum (specification 5.E.2; 3.5, E1); until any has arrived, clients go on with their own.
 
 The paper leaves the equations to an appendix; they are reconstructed with parameters for predictions and the
 squared distance for KL (D-000-18). The Gram matrix of the parameters, their mean taken off, is divided by the
@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply
+from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
 from fedsim.algorithms.coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.likeness import unlike
@@ -127,9 +127,11 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
     async def instruct_train(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, Message | None]]:
-        """Send each its mixture; the initial model as long as there is no other."""
+        """Send each its mixture; in the first round the initial model, and nothing until there is another."""
         if not state.models:
-            return state, dict.fromkeys(cohort, ModelBroadcast.of(server.initial_model()))
+            # Later, the initial model would undo what clients have trained whose uploads were lost.
+            first = ModelBroadcast.of(server.initial_model()) if server.round <= 1 else None
+            return state, broadcast(cohort, first)
         known = sorted(state.models)
         models = [state.models[client] for client in known]
         weights = restricted(state.c[np.ix_(list(cohort), known)])
@@ -138,11 +140,13 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
         return state, {client: ModelBroadcast.of(model) for client, model in zip(cohort, mixed, strict=True)}
 
     async def local_train(
-        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast | None
     ) -> tuple[ClientState, Message | None]:
-        """Move onto the mixture, train and send the result."""
-        moved = between(state.model, message.model, self.config.strength)
-        model = (await client.fit(moved)).model
+        """Move onto the mixture, train and send the result; without one, train the client's own model."""
+        start = state.model
+        if message is not None:
+            start = between(start, message.model, self.config.strength)
+        model = (await client.fit(start)).model
         return ClientState(model), ModelUpdate.of(model, num_samples=client.num_samples())
 
     async def merge_train(
@@ -178,7 +182,7 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
     ) -> Array:
         factors = np.ones(len(block))
         if self.config.c_weighting == "data":
-            factors = np.array(senders) / sum(sizes.values())
+            factors = np.array(senders, np.float64) / sum(sizes.values())
         flops = float(max(1, 2 * max(1, self.config.c_steps) * len(block) ** 3))
         uniform = 1 / server.num_clients
         arguments = (block, scaled(products), factors, uniform, self.config.c_steps, self.config)

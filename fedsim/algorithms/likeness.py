@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Model
 
 
@@ -16,3 +17,12 @@ def unlike(model: Model, wanted: Model) -> str | None:
             if (array.shape, array.dtype) != (theirs[name].shape, theirs[name].dtype):
                 return f"{name}: {theirs[name].dtype}{theirs[name].shape}, not {array.dtype}{array.shape}"
     return None
+
+
+def strange(server: ServerContext, model: Model) -> str | None:
+    """Say why a model is of no architecture of the run, whichever; None if it is of one."""
+    try:
+        wanted = server.initial_model(model.architecture)
+    except KeyError:
+        return f"architecture {model.architecture!r}, which the run does not have"
+    return unlike(model, wanted)

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsim.algorithms.clusters import Clusters, cluster, cost_flops
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.distillation import softmax
-from fedsim.params import Array, Model, Tree, mean_model
+from fedsim.algorithms.soundness import sound_logits
+from fedsim.params import Array, Model, Tree, count, mean_model
 from fedsim.rng import Key
 from fedsim.wire import Message, counted, message
 
@@ -51,6 +53,9 @@ class ExchangedModel(Message):
 @message("fedme_pair")
 class ModelPair(Message):
     """Both models of a client after training, and which of them it chose.
+
+    Both travel in one frame, so the paper's case that one of the two uploads is lost cannot happen: either
+    both arrive, or that client's copies are in no mean.
 
     Attributes:
         personal_architecture: Label of the client's own model's architecture.
@@ -117,6 +122,11 @@ def aggregated(models: Sequence[tuple[int, Model]]) -> dict[Line, Model]:
     return {line: mean_model(copies, [1 / len(copies)] * len(copies)) for line, copies in lines.items()}
 
 
+def aggregated_flops(models: Sequence[tuple[int, Model]]) -> float:
+    """Return what :func:`aggregated` costs: a multiplication and an addition for each number."""
+    return float(max(1, 2 * sum(count(model.params) for _, model in models)))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
     """A client's model as the server knows it.
@@ -147,20 +157,35 @@ def draw(key: Key, client: int, groups: Mapping[int, int], stored: Sequence[int]
 
 async def outputs_of(
     server: ServerContext, stored: Mapping[int, Stored], clients: Sequence[int]
-) -> tuple[Mapping[int, Stored], Array]:
-    """Return the clients' models with their outputs, and these as float32 ``[m, p, N]``.
+) -> tuple[Mapping[int, Stored], dict[int, Array]]:
+    """Return the models stored with the outputs of some clients', and these by client, float32 ``[p, N]``.
 
-    Only models without outputs are asked, each once; takes the server's time.
+    Only models without outputs are asked, each once; takes the server's time. Those whose outputs are not
+    finite are no longer stored: they cannot be compared, and would spoil the model of whoever got one.
     """
-    new: dict[int, Model] = {}  # by identity: several clients may have one model
+    new: dict[int, tuple[int, Model]] = {}  # by identity: several clients may have one model
     for client in clients:
         if stored[client].outputs is None:
-            new.setdefault(id(stored[client].model), stored[client].model)
-    logits = await server.predict_each(list(new.values()), server.public(np.arange(server.num_public)))
-    outputs = {of: softmax(values) for of, values in zip(new, logits, strict=True)}
-    after, rows = dict(stored), []
+            new.setdefault(id(stored[client].model), (client, stored[client].model))
+    owners, models = [owner for owner, _ in new.values()], [model for _, model in new.values()]
+    sound = await sound_logits(server, owners, models)
+    asked = {of: softmax(sound[place]) for place, of in enumerate(new) if place in sound}
+    after, outputs = dict(stored), {}
     for client in clients:
         known = stored[client].outputs
-        rows.append(outputs[id(stored[client].model)] if known is None else known)
-        after[client] = Stored(stored[client].model, rows[-1])
-    return after, np.stack(rows)
+        if known is None:
+            known = asked.get(id(stored[client].model))
+        if known is None:
+            del after[client]
+        else:
+            outputs[client] = known
+            after[client] = Stored(stored[client].model, known)
+    return after, outputs
+
+
+async def grouped(server: ServerContext, outputs: Mapping[int, Array], num_clusters: int) -> dict[int, int]:
+    """Return the cluster of each client by what its model says, probabilities ``[p, N]``."""
+    vectors, seed = np.stack(list(outputs.values())), server.key.child("kmeans").seed
+    flops = cost_flops(len(vectors), vectors[0].size, num_clusters)
+    found: Clusters = await server.call(cluster, vectors, num_clusters, seed, flops=flops)
+    return dict(zip(outputs, found.labels.tolist(), strict=True))

@@ -160,14 +160,13 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
     ) -> tuple[ClientState, Message | None]:
         """Train near the nearest centroid, and send predictions."""
         positions = self._positions(client)
-        samples = held(client, state, positions)
+        samples, named = held(client, state, positions), None
         if samples is None:
-            # It has no public samples: it trains alone, and its reply is about none.
-            model, positions, samples = (
-                (await client.fit(state.model)).model,
-                positions[:0],
-                client.public(positions[:0]),
-            )
+            # A reply all the same, about no sample: so the server sees why it is in no cluster.
+            client.warn("no public samples", instead="training alone")
+            model = (await client.fit(state.model)).model
+            positions = named = positions[:0]
+            samples = client.public(positions)
         elif message is None or not self.config.lam:
             model = (await client.fit(state.model)).model
         else:
@@ -178,6 +177,7 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
             form="probs" if _has_classes(client) else "logits",
             temperature=1.0,
             indices_digest=indices_digest(positions),
+            indices=named,
         )
         return replace(state, model=model, predictions=predictions), reply
 
@@ -191,10 +191,13 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         return ServerState(await server.call(clusters.cluster, vectors, wanted, seed, flops=flops))
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse predictions on other samples or on some alone, and what are no probabilities."""
+        """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
         message: LogitsUp = reply.message
+        if message.indices is not None and not len(message.indices):
+            return "no public samples"
         named = replace(message, indices=None)
-        fault = publicset.misnamed(named, self._positions(server), server.task.num_outputs)
+        fault = publicset.mislabelled(message, "probs" if _has_classes(server) else "logits", 1.0)
+        fault = fault or publicset.misnamed(named, self._positions(server), server.task.num_outputs)
         if fault is None and _has_classes(server):
             fault = publicset.not_probabilities(message.values)
         return fault

@@ -8,7 +8,8 @@ smallest validation loss is the client's own model (specification 5.E.6).
 
 Decisions: KL(teacher || student), mean over the batch, unless told otherwise (D-002-03); the teacher is
 chosen by loss (D-002-06), the student by validation cross-entropy (D-002-09); the grid is the one that the
-paper's table 5 implies (D-002-05); passes of the distillation are not given in the paper (D-002-15).
+paper's table 5 implies (D-002-05); passes of the distillation are not given in the paper (D-002-15). Teachers
+are the models of rounds 1 to T: what arrives in the first round is the initial model, and is not measured.
 """
 
 from __future__ import annotations
@@ -140,12 +141,16 @@ class ClientState:
     Attributes:
         teacher: The best global model so far; None before one was measured.
         loss: Its validation loss, nat.
+        teacher_round: The round whose result it is, from 1 to T.
         personal: The client's own model; None before the end.
+        pair: The imitation weight and the temperature with which it was trained.
     """
 
     teacher: Model | None = None
     loss: float = inf
+    teacher_round: int | None = None
     personal: Model | None = None
+    pair: tuple[float, float] | None = None
 
 
 class Distilling(FedAvg):
@@ -180,7 +185,8 @@ class Distilling(FedAvg):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, Message | None]:
         """Measure the global model as a teacher, then train it as FedAvg does."""
-        if self.config.teacher == "best" and client.num_samples("val"):
+        # In the first round it is nobody's result but the start values.
+        if self.config.teacher == "best" and client.round > 1 and client.num_samples("val"):
             state = await considered(client, state, message.model)
         _, reply = await super().local_train(client, None, message)
         return state, reply
@@ -199,19 +205,21 @@ class Distilling(FedAvg):
             client.warn("no validation samples", instead="final model as teacher, weight 0.5, temperature 5")
             extras = await self._taught_by(client, message.model)
             student = await self._student(client, message.model, extras, *UNSEEN)
-            return ClientState(message.model, inf, student), None
+            return _noted(client, ClientState(message.model, inf, client.round - 1, student, UNSEEN)), None
         if self.config.teacher == "final":
             state = ClientState()
         state = await considered(client, state, message.model)
-        teacher: Model = message.model if state.teacher is None else state.teacher
+        if state.teacher is None:  # no loss was a number
+            state = ClientState(message.model, state.loss, client.round - 1)
+        teacher: Model = state.teacher
         extras = await self._taught_by(client, teacher)
-        best, least = None, inf
+        best, least, pair = None, inf, None
         for weight, temperature in self.grid:
             student = await self._student(client, teacher, extras, weight, temperature)
             loss = await validation_loss(client, student)
             if best is None or loss < least:  # of equals the first
-                best, least = student, loss
-        return ClientState(teacher, state.loss, best), None
+                best, least, pair = student, loss, (weight, temperature)
+        return _noted(client, replace(state, personal=best, pair=pair)), None
 
     async def _taught_by(self, client: ClientContext, teacher: Model) -> Mapping[str, Extra]:
         """Return what a teacher says on the client's training samples: said once, for all students."""
@@ -263,7 +271,17 @@ async def considered(client: ClientContext, state: ClientState, model: Model) ->
     Takes the time of measuring it.
     """
     loss = await validation_loss(client, model)
-    return ClientState(model, loss) if loss < state.loss else state
+    return ClientState(model, loss, client.round - 1) if loss < state.loss else state
+
+
+def _noted(client: ClientContext, state: ClientState) -> ClientState:
+    """Note in the log what a client has chosen, once."""
+    if state.pair is not None:
+        weight, temperature = state.pair
+        client.note(
+            "student chosen", teacher_round=state.teacher_round, weight=weight, temperature=temperature
+        )
+    return state
 
 
 class PersFL(Distilling):

@@ -8,15 +8,35 @@ are missing (specification 3.5, E10). p: samples asked about, N: classes, m: rep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.contexts import ServerContext
 from fedsim.engine.jobs import InlineSamples, PublicSamples, Samples
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.wire import LogitsUp, PublicBatch, PublicData, indices_digest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """Samples as they were sent, which is how a client keeps them: images of eight bits take a byte a number.
+
+    Attributes:
+        values: The samples ``[p, ...]``: uint8 for images of eight bits, else of the task's type.
+    """
+
+    values: Array
+
+    def samples(self) -> InlineSamples:
+        """Return them as jobs take them: made anew for each job, not kept."""
+        return InlineSamples(restored(self.values))
+
+
+Announced = PublicSamples | Sent
+"""What a client keeps of an announcement: the samples' names, or they themselves."""
 
 
 def draw(key: Key, num_public: int, wanted: int | None, *, replacement: bool = False) -> Array:
@@ -34,21 +54,19 @@ def announce(server: ServerContext, positions: Array) -> PublicBatch | PublicDat
     return PublicData(positions, compact(server.public_values(positions)))
 
 
-def samples_of(client: ClientContext, message: PublicBatch | PublicData) -> Samples:
+def announced(message: PublicBatch | PublicData) -> Announced:
+    """Return what a client keeps of an announcement; :func:`samples_of` gives jobs what they take."""
+    return Sent(message.values) if isinstance(message, PublicData) else PublicSamples(message.indices)
+
+
+def samples_of(kept: Announced) -> Samples:
     """Return the samples of an announcement, for jobs of the client."""
-    if isinstance(message, PublicData):
-        return InlineSamples(restored(message.values))
-    return client.public(message.indices)
+    return kept.samples() if isinstance(kept, Sent) else kept
 
 
-def chosen(samples: Samples, rows: Array) -> Samples:
+def chosen(kept: Announced, rows: Array) -> Announced:
     """Return some of an announcement's samples, by their rows int64 ``[q]``."""
-    match samples:
-        case InlineSamples(x):
-            return InlineSamples(x[rows])
-        case PublicSamples(positions):
-            return PublicSamples(positions[rows])
-    raise TypeError(f"{type(samples).__name__} is no announcement's")
+    return Sent(kept.values[rows]) if isinstance(kept, Sent) else PublicSamples(kept.positions[rows])
 
 
 def compact(values: Array) -> Array:
@@ -75,16 +93,35 @@ def restored(values: Array) -> Array:
 
 
 def misnamed(message: LogitsUp, positions: Array, num_outputs: int) -> str | None:
-    """Return why a reply is not about the samples asked for, or None."""
+    """Return why a reply is not about the samples asked for, or None.
+
+    A reply may name some of them, none more often than it was asked for: draws with replacement ask for some
+    more than once.
+    """
     named = positions if message.indices is None else message.indices
-    subset = message.indices is not None
-    strange = subset and (len(np.unique(named)) < len(named) or not np.isin(named, positions).all())
+    strange = message.indices is not None and _more_often(named, positions)
     if strange or message.indices_digest != indices_digest(named):
         return "predictions on other public samples than were asked for"
     wanted = (len(named), num_outputs)
     if message.values.shape != wanted:
         return f"predictions of shape {message.values.shape}, not {wanted}"
     return None
+
+
+def _more_often(named: Array, positions: Array) -> bool:
+    """Say whether a sample is named more often than it was asked for."""
+    samples, times = np.unique(named, return_counts=True)
+    asked, places = np.unique(positions, return_counts=True)
+    allowed = dict(zip(asked.tolist(), places.tolist(), strict=True))
+    pairs = zip(samples.tolist(), times.tolist(), strict=True)
+    return any(often > allowed.get(sample, 0) for sample, often in pairs)
+
+
+def mislabelled(message: LogitsUp, form: str, temperature: float) -> str | None:
+    """Return why a reply's rows are not of the form and temperature wanted, or None."""
+    if (message.form, message.temperature) == (form, temperature):
+        return None
+    return f"{message.form} of temperature {message.temperature}, not {form} of temperature {temperature}"
 
 
 def not_probabilities(values: Array) -> str | None:
@@ -97,20 +134,25 @@ def not_probabilities(values: Array) -> str | None:
 def stacked(positions: Array, num_outputs: int, replies: Sequence[Reply]) -> tuple[Array, Array]:
     """Return all replies' rows side by side, and who has given which.
 
+    Where a sample was asked for more than once, its row stands at all its places, however often it is named.
+
     Returns:
         float32 ``[m, p, N]``, zero where a row is missing, and booleans ``[m, p]``.
     """
     values = np.zeros((len(replies), len(positions), num_outputs), np.float32)
     given = np.zeros((len(replies), len(positions)), np.bool_)
     for number, reply in enumerate(replies):
-        rows = rows_of(positions, reply.message.indices)
-        values[number, rows] = reply.message.values
-        given[number, rows] = True
+        named = reply.message.indices
+        if named is None:
+            values[number], given[number] = reply.message.values, True
+            continue
+        given[number] = np.isin(positions, named)
+        values[number, given[number]] = reply.message.values[rows_of(named, positions[given[number]])]
     return values, given
 
 
 def rows_of(positions: Array, named: Array | None) -> Array:
-    """Return the places of the samples named among those asked for; None names all of them."""
+    """Return the place of each sample named among those asked for, the first of several; None names all."""
     if named is None:
         return np.arange(len(positions))
     order = np.argsort(positions, kind="stable")
@@ -132,3 +174,8 @@ def mean_by_sample(values: Array, given: Array) -> tuple[Array, Array]:
     known = senders > 0
     total = values.sum(axis=0, dtype=np.float64)
     return (total[known] / senders[known, None]).astype(np.float32), known
+
+
+def mean_flops(values: Array) -> float:
+    """Return what :func:`mean_by_sample` costs for ``[m, p, N]``: an addition for each number."""
+    return float(max(1, values.size))

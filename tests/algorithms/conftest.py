@@ -154,6 +154,9 @@ class World:
         algorithm.models_of = watching  # type: ignore[method-assign]
         return seen
 
+    def notes(self) -> Notes:
+        return Notes()
+
     def data(self, num_clients: int = 4, public_size: int = 40) -> FederatedData:
         return _data(num_clients, public_size)
 
@@ -162,6 +165,23 @@ class World:
         offsets = np.cumsum([0, *map(len, held)])
         flat = np.concatenate([np.sort(np.asarray(one, np.int64)) for one in held])
         return replace(data, holdings={**data.holdings, split: Holdings(offsets, flat)})
+
+
+class Notes:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.warnings: list[tuple[str, dict[str, Any]]] = []
+        self.infos: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **values: Any) -> None:
+        self.infos.append((event, values))
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.warnings.append((event, values))
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [values for name, values in (*self.warnings, *self.infos) if name == event]
 
 
 @pytest.fixture

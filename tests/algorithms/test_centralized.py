@@ -94,10 +94,24 @@ def test_without_any_upload_the_model_stays_as_it_was(world: Any) -> None:
 
 
 def test_samples_of_another_shape_are_refused(world: Any) -> None:
-    server = SimpleNamespace(task=SimpleNamespace(input_shape=(64,)))
-    message = SamplesUp(np.zeros((2, 63), np.float32), np.zeros(2, np.int64))
+    for shape, types, label_type, reason in (
+        ((64,), ("float32", "int64"), "int64", None),
+        ((64,), ("uint8", "int64"), "int64", None),
+        ((63,), ("float32", "int64"), "int64", "shape (63,)"),
+        ((64,), ("float64", "int64"), "int64", "samples of float64, not float32 or uint8"),
+        ((64,), ("float32", "float32"), "int64", "labels of float32, not int64"),
+        ((64,), ("float32", "int64"), "float32", "labels of int64, not float32"),
+    ):
+        task = SimpleNamespace(input_shape=(64,), dtype="float32", label_dtype=label_type)
+        message = SamplesUp(np.zeros((2, *shape), types[0]), np.zeros(2, types[1]))
+        reply = Reply(0, 0, "upload", 0, 0, 1.0, message)
+        found = world.algorithm("centralized").vet(SimpleNamespace(task=task), None, reply)
+        assert found is reason if reason is None else reason in found
+    texts = SimpleNamespace(input_shape=(64,), dtype="int64", label_dtype="int64")
+    message = SamplesUp(np.zeros((2, 64), np.uint8), np.zeros(2, np.int64))
     reply = Reply(0, 0, "upload", 0, 0, 1.0, message)
-    assert "shape (63,)" in world.algorithm("centralized").vet(server, None, reply)
+    found = world.algorithm("centralized").vet(SimpleNamespace(task=texts), None, reply)
+    assert found == "samples of uint8, not int64"
     with pytest.raises(ValueError, match="one label for each sample"):
         SamplesUp(np.zeros((2, 63), np.float32), np.zeros(3, np.int64))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,6 +35,18 @@ def test_by_hand() -> None:
     assert found.centroids.tolist() == [[[11.0, 0.0]], [[0.0, 1.0]]]
     types = [array.dtype.name for array in (found.centroids, found.counts, found.labels)]
     assert types == ["float32", "int32", "int64"]
+
+
+def test_either_shape_of_numpys_places_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.array([[[1.0]], [[0.0]], [[1.0]], [[5.0]]], np.float32)
+    expected, unique = cluster(vectors, 2, seed=0), np.unique
+
+    def in_a_column(*arguments: Any, **how: Any) -> Any:
+        found = unique(*arguments, **how)
+        return (found[0], found[1].reshape(-1, 1)) if "return_inverse" in how else found
+
+    monkeypatch.setattr(np, "unique", in_a_column)
+    assert _same(cluster(vectors, 2, seed=0), expected)
 
 
 def test_one_cluster_is_the_plain_mean() -> None:

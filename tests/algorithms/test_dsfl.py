@@ -16,6 +16,7 @@ from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.dsfl import ServerState, SoftLabels, sharpened
 from fedsim.params import Array, Model
 from fedsim.rng import Key
+from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import LogitsUp, indices_digest, num_parameters
 
@@ -60,6 +61,10 @@ class _Server:
     def public(self, positions: Any) -> Any:
         return positions
 
+    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+        assert flops > 0
+        return function(*arguments)
+
     async def fit(self, model: Model, **how: Any) -> Any:
         assert how["streams"]["public"].samples.tolist() == [4, 1]
         assert how["extras"]["teacher"].value.shape == (2, 2)
@@ -71,6 +76,11 @@ def _reply(client: int, values: list[list[float]], named: Any = None) -> Reply:
     digest = indices_digest(POSITIONS if named is None else named)
     array = np.array(values, np.float32).reshape(-1, 2)
     return Reply(client, 0, "train", 0, 0, 1.0, LogitsUp(array, "probs", 1.0, digest, named))
+
+
+def _labelled(form: Any, temperature: float) -> Reply:
+    message = LogitsUp(np.full((3, 2), 0.5, np.float32), form, temperature, indices_digest(POSITIONS))
+    return Reply(0, 0, "train", 0, 0, 1.0, message)
 
 
 STATE = ServerState(Model("mlp", {}), POSITIONS, np.array([7]), np.array([[0.5, 0.5]], np.float32))
@@ -112,6 +122,8 @@ def test_replies_about_no_sample_change_nothing(world: Any) -> None:
         (_reply(0, [[0.5, 0.5]] * 2), "shape (2, 2), not (3, 2)"),
         (_reply(0, [[0.5, 0.5]] * 2, [4, 2]), "other public samples"),
         (_reply(0, [[1.5, 0.5]] * 3), "no probabilities"),
+        (_labelled("logits", 1.0), "logits of temperature 1.0, not probs of temperature 1.0"),
+        (_labelled("probs", 2.0), "probs of temperature 2.0, not probs of temperature 1.0"),
     ],
 )
 def test_misfits_are_rejected(reply: Reply, reason: str, world: Any) -> None:
@@ -141,6 +153,17 @@ def test_numbers_communicated_follow_the_formula(world: Any) -> None:
     assert clients * payload < traffic[2].bytes_down < clients * (payload + 300)
     assert clients * 4 * p * classes < traffic[2].bytes_up < clients * (4 * p * classes + 300)
     assert result.totals.data_down == 0
+
+
+def test_averaging_and_sharpening_take_the_servers_time(world: Any) -> None:
+    def simulated_s(aggregation: str) -> float:
+        parts = world.parts(world.algorithm("dsfl", kd_epochs=0, aggregation=aggregation), rounds=1)
+        parts.fleet.server = replace(parts.fleet.server, speed_flops=1e3)
+        return float(run(parts).simulated_s)
+
+    mean_s, sharpened_s = simulated_s("sa"), simulated_s("era")
+    assert mean_s > 4 * 40 * 10 / 1e3
+    assert sharpened_s == pytest.approx(mean_s + 6 * 40 * 10 / 1e3, rel=1e-3)
 
 
 def test_bytes_do_not_depend_on_the_architecture(world: Any) -> None:
@@ -179,17 +202,19 @@ def test_samples_that_the_server_alone_holds_are_handed_out_once(world: Any) -> 
     assert sent.final.mean == pytest.approx(there.final.mean, abs=0.15)
 
 
-def test_a_client_that_has_no_public_samples_trains_alone(world: Any) -> None:
+def test_a_client_that_has_no_public_samples_trains_alone_and_says_so(world: Any) -> None:
     data = replace(world.data(), public_at_clients=False)
     algorithm, local = world.algorithm("dsfl"), world.algorithm("local")
-    seen, its = world.watched(algorithm), world.watched(local)
-    result = world.run(
+    seen, its, notes = world.watched(algorithm), world.watched(local), world.notes()
+    parts = world.parts(
         algorithm,
         data=data,
         lost=lambda parcel, ordinal: ordinal < 4 and parcel.receiver == 0,
         client_timeout_s=60.0,
     )
+    result = run(parts, log=notes)
     world.run(local)
+    assert notes.of("no public samples") == [{"client": 0, "instead": "training alone"}] * 3
     assert result.by_client["dropped"].tolist() == [1, 0, 0, 0]
     assert result.by_client["rejected"].tolist() == [0, 0, 0, 0]
     same = [seen[k]["personal"].digest() == its[k]["personal"].digest() for k in range(4)]

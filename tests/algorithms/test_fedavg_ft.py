@@ -105,6 +105,9 @@ def test_a_client_that_the_last_frame_does_not_reach_keeps_the_global_model(worl
     result = world.run(algorithm, lost=last_to_first, client_timeout_s=60.0)
     assert ["personal" in seen[client] for client in range(4)] == [False, True, True, True]
     assert result.rounds[-1].dropped == 1
+    # Both means are over all clients.
+    plain = world.run(world.algorithm("fedavg"))
+    assert result.final.others == {"untuned": plain.final.mean}
     assert result.rounds[-1].traffic.parameters_down == 4 * SCALARS  # it was sent
 
 

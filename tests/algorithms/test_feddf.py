@@ -187,6 +187,33 @@ def test_prototypes_travel_by_architecture_and_count_as_they_are(world: Any) -> 
     assert seen[0]["global"] is seen[3]["global"]
 
 
+def test_prototypes_are_measured_together_on_the_global_test_set(world: Any) -> None:
+    algorithm = world.algorithm("feddf", server_steps=1)
+    seen = world.watched(algorithm)
+    result = world.run(algorithm, models=("linear", "mlp"), training={"epochs": 3})
+    data = world.data()
+    x, labels = data.x[data.global_test].reshape(-1, 64), data.y[data.global_test]
+    hits = {}
+    for label, model in (("linear", seen[0]["personal"]), ("mlp", seen[0]["global"])):
+        values = dict(model.params)
+        weight, bias = values.pop("head.weight"), values.pop("head.bias")
+        features = x
+        if values:
+            inner_weight, inner_bias = values.values()
+            features = np.maximum(x @ inner_weight.T + inner_bias, 0)
+        hits[label] = float(((features @ weight.T + bias).argmax(axis=1) == labels).mean())
+    sizes = data.sizes("train")
+    few, many = int(sizes[:2].sum()), int(sizes[2:].sum())
+    assert result.final.global_ == pytest.approx(hits["mlp"])
+    expected = (few * hits["linear"] + many * hits["mlp"]) / (few + many)
+    assert result.final.others == {"prototypes": pytest.approx(expected)}
+    assert hits["linear"] != hits["mlp"]
+
+
+def test_a_single_prototype_is_the_global_model(world: Any) -> None:
+    assert not world.run(world.algorithm("feddf", server_steps=1)).final.others
+
+
 @pytest.mark.parametrize("idle", [True, False])
 def test_an_architecture_without_an_update_is_distilled_or_kept(idle: bool, world: Any) -> None:
     algorithm = world.algorithm("feddf", distill_idle=idle, server_steps=2)

@@ -30,6 +30,10 @@ class _Server:
     class task:  # noqa: N801 - stands for an attribute
         num_outputs = 2
 
+    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+        assert flops > 0
+        return function(*arguments)
+
 
 def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
     state = ServerState(POSITIONS, np.empty((0, 2), np.float32))
@@ -44,6 +48,7 @@ def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
         (_logits([[1, 2], [3, 4]], np.array([1, 4])), "other public samples"),
         (_logits([[1, 2]]), r"shape \(1, 2\), not \(2, 2\)"),
         (_logits([[1, 2, 3], [1, 2, 3]]), r"shape \(2, 3\), not \(2, 2\)"),
+        (replace(_logits([[1, 2], [3, 4]]), form="probs"), "probs of temperature 1.0, not logits"),
     ],
 )
 def test_misfits_are_rejected(message: LogitsUp, reason: str, world: Any) -> None:

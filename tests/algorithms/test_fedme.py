@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.errors import UserError
 from fedsim.params import Model
+from fedsim.rng import Key
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 
@@ -245,8 +248,6 @@ def test_exchanged_models_come_from_the_same_cluster(world: Any) -> None:
         assert not models
         return []
 
-    from fedsim.rng import Key
-
     server = SimpleNamespace(
         round=1,
         num_rounds=3,
@@ -266,6 +267,12 @@ def test_clustering_takes_the_servers_time(world: Any) -> None:
     two = world.run(world.algorithm("fedme", mt=False, clusters=[2], raise_at=[]), rounds=1)
     assert two.simulated_s > one.simulated_s
     assert two.totals == one.totals
+
+
+def test_means_take_the_servers_time(world: Any) -> None:
+    parts = world.parts(world.algorithm("fedme", mc=False), rounds=1)
+    parts.fleet.server = replace(parts.fleet.server, speed_flops=1e4)
+    assert run(parts).simulated_s > 2 * 2 * 4 * MLP / 1e4
 
 
 # Absence and loss
@@ -441,19 +448,44 @@ def _pair(owner: int, chosen: int, personal: str = "a", exchanged: str = "a") ->
         (_pair(NOBODY, 0), None),
         (_pair(1, 2), "choice 2"),
         (_pair(NOBODY, NOBODY), "choice -1"),
-        (_pair(0, 0), "client 0, of which there is none"),
-        (_pair(9, 0), "client 9, of which there is none"),
+        (_pair(0, 0), "client 0, architecture 'a', which it was not given"),
+        (_pair(2, 0), "client 2, architecture 'a', which it was not given"),
+        (_pair(9, 0), "client 9, architecture 'a', which it was not given"),
+        (_pair(1, 0, exchanged="c"), "client 1, architecture 'c', which it was not given"),
         (_pair(1, 0, personal="z"), "'z', which the run does not have"),
         (_pair(1, 0, exchanged="b"), "w: float32"),
         (ModelUpdate.of(Model("b", {}), num_samples=1), "other names"),
     ],
 )
 def test_replies_that_cannot_be_are_rejected(message: Any, reason: str | None, world: Any) -> None:
-    made = {"a": Model("a", {"w": np.zeros(2, np.float32)}), "b": Model("b", {"w": np.zeros(3, np.float32)})}
+    sizes = {"a": 2, "b": 3, "c": 2}
+    made = {label: Model(label, {"w": np.zeros(size, np.float32)}) for label, size in sizes.items()}
     server = SimpleNamespace(num_clients=4, initial_model=made.__getitem__)
     reply = Reply(0, 0, "learn", 0, 0, 1.0, message)
-    found = world.algorithm("fedme").vet(server, ServerState(), reply)
+    state = ServerState(given={0: (1, "a"), 3: (2, "a")})
+    found = world.algorithm("fedme").vet(server, state, reply)
     assert found is reason if reason is None else reason in found
+
+
+def test_without_tuning_a_client_chooses_its_own(world: Any) -> None:
+    server = SimpleNamespace(num_clients=4, initial_model=lambda label: _pair(1, 0).personal)
+    for chosen, reason in ((0, None), (1, "choice 1")):
+        reply = Reply(0, 0, "learn", 0, 0, 1.0, _pair(1, chosen))
+        found = world.algorithm("fedme", mt=False).vet(server, ServerState(given={0: (1, "a")}), reply)
+        assert found is reason if reason is None else reason in found
+
+
+def test_the_server_remembers_what_each_was_given_until_it_is_asked_again(world: Any) -> None:
+    stored = {k: Stored(Model("m", {})) for k in (1, 2)}
+    before = ServerState(stored, given={0: (9, "m"), 1: (9, "m"), 3: (2, "m")})
+    server = SimpleNamespace(round=1, num_rounds=9, key=Key.root(1))
+    algorithm = world.algorithm("fedme")
+    state, _ = asyncio.run(algorithm.instruct_learn(server, before, (0, 1)))
+    assert state.given == {0: state.given[0], 1: (2, "m"), 3: (2, "m")}
+    assert state.given[0] in ((1, "m"), (2, "m"))
+    alone = ServerState({1: stored[1]}, given={1: (9, "m")})
+    state, messages = asyncio.run(algorithm.instruct_learn(server, alone, (1,)))
+    assert (messages, state.given) == ({1: None}, {})
 
 
 def test_regressions_are_refused(world: Any) -> None:

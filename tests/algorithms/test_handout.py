@@ -16,7 +16,7 @@ from fedsim.engine.jobs import InlineSamples, PublicSamples
 from fedsim.wire import PublicData
 
 POSITIONS = np.array([2, 0])
-VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
+VALUES = np.arange(12, dtype=np.float32).reshape(3, 4) / np.float32(255)
 
 
 def _client(public_at_clients: bool) -> Any:
@@ -41,6 +41,8 @@ def test_what_is_sent_is_held(name: str, world: Any) -> None:
     found = held(_client(False), state, POSITIONS)
     assert isinstance(found, InlineSamples)
     assert found.x.tolist() == VALUES[[2, 0]].tolist()
+    assert state.received.values is messages[0].values  # as they came, a byte a number
+    assert state.received.values.dtype == np.uint8
 
 
 @pytest.mark.parametrize("name", ["dsfl", "perfed_ckt"])

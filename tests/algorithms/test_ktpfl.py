@@ -296,6 +296,48 @@ def _state(algorithm: Any, server: Any, positions: list[int], senders: Sequence[
     return replace(state, positions=np.array(positions), asked=len(positions), senders=np.array(senders))
 
 
+@pytest.mark.parametrize("name", ["ktpfl", "fedmd"])
+@pytest.mark.parametrize("public_at_clients", [True, False])
+def test_public_samples_are_kept_as_they_came_and_only_until_they_are_used(
+    name: str, public_at_clients: bool, world: Any
+) -> None:
+    data = world.data()
+    data = replace(data, x=np.rint(data.x * 255).clip(0, 255).astype(np.float32) / np.float32(255))
+    algorithm = world.algorithm(name)
+    shared, distilled = _recorded(algorithm, "local_share"), _recorded(algorithm, "local_distil")
+    world.run(algorithm, data=replace(data, public_at_clients=public_at_clients))
+    assert (len(shared), len(distilled)) == (K * ROUNDS, K * ROUNDS)
+    for (_, _, message), (state, _) in shared:
+        if public_at_clients:
+            assert state.samples.positions is message.indices
+        else:
+            assert state.samples.values is message.values
+            assert state.samples.values.dtype == np.uint8
+    for (_, before, _), (state, _) in distilled:
+        assert before.samples is not None
+        assert state.samples is None
+
+
+def test_numbers_of_samples_as_large_as_integers_go_have_a_sum(world: Any) -> None:
+    algorithm, server = world.algorithm("ktpfl", c_weighting="data"), _Server()
+    many = 2**63 - 1
+    replies = [
+        _reply(
+            client,
+            SizedLogitsUp(
+                np.array([[0.5, 0.5]], np.float32),
+                form="probs",
+                temperature=1.0,
+                indices_digest=indices_digest(np.array([4])),
+                num_samples=many,
+            ),
+        )
+        for client in (0, 2)
+    ]
+    state = asyncio.run(algorithm.merge_share(server, _state(algorithm, server, [4]), replies))
+    assert algorithm._factors(state).tolist() == [0.5, 0.5]
+
+
 @THREE
 @pytest.mark.parametrize(
     ("message", "reason"),

@@ -134,12 +134,31 @@ def test_only_new_models_are_asked_and_each_once() -> None:
     stored = {0: Stored(_model(0.0, "old"), known), 1: Stored(new), 2: Stored(new), 3: Stored(_model(2.0))}
     after, outputs = asyncio.run(outputs_of(server, stored, [0, 1, 2]))
     assert asked == ["new"]
-    assert outputs.tolist() == [known.tolist()] + [[[0.5, 0.5]] * 3] * 2
+    assert list(outputs) == [0, 1, 2]
+    assert [one.tolist() for one in outputs.values()] == [known.tolist()] + [[[0.5, 0.5]] * 3] * 2
     assert after[1].outputs is not None
     assert after[3].outputs is None
     assert stored[1].outputs is None
     asyncio.run(outputs_of(server, after, [0, 1, 2]))
     assert asked == ["new"]
+
+
+def test_models_with_outputs_that_are_no_numbers_are_no_longer_stored() -> None:
+    async def predict_each(models: Any, samples: Any) -> list[Any]:
+        return [np.full((3, 2), [0.0, _value(model)], np.float32) for model in models]
+
+    warned: list[Any] = []
+    server: Any = SimpleNamespace(
+        num_public=3,
+        public=lambda positions: positions,
+        predict_each=predict_each,
+        warn=lambda event, **values: warned.append((event, values["client"])),
+    )
+    stored = {k: Stored(_model(value)) for k, value in enumerate((0.0, np.inf, np.nan, 0.0))}
+    after, outputs = asyncio.run(outputs_of(server, stored, [0, 1, 2]))
+    assert (list(outputs), sorted(after)) == ([0], [0, 3])
+    assert warned == [("model left out", 1), ("model left out", 2)]
+    assert sorted(stored) == [0, 1, 2, 3]
 
 
 # The messages

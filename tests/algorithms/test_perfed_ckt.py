@@ -225,22 +225,24 @@ def test_samples_that_the_server_alone_holds_are_handed_out_once(world: Any) -> 
 def test_a_client_without_public_samples_trains_alone_and_is_not_clustered(world: Any) -> None:
     data = replace(world.data(), public_at_clients=False)
     algorithm, local = world.algorithm("perfed_ckt"), world.algorithm("local")
-    seen, its = world.watched(algorithm), world.watched(local)
-    result = world.run(
+    seen, its, notes = world.watched(algorithm), world.watched(local), world.notes()
+    parts = world.parts(
         algorithm,
         data=data,
         lost=lambda parcel, ordinal: ordinal < 4 and parcel.receiver == 0,
         client_timeout_s=60.0,
     )
+    result = run(parts, log=notes)
     world.run(local)
+    assert notes.of("no public samples") == [{"client": 0, "instead": "training alone"}] * 3
     same = [seen[k]["personal"].digest() == its[k]["personal"].digest() for k in range(4)]
     assert same == [True, False, False, False]
     assert result.by_client["rejected"].tolist() == [3, 0, 0, 0]
-    assert list(result.rejections) == ["predictions on other public samples than were asked for"]
+    assert list(result.rejections) == ["no public samples"]
 
 
-def _reply(values: Array, named: Array) -> Reply:
-    message = LogitsUp(values.astype(np.float32), "probs", 1.0, indices_digest(named))
+def _reply(values: Array, named: Array, form: Any = "probs", temperature: float = 1.0) -> Reply:
+    message = LogitsUp(values.astype(np.float32), form, temperature, indices_digest(named))
     return Reply(0, 0, "train", 0, 0, 1.0, message)
 
 
@@ -251,6 +253,8 @@ def _reply(values: Array, named: Array) -> Reply:
         (_reply(np.full((2, 2), 0.5), np.arange(2)), "other public samples"),
         (_reply(np.full((3, 3), 1 / 3), np.arange(3)), "shape (3, 3), not (3, 2)"),
         (_reply(np.full((3, 2), 0.6), np.arange(3)), "no probabilities"),
+        (_reply(np.full((3, 2), 0.5), np.arange(3), form="logits"), "logits of temperature 1.0, not probs"),
+        (_reply(np.full((3, 2), 0.5), np.arange(3), temperature=2.0), "probs of temperature 2.0, not probs"),
     ],
 )
 def test_what_cannot_be_clustered_is_rejected(reply: Reply, reason: str, world: Any) -> None:

@@ -113,10 +113,11 @@ def test_grid_tries_weight_zero_once(world: Any) -> None:
 class _Client:
     """A client whose fits give models named after the pair, with losses as told."""
 
-    client, training = 0, TrainingConfig()
+    client, round, training = 0, 4, TrainingConfig()
 
     def __init__(self, losses: dict[str, float], val: int = 5) -> None:
         self.losses, self.val, self.warned = losses, val, list[str]()
+        self.noted: list[tuple[str, dict[str, Any]]] = []
 
     def num_samples(self, split: str = "train") -> int:
         return self.val if split == "val" else 7
@@ -126,6 +127,9 @@ class _Client:
 
     def warn(self, event: str, **values: Any) -> None:
         self.warned.append(event)
+
+    def note(self, event: str, **values: Any) -> None:
+        self.noted.append((event, values))
 
     async def predict(self, model: Model, samples: Any) -> Any:
         return np.zeros((7, 2), np.float32)
@@ -148,9 +152,12 @@ def _distilled(world: Any, client: _Client, state: ClientState = NEW, **params: 
 
 def test_the_smallest_validation_loss_wins_and_ties_go_to_the_first(world: Any) -> None:
     losses = {"final": 1.0, "distil 0 1": 0.5, "distil 0.5 1": 0.25, "distil 0.5 5": 0.25}
-    state = _distilled(world, _Client(losses))
+    client = _Client(losses)
+    state = _distilled(world, client)
     assert state.personal is not None
     assert state.personal.architecture == "distil 0.5 1"
+    assert (state.pair, state.teacher_round) == ((0.5, 1.0), 3)  # after round 3 of 3 comes the closing
+    assert client.noted == [("student chosen", {"teacher_round": 3, "weight": 0.5, "temperature": 1.0})]
 
 
 def test_where_no_loss_is_a_number_the_first_pair_wins(world: Any) -> None:
@@ -160,6 +167,7 @@ def test_where_no_loss_is_a_number_the_first_pair_wins(world: Any) -> None:
     assert state.teacher is not None
     assert state.personal is not None
     assert (state.teacher.architecture, state.personal.architecture) == ("final", "distil 0 1")
+    assert (state.pair, state.teacher_round) == ((0.0, 1.0), 3)
 
 
 def test_without_validation_samples_the_final_model_teaches_with_one_pair(world: Any) -> None:
@@ -169,6 +177,7 @@ def test_without_validation_samples_the_final_model_teaches_with_one_pair(world:
     assert state.personal is not None
     assert (state.teacher.architecture, state.personal.architecture) == ("final", "distil 0.5 5")
     assert client.warned == ["no validation samples"]
+    assert (state.pair, state.teacher_round) == ((0.5, 5.0), 3)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +189,10 @@ def test_only_a_strictly_better_final_model_replaces_the_teacher(
 ) -> None:
     losses = dict.fromkeys(("distil 0 1", "distil 0.5 1", "distil 0.5 5"), 1.0)
     client = _Client({**losses, "final": 0.8})
-    state = _distilled(world, client, ClientState(Model("early", {}), loss), teacher=teacher)
+    state = _distilled(world, client, ClientState(Model("early", {}), loss, 1), teacher=teacher)
     assert state.teacher is not None
     assert state.teacher.architecture == expected
+    assert state.teacher_round == {"early": 1, "final": 3}[expected]
 
 
 def test_a_model_is_considered_by_its_loss() -> None:
@@ -295,7 +305,7 @@ def test_who_never_took_part_learns_from_the_final_model(world: Any) -> None:
 
 
 def test_teachers_are_kept_when_an_upload_is_lost(world: Any) -> None:
-    # Of client 0 nothing arrives at the server: it has seen the first model all the same.
+    # Of client 0 nothing arrives at the server: it has measured the first round's result all the same.
     algorithm = world.algorithm("persfl", **SHORT)
     met: list[float] = []
     train = algorithm.local_train
@@ -307,8 +317,43 @@ def test_teachers_are_kept_when_an_upload_is_lost(world: Any) -> None:
 
     algorithm.local_train = local_train
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 0, client_timeout_s=9.0)
-    assert met[0] == inf
-    assert all(loss < inf for loss in met[1:])
+    # What it gets in the first round is the initial model, which is no teacher.
+    assert met[:2] == [inf, inf]
+    assert met[2] < inf
+
+
+def test_the_initial_model_is_no_teacher(world: Any) -> None:
+    # Training makes every model worse than the start values: the teacher is one that was trained, still.
+    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    notes = world.notes()
+    parts = world.parts(algorithm, training={"lr": 20.0})
+    run(parts, log=notes)
+    start = parts.initial()("mlp").digest()
+    assert len(seen) == 4
+    for client, (state, _) in seen.items():
+        assert state.teacher is not None
+        assert state.teacher.digest() != start
+        assert state.teacher_round in (1, 2, 3)
+        weight, temperature = state.pair or (None, None)
+        (note,) = (note for note in notes.of("student chosen") if note["client"] == client)
+        assert note == {
+            "client": client,
+            "teacher_round": state.teacher_round,
+            "weight": weight,
+            "temperature": temperature,
+        }
+
+
+def test_who_gets_no_final_model_counts_with_the_global_one_among_the_teachers(world: Any) -> None:
+    algorithm = world.algorithm("persfl", **SHORT, teacher="final")
+    fedavg = world.run(world.algorithm("fedavg"))
+    result = world.run(
+        algorithm,
+        lost=lambda parcel, ordinal: ordinal >= 24 and bool(parcel.receiver == 0),
+        client_timeout_s=60.0,
+    )
+    assert result.rounds[-1].dropped == 1
+    assert result.final.others == {"teacher": fedavg.final.mean}
 
 
 def test_without_validation_samples_it_says_so(world: Any) -> None:

@@ -23,7 +23,8 @@ def test_clients_start_from_feddfs_prototypes(passes: int, world: Any) -> None:
     first, second = world.run(plain, **MIXED), world.run(tuned, **MIXED)
     assert _prototypes(its, "untuned") == _prototypes(seen, "personal")
     assert (_prototypes(its, "personal") == _prototypes(seen, "personal")) is (passes == 0)
-    assert second.final.others == {"untuned": first.final.mean}
+    assert second.final.others == {**first.final.others, "untuned": first.final.mean}
+    assert "prototypes" in first.final.others
     assert (second.final.personal.tolist() == first.final.personal.tolist()) is (passes == 0)
     assert second.final.global_ == first.final.global_
 

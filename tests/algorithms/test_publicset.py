@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedsim.algorithms import publicset
 from fedsim.algorithms.base import Reply
-from fedsim.engine.jobs import ClientSamples, InlineSamples, PublicSamples
+from fedsim.engine.jobs import InlineSamples, PublicSamples
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.wire import LogitsUp, PublicBatch, PublicData, indices_digest
@@ -27,7 +27,6 @@ def _values(positions: Array) -> Array:
 
 
 SERVER: Any = SimpleNamespace(public_at_clients=False, public_values=_values)
-CLIENT: Any = SimpleNamespace(public=PublicSamples)
 
 
 def _message(values: Any, named: Any = None, about: Any = ASKED) -> LogitsUp:
@@ -60,13 +59,17 @@ def test_samples_are_named_where_clients_hold_them_and_sent_where_not() -> None:
     holding: Any = SimpleNamespace(public_at_clients=True)
     named = publicset.announce(holding, ASKED)
     assert isinstance(named, PublicBatch)
-    found = publicset.samples_of(CLIENT, named)
+    found = publicset.announced(named)
+    assert publicset.samples_of(found) is found
     assert isinstance(found, PublicSamples)
     assert found.positions.tolist() == [4, 9, 1]
     sent = publicset.announce(SERVER, ASKED)
     assert isinstance(sent, PublicData)
     assert (sent.indices.tolist(), sent.values.dtype.name) == ([4, 9, 1], "uint8")
-    inline = publicset.samples_of(CLIENT, sent)
+    kept = publicset.announced(sent)
+    assert isinstance(kept, publicset.Sent)
+    assert kept.values is sent.values  # a byte a number, as it came
+    inline = publicset.samples_of(kept)
     assert isinstance(inline, InlineSamples)
     assert inline.x.tobytes() == _values(ASKED).tobytes()
     assert inline.y is None
@@ -77,11 +80,9 @@ def test_some_of_either_can_be_chosen() -> None:
     some = publicset.chosen(PublicSamples(ASKED), rows)
     assert isinstance(some, PublicSamples)
     assert some.positions.tolist() == [1, 4]
-    inline = publicset.chosen(InlineSamples(_values(ASKED)), rows)
-    assert isinstance(inline, InlineSamples)
-    assert inline.x.tolist() == _values(ASKED)[rows].tolist()
-    with pytest.raises(TypeError, match="ClientSamples is no announcement's"):
-        publicset.chosen(ClientSamples(0), rows)
+    sent = publicset.chosen(publicset.Sent(_values(ASKED)), rows)
+    assert isinstance(sent, publicset.Sent)
+    assert sent.values.tolist() == _values(ASKED)[rows].tolist()
 
 
 @given(arrays(np.uint8, st.tuples(st.integers(0, 4), st.integers(1, 5))))
@@ -159,6 +160,27 @@ def test_each_sample_is_averaged_over_those_who_gave_it() -> None:
     mean, known = publicset.mean_by_sample(values, given_rows)
     assert (mean.dtype.name, mean.tolist()) == ("float32", [[3, 4], [3, 4]])
     assert known.tolist() == [True, False, True]
+
+
+def test_a_sample_asked_for_twice_may_be_named_as_often_and_stands_at_both_places() -> None:
+    asked = np.array([4, 1, 4])
+    for named, rows in (([4, 1], [[1, 2], [3, 4]]), ([1, 4, 4], [[3, 4], [1, 2], [1, 2]])):
+        message = _message(rows, named)
+        assert publicset.misnamed(message, asked, 2) is None
+        values, given_rows = publicset.stacked(asked, 2, [_reply(0, message)])
+        assert values.tolist() == [[[1, 2], [3, 4], [1, 2]]]
+        assert given_rows.tolist() == [[True] * 3]
+    for named in ([1, 1], [4, 4, 4], [2]):
+        fault = publicset.misnamed(_message([[0, 0]] * len(named), named), asked, 2)
+        assert fault == "predictions on other public samples than were asked for"
+
+
+def test_form_and_temperature_are_looked_at() -> None:
+    message = _message([[0, 0]] * 3)
+    assert publicset.mislabelled(message, "logits", 1.0) is None
+    fault = publicset.mislabelled(message, "probs", 1.0)
+    assert fault == "logits of temperature 1.0, not probs of temperature 1.0"
+    assert publicset.mislabelled(message, "logits", 2.0) is not None
 
 
 def test_what_nobody_gave_has_no_mean() -> None:
