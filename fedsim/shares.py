@@ -11,7 +11,9 @@ def apportion(total: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
         total: At least 0.
         weights: Non-negative, at least one positive. The first of equal remainders is rounded up.
     """
-    exact = total * (weights / weights.sum())
+    # By a power of two, which changes no digit, so that the sum of huge ones is finite.
+    scaled = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
+    exact = total * (scaled / scaled.sum())
     counts: NDArray[np.int64] = np.floor(exact).astype(np.int64)
     # The most that is left is one for each weight: each floor lost less than one.
     largest_first = np.argsort(counts - exact, kind="stable")

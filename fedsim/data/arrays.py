@@ -2,17 +2,20 @@
 
 import gzip
 import lzma
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import DataError
 from fedsim.params import Array
+from fedsim.units import format_quantity
 
 IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
 """How the names of idx files of bytes end; in one of images, idx3 says its three axes."""
@@ -52,11 +55,38 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
             return _member(path, key, key_setting)
         if path.name.endswith(IDX_ENDINGS):
             return _idx(path)
+    except (MemoryError, OverflowError) as error:
+        raise DataError(
+            f"{path} says that it holds an array for which there is no memory ({error}): "
+            "save a smaller one, or fetch the file again if it is damaged"
+        ) from error
     except (ValueError, EOFError, OSError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} cannot be read as a plain array: {error}") from error
     raise DataError(
         f"{path} is not .npz, .npy, .npy.xz or *-ubyte[.gz]: save the array with numpy.save or numpy.savez"
     )
+
+
+def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray[Any]:
+    """Return a new array, its values unset, for what a data set draws.
+
+    Args:
+        shape: Its shape.
+        dtype: Its dtype.
+        lower: The settings that make it large, for the message.
+
+    Raises:
+        DataError: This computer has no room for it.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        # numpy's ValueError: more bytes than a number of them can say.
+        wanted = format_quantity(float(math.prod(shape) * np.dtype(dtype).itemsize), "data size")
+        raise DataError(
+            f"its samples, {' x '.join(map(str, shape))} numbers, take {wanted}, more than there is "
+            f"memory for: lower {lower}"
+        ) from error
 
 
 def require_file(path: Path) -> None:

@@ -135,9 +135,12 @@ class DatasetPlugin(Plugin[C], ABC):
 
     Attributes:
         has_samples: Whether it gives samples; False for one that gives counts only.
+        origin: Names of the settings that say which samples these are; the others say only how they are
+            given. None: all settings do. Where these agree, one data set is no public set for another.
     """
 
     has_samples: ClassVar[bool] = True
+    origin: ClassVar[tuple[str, ...] | None] = None
 
     @abstractmethod
     def load(self, context: LoadContext) -> Dataset:

@@ -20,6 +20,7 @@ class Digits(DatasetPlugin[DigitsConfig]):
     """The digits, scaled from 0..16 to [0, 1]."""
 
     Config = DigitsConfig
+    origin = ()
 
     def load(self, context: LoadContext) -> Dataset:
         """Return all 1,797 samples; there is no test part."""

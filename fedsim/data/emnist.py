@@ -34,6 +34,7 @@ class Emnist(DatasetPlugin[EmnistConfig]):
     """EMNIST, from ``EMNIST/raw`` below the root."""
 
     Config = EmnistConfig
+    origin = ("classes",)  # its splits share images
 
     def load(self, context: LoadContext) -> Dataset:
         """Return both parts, samples of shape (1, 28, 28), classes numbered from 0."""

@@ -8,6 +8,7 @@ class FashionMnist(DatasetPlugin[idx.IdxConfig]):
     """Fashion-MNIST, from ``FashionMNIST/raw`` below the root."""
 
     Config = idx.IdxConfig
+    origin = ()
 
     def load(self, context: LoadContext) -> Dataset:
         """Return both parts, samples of shape (1, 28, 28)."""

@@ -61,6 +61,7 @@ class Files(DatasetPlugin[FilesConfig]):
     """Images and labels from files."""
 
     Config = FilesConfig
+    origin = ("images",)
 
     def load(self, context: LoadContext) -> Dataset:
         """Return the arrays, images scaled to [0, 1] and channels first."""

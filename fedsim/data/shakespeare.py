@@ -1,7 +1,9 @@
 """Shakespeare, or any play: guess the next character of what a speaker says.
 
 The file is plain text: a speaker's name and a colon, alone on a line, then what is said, then an empty line.
-All speeches of one name, joined by line ends, are one user's text, and a sample is a window of it.
+All speeches of one name, joined by line ends, are one user's text, and a sample is a window of it. A stride
+below length + 1 makes windows overlap, and a client's are split at random: what it trains on then has
+characters of its validation and test samples in it.
 """
 
 from collections import Counter
@@ -29,7 +31,8 @@ class ShakespeareConfig(Config):
     length: PositiveInt = 80
     """Characters of a sample; the one that follows them is its label."""
     stride: PositiveInt = 10
-    """Characters from the start of one sample to the start of the next; 1 takes every window there is."""
+    """Characters from the start of one sample to the start of the next; 1 takes every window there is. Below
+    length + 1 the windows overlap, across train, validation and test too."""
     vocabulary: int = Field(default=90, ge=2)
     """Tokens, and outputs of the model: 0 is any unknown character, then come the file's own in the order of
     their code points (the most frequent, where there are more), and the rest is unused."""
@@ -41,6 +44,7 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
     """A play's speakers, numbered in the order of their names."""
 
     Config = ShakespeareConfig
+    origin = ("file",)
 
     def load(self, context: LoadContext) -> Dataset:
         """Return all windows, speaker after speaker; there is no test part."""
@@ -64,7 +68,7 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
         if not x:
             raise DataError(
                 f"no speaker of {path} has {config.min_samples} samples of {config.length} characters "
-                "and a next one: lower length or min_samples",
+                "and a next one: lower length" + (" or min_samples" if config.min_samples > 1 else ""),
                 setting="min_samples" if config.min_samples > 1 else "length",
             )
         task = Task((config.length,), config.vocabulary, vocabulary=config.vocabulary)
@@ -74,7 +78,7 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
 def _read(path: Path) -> str:
     try:
         require_file(path)
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except DataError as error:
         raise DataError(str(error), setting="file") from None
     except UnicodeDecodeError as error:

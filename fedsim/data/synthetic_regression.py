@@ -19,9 +19,13 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from fedsim.config import Config
+from fedsim.data.arrays import room
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.rng import Key
 from fedsim.task import Task
+
+LARGEST = 1e6
+"""Largest range and deviation: products of them are far inside float32, and so are squares of these."""
 
 
 class SyntheticRegressionConfig(Config):
@@ -33,15 +37,15 @@ class SyntheticRegressionConfig(Config):
     """Scalars of a sample."""
     samples_per_client: PositiveInt = 60
     """Samples that each client makes, before any are held out."""
-    prior_range: float = Field(default=1.0, ge=0)
+    prior_range: float = Field(default=1.0, ge=0, le=LARGEST)
     """The truth that all share is uniform from minus this to this, in each feature."""
-    between: float = Field(default=1.0, ge=0)
+    between: float = Field(default=1.0, ge=0, le=LARGEST)
     """Standard deviation of a group's truth around the shared one: how different groups are."""
-    within: float = Field(default=0.1, ge=0)
+    within: float = Field(default=0.1, ge=0, le=LARGEST)
     """Standard deviation of a client's truth around its group's: how different members are."""
-    input_range: float = Field(default=1.0, gt=0)
+    input_range: float = Field(default=1.0, gt=0, le=LARGEST)
     """Samples are uniform from minus this to this, in each feature."""
-    noise: float = Field(default=0.1, ge=0)
+    noise: float = Field(default=0.1, ge=0, le=LARGEST)
     """Standard deviation of what a target has beside the truth."""
 
 
@@ -55,6 +59,7 @@ class SyntheticRegression(DatasetPlugin[SyntheticRegressionConfig]):
         config, num_clients = self.config, context.num_clients
         each, generator = config.samples_per_client, context.key.child("samples").numpy()
         shape = (num_clients, each, config.num_features)
+        room(shape, np.float64, "samples_per_client or num_features")  # so that it is told at once
         x = generator.uniform(-config.input_range, config.input_range, shape)
         noise = generator.normal(0, config.noise, shape[:2])
         y = np.einsum("ksd,kd->ks", x, truths(config, num_clients, context.key)) + noise

@@ -59,6 +59,7 @@ class Texts(DatasetPlugin[TextsConfig]):
     """Texts, in the order of the file; users and labels are numbered as they sort as text."""
 
     Config = TextsConfig
+    origin = ("file",)
 
     def load(self, context: LoadContext) -> Dataset:
         """Return all texts; there is no test part."""
@@ -109,6 +110,8 @@ class Texts(DatasetPlugin[TextsConfig]):
         """Return the rows of users who have enough of them."""
         counts = Counter(user for user, _, _ in rows)
         kept = [row for row in rows if counts[row[0]] >= self.config.min_samples]
+        if not rows:
+            raise DataError(f"{path} has a line of columns and no text below it", setting="file")
         if not kept:
             most = max(counts.values(), default=0)
             raise DataError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from fedsim.config import Config
+from fedsim.data.arrays import room
 from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -21,6 +22,11 @@ from fedsim.task import Task
 SOURCE = 8
 """Pixels of a side of the source images."""
 NUM_CLASSES = 10
+
+MOST = 10**6
+"""Images of a writer that can be asked for."""
+
+_LOWER = "num_writers, samples_per_writer or size"
 
 _MARGIN = 0.12
 """Blank part of a page at each side, where a writer is neither large nor off the middle."""
@@ -33,14 +39,14 @@ class WritersConfig(Config):
 
     num_writers: PositiveInt | None = None
     """Writers; without it, one for each client."""
-    samples_per_writer: PositiveFloat = 199.0
+    samples_per_writer: float = Field(default=199.0, ge=1, le=MOST)
     """Mean number of images per writer, before ``least`` and ``most`` are enforced: by default they lower it
     to FEMNIST's."""
-    deviation: float = Field(default=82.0, ge=0)
+    deviation: float = Field(default=82.0, ge=0, le=MOST)
     """Standard deviation of that number, likewise; 0 gives every writer the same."""
-    least: PositiveInt = 16
+    least: int = Field(default=16, ge=1, le=MOST)
     """Images of a writer, at least."""
-    most: PositiveInt = 418
+    most: int = Field(default=418, ge=1, le=MOST)
     """Images of a writer, at most."""
     size: int = Field(default=28, ge=8, le=64)
     """Pixels of a side of an image."""
@@ -68,6 +74,8 @@ class Writers(DatasetPlugin[WritersConfig]):
         """Draw all images, of shape (1, size, size); there is no test part."""
         config, key = self.config, context.key
         counts = sizes(config, config.num_writers or context.num_clients, key)
+        # Before anything else is drawn, so that what does not fit is told at once.
+        x = room((int(counts.sum()), config.size**2), np.float32, _LOWER)
         users = np.repeat(np.arange(len(counts)), counts)
         source, by_class = _source()
         y = _labels(config, counts, key.child("labels").numpy())
@@ -78,7 +86,7 @@ class Writers(DatasetPlugin[WritersConfig]):
         styles = _styles(config, len(counts), key.child("styles").numpy())
         return Dataset(
             Task((1, config.size, config.size), NUM_CLASSES),
-            _draw(source, shapes, counts, styles, config, key.child("wobble").numpy()),
+            _draw(x, source, shapes, counts, styles, config, key.child("wobble").numpy()),
             y,
             users=users,
         )
@@ -137,6 +145,7 @@ def _styles(config: WritersConfig, num_writers: int, generator: np.random.Genera
 
 
 def _draw(
+    x: NDArray[np.float32],
     source: NDArray[np.float32],
     shapes: Indices,
     counts: Counts,
@@ -144,8 +153,7 @@ def _draw(
     config: WritersConfig,
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """Return the images, float32 (n, 1, size, size), in steps of 1/255."""
-    x = np.empty((len(shapes), config.size**2), np.float32)
+    """Fill ``x``, (n, size**2), and return it as the images, (n, 1, size, size), in steps of 1/255."""
     middles = (np.arange(config.size) + 0.5) * 2 / config.size - 1
     page = np.stack(np.meshgrid(middles, middles), axis=-1).reshape(-1, 2)
     ends = np.cumsum(counts)

@@ -21,6 +21,9 @@ Shares = Mapping[str, float]
 Places = NDArray[np.uint8]
 """For each client of a group the place of its architecture among the group's."""
 
+MOST_LABELS = 255
+"""Different architectures of a group."""
+
 
 def assign(parts: Sequence[Shares], sizes: NDArray[np.int64], key: Key) -> tuple[tuple[str, ...], Places]:
     """Return the architectures of a group, and the place of each client's among them.

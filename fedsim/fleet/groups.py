@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from fedsim.config import AsTuple, Config
 from fedsim.errors import DataError
+from fedsim.fleet.assignment import MOST_LABELS
 from fedsim.fleet.device import (
     QUANTITIES,
     TRACED,
@@ -147,6 +148,14 @@ class GroupConfig(_Entry):
             mend = "give model, models or models_by_size"
             raise _fault(f"{given[0]} and {info.field_name} both say which architecture", mend)
         return value
+
+    @field_validator("models_by_size", mode="after")
+    @classmethod
+    def _few(cls, parts: tuple[Weights, ...] | None) -> tuple[Weights, ...] | None:
+        num = len({label for shares in parts or () for label in shares})
+        if num > MOST_LABELS:
+            raise _fault(f"{num} different architectures in one group", f"name at most {MOST_LABELS}")
+        return parts
 
     @property
     def shares(self) -> tuple[Weights, ...]:

@@ -56,7 +56,9 @@ class Architecture:
             return self.plugin.build(self.task).to("meta")
 
     def initial(self, key: Key) -> Model:
-        """Return start values by PyTorch's default laws, drawn from ``key``; float32, frozen.
+        """Return start values, drawn from ``key``; float32, frozen.
+
+        They follow PyTorch's default laws, or the layer's own where it has a method ``initialise``.
 
         Raises:
             DataError: The model cannot take the task's samples.

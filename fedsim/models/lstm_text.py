@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from fedsim.models.base import ModelPlugin, Net, vocabulary_of
-from fedsim.models.recurrent import Last, Mean, reader
+from fedsim.models.recurrent import MarkedLast, MarkedMean, reader
 from fedsim.models.representation import HeadConfig, finish
 from fedsim.task import Task
 
@@ -26,7 +26,8 @@ class LstmTextConfig(HeadConfig):
     hidden: PositiveInt = 256
     """Units of each layer."""
     state: Literal["last", "mean"] = "mean"
-    """What stands for the text: the output at its last position, or the mean over all positions."""
+    """What stands for the text: the output at its last word, or the mean over all its words; positions with
+    token 0, which fills short texts up, do not count."""
 
 
 class LstmText(ModelPlugin[LstmTextConfig]):
@@ -37,8 +38,9 @@ class LstmText(ModelPlugin[LstmTextConfig]):
     def build(self, task: Task) -> Net:
         """Return a net for texts."""
         config = self.config
-        state = Last() if config.state == "last" else Mean()
-        blocks = reader(vocabulary_of(self, task), config.embedding, config.hidden, config.layers, state)
+        state = MarkedLast() if config.state == "last" else MarkedMean()
+        sizes = (vocabulary_of(self, task), config.embedding, config.hidden, config.layers)
+        blocks = reader(*sizes, state, marked=True)
         return finish(blocks, config.hidden, task, config.representation)
 
 

@@ -1,6 +1,15 @@
-"""Parts of the nets that read texts: an embedding, LSTM layers one by one, one state for the whole text."""
+"""Parts of the nets that read texts: an embedding, LSTM layers one by one, one state for the whole text.
 
+Where texts are filled up with a token to one length, a state leaves these positions out. Blocks are in a row
+and can be cut anywhere, so each hands the next, behind its own values, a 1 for a token of the text and a 0
+for padding: ``[b, length, f + 1]``.
+"""
+
+import torch
 from torch import Tensor, nn
+
+PADDING = 0
+"""Token that fills a short text up."""
 
 
 class Lstm(nn.Module):
@@ -24,16 +33,46 @@ class Last(nn.Module):
         return x[:, -1]
 
 
-class Mean(nn.Module):
-    """The mean over all positions, ``[b, length, f]`` to ``[b, f]``."""
+class MarkedEmbedding(nn.Embedding):
+    """An embedding that marks which tokens are none of padding, ``[b, length]`` to ``[b, length, f + 1]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the values of each token, and its mark."""
+        values = super().forward(x)
+        return torch.cat([values, (x != PADDING).to(values.dtype)[..., None]], -1)
+
+
+class MarkedLstm(Lstm):
+    """An LSTM layer that passes marks on, ``[b, length, f + 1]`` to ``[b, length, hidden + 1]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output at each position, and its mark."""
+        return torch.cat([super().forward(x[..., :-1]), x[..., -1:]], -1)
+
+
+class MarkedLast(nn.Module):
+    """The last position with a mark, ``[b, length, f + 1]`` to ``[b, f]``; zeros where there is none."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the values there."""
+        marks = x[..., -1].detach()
+        # Not by cumsum, which has no deterministic form on a GPU.
+        places = marks * torch.arange(1, marks.shape[1] + 1, device=x.device)
+        is_last = marks * (places == places.amax(1, keepdim=True))
+        return (x[..., :-1] * is_last[..., None]).sum(1)
+
+
+class MarkedMean(nn.Module):
+    """The mean over positions with a mark, ``[b, length, f + 1]`` to ``[b, f]``; zeros where none has."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mean values."""
-        return x.mean(1)
+        marks = x[..., -1:].detach()
+        return (x[..., :-1] * marks).sum(1) / marks.sum(1).clamp(min=1)
 
 
 def reader(
-    vocabulary: int, embedding: int, hidden: int, layers: int, state: nn.Module
+    vocabulary: int, embedding: int, hidden: int, layers: int, state: nn.Module, *, marked: bool = False
 ) -> dict[str, nn.Module]:
     """Return the blocks ``embedding``, ``lstm1``, ``lstm2``, ..., ``state``, from tokens to features.
 
@@ -42,11 +81,13 @@ def reader(
         embedding: Values that stand for a token.
         hidden: Units of each layer.
         layers: How many.
-        state: From ``[b, length, hidden]`` to ``[b, f]``.
+        state: From ``[b, length, hidden]`` to ``[b, f]``, or from ``[b, length, hidden + 1]`` with marks.
+        marked: Whether token 0 is padding, and blocks hand on marks.
     """
-    blocks: dict[str, nn.Module] = {"embedding": nn.Embedding(vocabulary, embedding)}
+    kinds = (MarkedEmbedding, MarkedLstm) if marked else (nn.Embedding, Lstm)
+    blocks: dict[str, nn.Module] = {"embedding": kinds[0](vocabulary, embedding)}
     inputs = embedding
     for i in range(1, layers + 1):
-        blocks[f"lstm{i}"] = Lstm(inputs, hidden)
+        blocks[f"lstm{i}"] = kinds[1](inputs, hidden)
         inputs = hidden
     return blocks | {"state": state}

@@ -19,6 +19,12 @@ from fedsim.units import parse
 PACKET_BITS = 1500 * 8
 """What one line of a Mahimahi file lets pass."""
 
+MOST_BINS = 10**6
+"""Bins of a Mahimahi file's lap, at most: 28 hours of 100 ms."""
+
+LONGEST_S = 1e9
+"""Latest start of a step: 30 years, which 64 bits of nanoseconds hold many times."""
+
 _CSV_TIMES = ("s", "ms", "us", "ns", "min", "h")
 _CSV_RATES = ("bps", "kbps", "Mbps", "Gbps")
 
@@ -131,11 +137,17 @@ def read_mahimahi(path: Path, bin_ms: int = 100) -> Capacity:
     if bin_ms < 1:
         raise ValueError(f"bin_ms = {bin_ms}: a bin is at least a millisecond long")
     counts: dict[int, int] = {}
-    last_ms = 0
+    last_ms, longest_ms = 0, MOST_BINS * bin_ms
     for number, line in _lines(path):
         if not (line.isascii() and line.isdigit()):
             raise DataError(f"{path}:{number}: {line!r} is not a whole number of milliseconds, 0 or more")
-        at_ms = int(line)
+        # Longer ones than int() reads are numbers too.
+        at_ms = int(line) if len(line) < 1000 else longest_ms + 1
+        if at_ms > longest_ms:
+            raise DataError(
+                f"{path}:{number}: {line[:30]} ms are more than {MOST_BINS} bins of {bin_ms} ms: "
+                "times count from the start of the lap, so subtract the first one from all"
+            )
         if at_ms < last_ms:
             raise DataError(f"{path}:{number}: {at_ms} comes after {last_ms}: the instants must not decrease")
         # A packet at the end of a bin belongs to it, as the last one belongs to this lap and not to the next.
@@ -180,6 +192,11 @@ def read_csv(path: Path) -> Capacity:
             rate_bps = parse(f"{cells[1].strip()} {columns[1]}", "bit rate")
         except UnitError as error:
             raise DataError(f"{path}:{number}: {error}") from error
+        if at_s > LONGEST_S:
+            raise DataError(
+                f"{path}:{number}: {line!r} begins after more than {LONGEST_S:g} s: "
+                "times count from the start of the lap"
+            )
         at_ns = round(at_s * 1e9)
         if not starts_ns and at_ns != 0:
             raise DataError(f"{path}:{number}: {line!r} is the first step: it must begin at 0")
@@ -203,7 +220,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         DataError: No such file, not text, or no such line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -22,6 +22,14 @@ RECORD_HEADER_BYTES = 22
 """Header 5, content type 1, tag 16."""
 HTTP_HEADER_BYTES = {"up": 261, "down": 157}
 """Of aiohttp's POST with a bearer token, and of its answer to a GET."""
+SMALL_FRAME_BYTES = 65_536
+"""fedsim's own bus: a frame up to this length travels in a WebSocket message, a longer one over HTTP."""
+ENVELOPE_BYTES = 41
+"""Its delivery envelope, or the notice of a blob: header, number, acknowledgement and checksum or length."""
+DIGEST_BYTES = 32
+"""Its SHA-256 after a blob."""
+BLOB_HEADER_BYTES = {"up": 226, "down": 138}
+"""Of its PUT without a token, and of its answer to a GET."""
 MASK_BYTES = 4
 """WebSocket: clients mask what they send."""
 
@@ -29,8 +37,8 @@ MASK_BYTES = 4
 class OverheadConfig(Config):
     """Settings of protocol overhead."""
 
-    protocol: Literal["websocket", "http", "none"] = "websocket"
-    """How a message travels; ``none`` adds nothing at all, TCP included."""
+    protocol: Literal["websocket", "http", "bus", "none"] = "websocket"
+    """How a message travels; ``bus`` as over :mod:`fedsim.bus.http`; ``none`` adds nothing, TCP included."""
     tls: bool = False
     """Whether the connection is encrypted (TLS 1.3)."""
 
@@ -38,7 +46,8 @@ class OverheadConfig(Config):
     def _encrypts_something(self) -> OverheadConfig:
         if self.protocol == "none" and self.tls:
             raise ValueError(
-                "tls = true needs a protocol to encrypt: set protocol to websocket or http, or tls to false"
+                "tls = true needs a protocol to encrypt: set protocol to websocket, http or bus, or tls to "
+                "false"
             )
         return self
 
@@ -48,27 +57,41 @@ class OverheadConfig(Config):
         Raises:
             ValueError: A negative number of bytes.
         """
+        num_bytes = self.stream_bytes(payload_bytes, direction)
+        if self.protocol == "none":
+            return num_bytes
+        if self.tls:
+            num_bytes += RECORD_HEADER_BYTES * _ceil_divide(num_bytes, RECORD_BYTES)
+        return num_bytes + SEGMENT_HEADER_BYTES * _ceil_divide(num_bytes, SEGMENT_BYTES)
+
+    def stream_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
+        """Return the bytes that a message of so many is within its TCP connection, before TLS and TCP.
+
+        Raises:
+            ValueError: A negative number of bytes.
+        """
         if payload_bytes < 0:
             raise ValueError(f"{payload_bytes} bytes: a message has 0 or more")
         if self.protocol == "none":
             return payload_bytes
         if self.protocol == "http":
-            num_bytes = HTTP_HEADER_BYTES[direction] + payload_bytes
-        else:
-            mask_bytes = MASK_BYTES if direction == "up" else 0
-            num_bytes = _websocket_header_bytes(payload_bytes) + mask_bytes + payload_bytes
-        if self.tls:
-            num_bytes += RECORD_HEADER_BYTES * _ceil_divide(num_bytes, RECORD_BYTES)
-        return num_bytes + SEGMENT_HEADER_BYTES * _ceil_divide(num_bytes, SEGMENT_BYTES)
+            return HTTP_HEADER_BYTES[direction] + payload_bytes
+        if self.protocol == "websocket":
+            return _websocket_bytes(payload_bytes, direction)
+        if payload_bytes <= SMALL_FRAME_BYTES:
+            return _websocket_bytes(ENVELOPE_BYTES + payload_bytes, direction)
+        blob_bytes = BLOB_HEADER_BYTES[direction] + payload_bytes + DIGEST_BYTES
+        return _websocket_bytes(ENVELOPE_BYTES, direction) + blob_bytes
 
 
 NO_OVERHEAD = OverheadConfig(protocol="none")
 """Frames travel as they are."""
 
 
-def _websocket_header_bytes(payload_bytes: int) -> int:
+def _websocket_bytes(payload_bytes: int, direction: Literal["up", "down"]) -> int:
     # The length fits into the second byte up to 125; 126 and 127 announce 2 or 8 more.
-    return 2 if payload_bytes <= 125 else 4 if payload_bytes <= 65_535 else 10
+    header_bytes = 2 if payload_bytes <= 125 else 4 if payload_bytes <= 65_535 else 10
+    return header_bytes + (MASK_BYTES if direction == "up" else 0) + payload_bytes
 
 
 def _ceil_divide(dividend: int, divisor: int) -> int:

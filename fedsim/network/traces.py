@@ -6,6 +6,9 @@ into a lap it is when the run begins. Only while it has a transfer does it becom
 
 from __future__ import annotations
 
+import lzma
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +21,35 @@ from pydantic_core import PydanticCustomError
 
 from fedsim.config import Config
 from fedsim.errors import DataError
-from fedsim.network.capacity import Capacity, read_capacity
+from fedsim.network.capacity import LONGEST_S, Capacity, read_capacity
 from fedsim.rng import Key
 
 _TURNS = 2**32
 """Parts into which a lap is cut, so that a place in it is a number of 32 bits."""
 
 NPZ = ".npz"
+
+_ARRAYS = {
+    "name": ("U", "texts"),
+    "offset": ("iu", "whole numbers"),
+    "duration_ms": ("iuf", "numbers"),
+    "kbps": ("iuf", "numbers"),
+}
+"""Arrays of an .npz file: the kinds of their dtypes, in NumPy's letters and in words."""
+
+# What reading a damaged archive raises beside OSError: numpy, zipfile and the decompressors pass theirs on.
+_DAMAGES = (
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 def _listed(value: Any) -> Any:
@@ -102,16 +127,7 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
     Raises:
         DataError: The file cannot be read, or there is no such trace; the message names file and trace.
     """
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            names = [str(one) for one in arrays["name"]]
-            offsets, durations_ms, kbps = (arrays[key] for key in ("offset", "duration_ms", "kbps"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path}: is no file of traces: it needs the arrays name, offset, duration_ms and kbps ({error})"
-        ) from error
+    names, offsets, durations_ms, kbps = _arrays(path)
     if name is not None and name not in names:
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         raise DataError(f"{path}: no trace is called {name!r}: there are {shown}")
@@ -121,9 +137,17 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
             f"{len(kbps)} rates do not fit together: offset has one more entry than name, and ends with the "
             "number of rates"
         )
+    if offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        raise DataError(f"{path}: offset holds {_few(offsets)}: it begins with 0 and never decreases")
     capacities = []
     for one, start, stop in zip(names, offsets[:-1], offsets[1:], strict=True):
         if name is None or one == name:
+            length_s = float(durations_ms[start:stop].sum()) / 1000
+            if not (durations_ms[start:stop] >= 0).all() or not length_s <= LONGEST_S:
+                raise DataError(
+                    f"{path}: trace {one!r}: duration_ms holds {_few(durations_ms[start:stop])}: "
+                    f"durations are above 0, and end within {LONGEST_S:g} s"
+                )
             ends_ns = np.cumsum(np.rint(durations_ms[start:stop] * 1e6)).astype(np.int64)
             starts_ns = [0, *ends_ns[:-1].tolist()]
             try:
@@ -132,6 +156,33 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
             except DataError as error:
                 raise DataError(f"{path}: trace {one!r}: {error}") from error
     return capacities
+
+
+def _arrays(
+    path: Path,
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return names, offsets, durations and rates."""
+    try:
+        # Opened here, so that it is closed where numpy finds that it is no archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in _ARRAYS}
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except _DAMAGES as error:
+        raise DataError(
+            f"{path}: is no file of traces: it needs the arrays name, offset, duration_ms and kbps ({error})"
+        ) from error
+    for key, (kinds, what) in _ARRAYS.items():
+        array = arrays[key]
+        if array.ndim != 1 or array.dtype.kind not in kinds:
+            raise DataError(f"{path}: {key} is {array.dtype} of shape {array.shape}: it is a row of {what}")
+    names = [str(one) for one in arrays["name"]]
+    durations_ms, kbps = (arrays[key].astype(np.float64) for key in ("duration_ms", "kbps"))
+    return names, arrays["offset"].astype(np.int64), durations_ms, kbps
+
+
+def _few(array: NDArray[Any]) -> str:
+    return ", ".join(f"{value:g}" for value in array[:5]) + (", ..." if len(array) > 5 else "")
 
 
 class Shifted:

@@ -10,6 +10,7 @@ from fedsim.report import text
 from fedsim.report.forecast import QUANTILE_HEADINGS, quantiles
 from fedsim.report.grid import Grid
 from fedsim.runtime.parts import Parts
+from fedsim.task import Task
 
 
 def fleet(parts: Parts) -> Grid:
@@ -56,7 +57,7 @@ def data(parts: Parts) -> Grid:
     ]
     notes = [
         f"public set: {_public(held)}; global test set: {len(held.global_test)} samples",
-        f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {held.task.num_outputs} classes",
+        f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {_outputs(held.task)}",
     ]
     title = "Data: samples of a client"
     return Grid(("split", *QUANTILE_HEADINGS, "in all"), rows, notes, title=title)
@@ -82,6 +83,12 @@ def _having(parts: Parts, label: str) -> int:
     """Return how many clients train an architecture."""
     shares = [share for group in parts.fleet.groups for share in group.shares()]
     return sum(int(np.count_nonzero(mine)) for its, mine in shares if its == label)
+
+
+def _outputs(task: Task) -> str:
+    if task.kind == "regression":
+        return text.several(task.num_outputs, "output")
+    return f"{task.num_outputs} classes"
 
 
 def _public(held: FederatedData) -> str:

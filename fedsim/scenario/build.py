@@ -58,7 +58,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         raise ScenarioError(faults, source)
     key = Key.root(scenario.run.seed)
     dataset = _dataset(scenario, scenario.data, key.child("data", "load"), faults)
-    other = scenario.data.public.source if scenario.data.public.size else None
+    other = scenario.data.public.source
     public = _dataset(scenario, other, key.child("data", "public"), faults) if other else None
     data = None
     if dataset is not None and (public is not None or other is None):
@@ -119,12 +119,12 @@ def _dataset(
 ) -> Dataset | None:
     root = scenario.data.root or os.environ.get("FEDSIM_DATA")
     folder = Path(root).expanduser() if root else None
+    place = "data" if isinstance(choice, DataConfig) else PATHS["public_source"]
     try:
         plugin: DatasetPlugin[Any] = choice.make()
         return plugin.load(LoadContext(folder, scenario.num_clients, key))
     except DataError as error:
         # Where it is the files that are wrong, most likely the data set's own parameters name them.
-        place = "data" if isinstance(choice, DataConfig) else PATHS["public_source"]
         settings = type(choice.params).model_fields
         path = f"{place}.params" if settings else f"{place}.name"
         if error.setting in settings:
@@ -132,6 +132,10 @@ def _dataset(
         elif error.setting == "root":
             path = "data.root"
         faults.append(Fault(path, str(error)))
+        return None
+    except MemoryError as error:
+        problem = f"data set {choice.name!r} needs more memory than there is: {error}"
+        faults.append(Fault(place, problem, "ask it for fewer or smaller samples"))
         return None
 
 

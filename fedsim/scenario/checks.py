@@ -44,8 +44,9 @@ def check(values: Values) -> list[Fault]:
 
 
 def server_label(models: Models, fleet: Fleet, server: ServerConfig) -> str:
-    """Return the label of the server's architecture: its own, or else the first group's."""
-    return server.model or fleet[0].model or next(iter(models))  # of groups with several: the first label
+    """Return the label of the server's architecture: its own, or else the first that the first group has."""
+    of_shares = next((label for shares in fleet[0].shares for label in shares), None)
+    return server.model or fleet[0].model or of_shares or next(iter(models))
 
 
 def _cohort(values: Values) -> Iterator[Fault]:
@@ -103,7 +104,7 @@ def _public_set(values: Values) -> Iterator[Fault]:
 
 def _public_source(values: Values) -> Iterator[Fault]:
     source = values.at("data", "public", "source")
-    if source is None:
+    if source is None or values.at("data", "public", "size") == 0:
         return
     (name, params), (other, others) = _chosen(values, "data"), _chosen(values, "data", "public", "source")
     if not _has_samples(other):
@@ -112,14 +113,27 @@ def _public_source(values: Values) -> Iterator[Fault]:
     elif not _has_samples(name):
         problem = f"data set {name!r} has sample counts only, so its public set is a number too"
         yield Fault("data.public.source", problem, "leave it out")
-    elif (name, params) == (other, others):
+    elif name == other and _same_samples(name, params, others):
         problem = f"{other!r} is the data set itself, whose samples clients train on"
-        yield Fault("data.public.source", problem, "leave it out: the public set is then held out of it")
+        yield Fault("data.public.source", problem, _another(name))
+
+
+def _public_of_none(values: Values) -> Iterator[Fault]:
+    if values.at("data", "public", "size") > 0:
+        return
+    for key, default in (("source", None), ("augment", "none"), ("held", "everywhere")):
+        with suppress(NotValidError):
+            if values.at("data", "public", key) != default:
+                problem = f"data.public.size is 0, so {key} says nothing"
+                yield Fault(
+                    toml.path("data", "public", key), problem, f"write size = 200, say, or leave {key} out"
+                )
 
 
 def _public_images(values: Values) -> Iterator[Fault]:
     name, augment = values.at("data", "name"), values.at("data", "public", "augment")
-    if augment != "none" and not _has_samples(name):
+    size = values.at("data", "public", "size")
+    if augment != "none" and size > 0 and not _has_samples(name):
         problem = f"{augment!r} transforms images, and data set {name!r} has sample counts only"
         yield Fault("data.public.augment", problem, "leave it out")
 
@@ -213,6 +227,24 @@ def _chosen(values: Values, *place: str) -> tuple[str, Config]:
         raise NotValidError(toml.path(*place)) from error
 
 
+def _same_samples(name: str, params: Config, others: Config) -> bool:
+    origin = _origin(name)
+    if origin is None:
+        return params == others
+    return all(getattr(params, key) == getattr(others, key) for key in origin)
+
+
+def _another(name: str) -> str:
+    mend = "leave it out: the public set is then held out of it"
+    return mend + (f"; or change its params.{origin[0]}" if (origin := _origin(name)) else "")
+
+
+def _origin(name: str) -> tuple[str, ...] | None:
+    plugin = DATASET.find(name)
+    assert issubclass(plugin, DatasetPlugin)  # noqa: S101
+    return plugin.origin
+
+
 def _has_samples(name: str) -> bool:
     plugin = DATASET.find(name)
     return issubclass(plugin, DatasetPlugin) and plugin.has_samples
@@ -229,6 +261,7 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _one_architecture,
     _public_set,
     _public_source,
+    _public_of_none,
     _public_images,
     _something_to_learn,
     _counts_alone,

@@ -102,7 +102,7 @@ class PublicConfig(Config):
     """The public set, on which knowledge is exchanged; nobody trains on its labels unless told to."""
 
     size: Annotated[int, Field(ge=0)] = 0
-    """Samples in the public set."""
+    """Samples in the public set; with 0 there is none, and nothing else can be said about it."""
     source: Annotated[PublicSource, BeforeValidator(_spelt_out, str | PublicSource)] | None = None
     """Another data set to draw it from, without labels: a name, or a table of name and params; the public set
     is held out of the data set itself if left out."""
@@ -147,8 +147,10 @@ class DataConfig(Choice):
     """Share of all samples held out as the global test set, where the data set has no test part itself."""
     public: PublicConfig = PublicConfig()
     """The public set."""
-    partition: PartitionChoice | None = Field(None, validate_default=True)
-    """Who holds which sample; iid if left out."""
+    partition: Annotated[PartitionChoice, BeforeValidator(_spelt_out, str | PartitionChoice)] | None = Field(
+        None, validate_default=True
+    )
+    """Who holds which sample: a name, or a table of name and params; iid if left out."""
 
     @field_validator("limit", "split", "partition", mode="before")
     @classmethod

@@ -44,6 +44,10 @@ def test_windows_of_what_each_speaker_says(tmp_path: Path) -> None:
     assert dataset.test_x is None
 
 
+def test_a_byte_order_mark_is_no_character(tmp_path: Path) -> None:
+    assert said(load(tmp_path, "\ufeff" + PLAY)) == said(load(tmp_path))
+
+
 def test_a_stride_skips_windows(tmp_path: Path) -> None:
     assert said(load(tmp_path, stride=3)) == [(0, "bba"), (1, "ab\n"), (1, "ca\n")]
 

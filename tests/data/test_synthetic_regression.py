@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from fedsim.data.base import Dataset, LoadContext
 from fedsim.data.synthetic_regression import SyntheticRegression, SyntheticRegressionConfig, truths
+from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -59,6 +60,18 @@ def test_noise_is_what_the_truths_leave() -> None:
     assert dataset.y is not None
     left = dataset.y - np.sum(dataset.x * truths(SyntheticRegressionConfig(), 2, KEY)[dataset.users], axis=1)
     assert left.std() == pytest.approx(0.5, rel=0.03)
+
+
+def test_more_samples_than_there_can_be_memory_for() -> None:
+    with pytest.raises(DataError, match=r"take 800 TB, .* lower samples_per_client or num_features"):
+        load(10, samples_per_client=10**12)
+
+
+@pytest.mark.parametrize("name", ["input_range", "prior_range", "between", "within", "noise"])
+def test_ranges_have_an_end(name: str) -> None:
+    assert np.isfinite(load(1, **{name: 1e6}).y).all()  # type: ignore[arg-type]
+    with pytest.raises(ValidationError):
+        SyntheticRegressionConfig.model_validate({name: 2e6})
 
 
 def test_members_of_a_group_are_alike() -> None:

@@ -75,7 +75,7 @@ def test_users_with_few_texts_are_left_out_first(tmp_path: Path) -> None:
         ('user,label,text\nb,1,"two\nlines"\na,0\n', "line 4, column 'text' is empty"),
         ("user,label,text\na,0,x, y\n", "line 2: more cells than columns"),
         ('user,label,text\na,0,"x"y\n', "line 2: "),
-        ("user,label,text\n", "no user"),
+        ("user,label,text\n", "has a line of columns and no text below it"),
         ("", "has no column 'user', it has: ;"),
         ("user,mood,text\n", "no column 'label', it has: user, mood, text; name the one you mean with label"),
     ],

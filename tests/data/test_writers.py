@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from fedsim.data.base import Dataset, LoadContext
 from fedsim.data.writers import SOURCE, Writers, WritersConfig, _draw, _placed, _source, sizes
+from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -25,7 +26,9 @@ def load(num_clients: int = 4, **settings: Any) -> Dataset:
 def draw(style: Array, size: int = SOURCE) -> Array:
     """Return the first source image in a style."""
     config = WritersConfig(size=size, wobble=0.0)
-    image: Array = _draw(_source()[0], np.array([0]), np.array([1]), style[None], config, KEY.numpy())[0, 0]
+    x = np.empty((1, size**2), np.float32)
+    parts = (_source()[0], np.array([0]), np.array([1]), style[None])
+    image: Array = _draw(x, *parts, config, KEY.numpy())[0, 0]
     return image
 
 
@@ -125,8 +128,30 @@ def test_preferences() -> None:
     assert np.median(shares(picky).max(axis=1)) > 0.5
 
 
+def test_more_images_than_there_can_be_memory_for() -> None:
+    # 10**6 writers of 10**6 images of 64 x 64 pixels are 16 PB: more than any address.
+    settings: dict[str, Any] = {
+        "num_writers": 10**6,
+        "samples_per_writer": 1e6,
+        "most": 10**6,
+        "deviation": 0.0,
+        "size": 64,
+    }
+    with pytest.raises(DataError, match=r"take 16400 TB, .* lower num_writers, samples_per_writer or size"):
+        load(**settings)
+
+
 @pytest.mark.parametrize(
-    "settings", [{"size": 7}, {"least": 20, "most": 19}, {"wobble": 0.6}, {"preference": 0.0}, {"classes": 5}]
+    "settings",
+    [
+        {"size": 7},
+        {"least": 20, "most": 19},
+        {"wobble": 0.6},
+        {"preference": 0.0},
+        {"classes": 5},
+        {"samples_per_writer": 0.5},
+        {"most": 10**7},
+    ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

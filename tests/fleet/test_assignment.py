@@ -9,6 +9,8 @@ from fedsim.fleet.assignment import assign
 from fedsim.rng import Key
 
 KEY = Key.root(0)
+MANY = [{f"{part}.{number}": 1.0 for number in range(64)} for part in range(4)]
+"""Shares of 256 architectures."""
 
 
 def test_shares_hold_exactly_and_who_gets_which_is_drawn() -> None:
@@ -17,6 +19,14 @@ def test_shares_hold_exactly_and_who_gets_which_is_drawn() -> None:
     assert np.bincount(places).tolist() == [30, 10]
     _, others = assign([{"small": 3.0, "large": 1.0}], np.zeros(40, np.int64), Key.root(1))
     assert (places != others).any()
+
+
+def test_as_many_architectures_as_there_are_places() -> None:
+    parts = [*MANY[:3], dict(list(MANY[3].items())[:63])]
+    assert GroupConfig.model_validate({"count": 2, "models_by_size": parts}).shares == tuple(parts)
+    labels, places = assign(parts, np.zeros(1024, np.int64), KEY)
+    assert len(labels) == 255
+    assert sorted(set(places.tolist())) == list(range(255))
 
 
 def test_the_more_data_the_larger_the_architecture() -> None:
@@ -53,15 +63,19 @@ def test_a_fleet_knows_each_clients_architecture() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "message"),
     [
-        {"model": "a", "models": {"a": 1.0}},
-        {"models": {"a": 1.0}, "models_by_size": [{"a": 1.0}]},
-        {"models": {}},
-        {"models": {"a": 0.0}},
-        {"models_by_size": []},
+        ({"model": "a", "models": {"a": 1.0}}, "model and models both say which architecture"),
+        (
+            {"models": {"a": 1.0}, "models_by_size": [{"a": 1.0}]},
+            "models and models_by_size both say which architecture",
+        ),
+        ({"models": {}}, r"models\n  Dictionary should have at least 1 item"),
+        ({"models": {"a": 0.0}}, r"models\.a\n  Input should be greater than 0"),
+        ({"models_by_size": []}, r"models_by_size\n  Value should have at least 1 item"),
+        ({"models_by_size": MANY}, "256 different architectures in one group"),
     ],
 )
-def test_faults_are_told(settings: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
+def test_faults_are_told(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         GroupConfig.model_validate({"count": 2, **settings})

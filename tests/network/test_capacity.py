@@ -147,6 +147,12 @@ def test_a_lap_passes_what_the_file_lets_pass(
         ("one\n", "trace.up:1: 'one' is not a whole number"),
         ("1\n5\n4\n", "trace.up:3: 4 comes after 5: the instants must not decrease"),
         ("0\n0\n", "trace.up:2: the last line is the length of a lap"),
+        (
+            "1700000000000\n1700000000012\n",
+            "trace.up:1: 1700000000000 ms are more than 1000000 bins of 100 ms",
+        ),
+        ("1\n100000001\n", "trace.up:2: .*times count from the start of the lap, so subtract the first"),
+        ("9" * 5000, "trace.up:1: 9+ ms are more than"),
     ],
 )
 def test_a_wrong_mahimahi_file_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
@@ -177,6 +183,12 @@ def test_csv_with_units_in_its_header(tmp_path: Path, text: str) -> None:
     assert [capacity.rate_at(at * MS) for at in range(5)] == [STEPS.rate_at(at * MS) for at in range(5)]
 
 
+def test_a_byte_order_mark_is_none_of_the_text(tmp_path: Path) -> None:
+    for name, text in (("a.csv", "at_s,Mbps\n0,12\n"), ("a.up", "1\n")):
+        (tmp_path / name).write_text(text, "utf-8-sig")
+        assert read_capacity(tmp_path / name).rate_at(0) == 12e6
+
+
 def test_csv_of_one_line_is_constant(tmp_path: Path) -> None:
     capacity = read_csv(write(tmp_path, "at_s,Gbps\n0,1\n"))
     assert (capacity.rate_at(5), capacity.next_change_ns(5)) == (1e9, None)
@@ -200,6 +212,8 @@ def test_csv_of_one_line_is_constant(tmp_path: Path) -> None:
         ("at_s,bps\n0,5\n2,5\n2,6\n", "trace.csv:4: '2,6' begins no later than the step before it"),
         ("at_s,bps\n0,5\n2,5\n1,6\n", "trace.csv:4: '1,6' begins no later"),
         ("at_s,bps\n0,0\n2,0\n", "trace.csv: the capacity is never above 0"),
+        ("at_s,bps\n0,1\n1e300,2\n", "trace.csv:3: '1e300,2' begins after more than 1e.09 s: times count"),
+        ("at_ms,bps\n1700000000000,1\n", "trace.csv:2: .* begins after more than 1e.09 s: times count"),
     ],
 )
 def test_a_wrong_csv_file_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:

@@ -58,6 +58,22 @@ def test_http_over_tls() -> None:
     assert OverheadConfig(protocol="http", tls=True).wire_bytes(1000, "up") == 1261 + 22 + 52
 
 
+@pytest.mark.parametrize(
+    ("payload", "direction", "stream"),
+    [
+        (84, "down", 2 + 41 + 84),
+        (85, "down", 4 + 41 + 85),
+        (65_536, "up", 10 + 4 + 41 + 65_536),
+        (65_537, "up", 2 + 4 + 41 + 226 + 65_537 + 32),  # a notice, a PUT, a digest
+        (65_537, "down", 2 + 41 + 138 + 65_537 + 32),
+    ],
+)
+def test_fedsims_own_bus(payload: int, direction: Direction, stream: int) -> None:
+    overhead = OverheadConfig(protocol="bus")
+    assert overhead.stream_bytes(payload, direction) == stream
+    assert overhead.wire_bytes(payload, direction) == stream + 52 * -(-stream // 1448)
+
+
 def test_none_adds_nothing() -> None:
     assert OverheadConfig(protocol="none").wire_bytes(12_345, "up") == 12_345
 

@@ -132,6 +132,25 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
             "trace 'bus': a step begins at 1000000 ns, the next",
         ),
         ({"kbps": np.array([1, np.nan, 1, 1, 1])}, None, "trace 'bus': a rate of nan bit/s"),
+        ({"offset": np.array([1, 2, 5])}, None, "offset holds 1, 2, 5: it begins with 0 and never decreases"),
+        ({"offset": np.array([0, 6, 5])}, None, "offset holds 0, 6, 5: it begins"),
+        ({"offset": np.array([0, -2, 5])}, None, "offset holds 0, -2, 5: it begins"),
+        (
+            {"offset": np.array([0.0, 2, 5])},
+            None,
+            "offset is float64 of shape .3,.: it is a row of whole num",
+        ),
+        ({"offset": np.array(5)}, None, "offset is int64 of shape ..: it is a row"),
+        ({"kbps": np.array(["a"] * 5)}, None, "kbps is <U1 of shape .5,.: it is a row of numbers"),
+        ({"duration_ms": np.ones((5, 1))}, None, "duration_ms is float64 of shape .5, 1.: it is a row"),
+        ({"name": np.array([b"bus", b"tram"])}, None, "name is .S4 of shape .2,.: it is a row of texts"),
+        ({"duration_ms": np.array([1, np.nan, 1, 1, 1])}, None, "trace 'bus': duration_ms holds 1, nan: dur"),
+        ({"duration_ms": np.array([1, 1, -1, 1, 1])}, None, "trace 'tram': duration_ms holds -1, 1, 1: dur"),
+        (
+            {"duration_ms": np.array([1, 1e300, 1, 1, 1])},
+            None,
+            "duration_ms holds 1, 1e.300: .*within 1e.09 s",
+        ),
     ],
 )
 def test_a_file_of_traces_that_cannot_be_used(
@@ -150,6 +169,20 @@ def test_what_is_no_file_of_traces(tmp_path: Path) -> None:
     np.savez(tmp_path / "object.npz", name=np.array([object()], dtype=object))
     with pytest.raises(DataError, match=r"object.npz: is no file of traces"):
         read_npz(tmp_path / "object.npz")
+
+
+def test_a_damaged_archive(tmp_path: Path) -> None:
+    content = npz(tmp_path).read_bytes()
+    path = tmp_path / "damaged.npz"
+    np.savez_compressed(tmp_path / "packed.npz", **dict(np.load(tmp_path / "many.npz")))
+    packed = bytearray((tmp_path / "packed.npz").read_bytes())
+    packed[50:60] = b"\xff" * 10
+    swapped = bytearray(content)
+    swapped[len(content) // 2] ^= 0xFF
+    for damaged in (b"", b"PK\x03\x04", content[:100], content[:-30], bytes(packed), bytes(swapped)):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"damaged.npz: "):
+            read_npz(path)
 
 
 def test_a_config_reads_its_files_at_once(tmp_path: Path) -> None:

@@ -29,6 +29,13 @@ def test_the_tables_of_a_scenario(make_parts: Callable[..., Parts]) -> None:
     assert not outlook.groups(parts).notes
 
 
+def test_a_regression_has_outputs_and_no_classes(make_parts: Callable[..., Parts]) -> None:
+    parts = make_parts()
+    assert outlook.data(parts).notes[1] == "one sample: 64 inputs, 10 classes"
+    data = replace(parts.data, task=replace(parts.data.task, num_outputs=1, kind="regression"))
+    assert outlook.data(replace(parts, data=data)).notes[1] == "one sample: 64 inputs, 1 output"
+
+
 def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts]) -> None:
     parts = make_parts()
     groups = [

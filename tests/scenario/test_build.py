@@ -56,6 +56,21 @@ def test_every_part_is_as_the_file_says(load: Load) -> None:
     assert parts.data.sizes("train").sum() == pytest.approx(0.7 * 1797, abs=6)
 
 
+def test_a_data_set_without_memory_for_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_digits(self: Any, context: Any) -> None:
+        raise MemoryError("Unable to allocate 7 TiB")
+
+    monkeypatch.setattr("fedsim.data.digits.Digits.load", load_digits)
+    with pytest.raises(ScenarioError) as caught:
+        build(load())
+    assert "data: data set 'digits' needs more memory than there is: Unable to allocate 7 TiB" in str(
+        caught.value
+    )
+    source = "data.public = { size = 5, source = 'digits' }\ndata.name = 'writers'\n"
+    with pytest.raises(ScenarioError, match=r"data\.public\.source: data set 'digits' needs more memory"):
+        build(load(source, text="run.rounds = 2\nfleet = [{ count = 4 }]\n"))
+
+
 def test_it_runs(load: Load) -> None:
     result = run(build(load(overrides=["data.limit=200", "models.mlp.params.hidden=[4]"])))
     assert len(result.rounds) == 2
@@ -99,11 +114,6 @@ def test_a_public_set_of_another_data_set(load: Load, tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.x, again.x)
     unchanged = build(load(image + public, overrides=["data.public.augment=none"])).data
     assert not np.array_equal(data.x[1797:], unchanged.x[1797:])
-    # A public set of no samples needs no data set.
-    off = load(
-        image + "[data.public]\nsource = { name = 'files', params = { images = 'a', labels = 'b' } }\n"
-    )
-    assert len(build(off).data.public) == 0
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from fedsim.errors import Fault
+from fedsim.scenario import build
 from fedsim.scenario.resolved import resolved_toml
 
 Load = Callable[..., Any]
 Faults = Callable[..., dict[str, Fault]]
 
+SMALL = "run.rounds = 2\nfleet = [{ count = 4 }]\n"
+NULL = "[engine]\nexecutor = 'null'\n"
 TWO_MODELS = "[models.mlp]\n[models.linear]\n"
 
 
@@ -84,30 +87,30 @@ def test_an_algorithm_that_needs_a_public_set(faults: Faults) -> None:
     ("more", "path", "says"),
     [
         (
-            "[data.public]\nsource = 'sizes'\n",
+            "[data.public]\nsize = 5\nsource = 'sizes'\n",
             "data.public.source",
             "data set 'sizes' has sample counts only, so there is nothing to draw from — "
             "choose a data set with samples",
         ),
         (
-            "[data.public]\nsource = 'digits'\n",
+            "[data.public]\nsize = 5\nsource = 'digits'\n",
             "data.public.source",
             "'digits' is the data set itself, whose samples clients train on — "
             "leave it out: the public set is then held out of it",
         ),
         (
             "[data]\nname = 'digits'\nparams.shape = 'image'\n"
-            "[data.public]\nsource = { name = 'digits', params = { shape = 'image' } }\n",
+            "[data.public]\nsize = 5\nsource = { name = 'digits', params = { shape = 'image' } }\n",
             "data.public.source",
             "'digits' is the data set itself",
         ),
         (
-            "[data]\nname = 'sizes'\n[data.public]\nsource = 'digits'\n[engine]\nexecutor = 'null'\n",
+            "[data]\nname = 'sizes'\n[data.public]\nsize = 5\nsource = 'digits'\n" + NULL,
             "data.public.source",
             "data set 'sizes' has sample counts only, so its public set is a number too — leave it out",
         ),
         (
-            "[data]\nname = 'sizes'\n[data.public]\naugment = 'fedet'\n[engine]\nexecutor = 'null'\n",
+            "[data]\nname = 'sizes'\n[data.public]\nsize = 5\naugment = 'fedet'\n" + NULL,
             "data.public.augment",
             "'fedet' transforms images, and data set 'sizes' has sample counts only — leave it out",
         ),
@@ -120,14 +123,100 @@ def test_public_sets_that_cannot_be(faults: Faults, more: str, path: str, says: 
 
 
 def test_the_same_data_set_with_other_parameters_is_another(load: Load) -> None:
-    source = "source = { name = 'digits', params = { shape = 'image' } }\n"
-    assert load(f"[data.public]\n{source}").data.public.source.params.shape == "image"
+    source = "size = 5\nsource = { name = 'writers', params = { num_writers = 3 } }\n"
+    assert load(f"data.name = 'writers'\n[data.public]\n{source}", text=SMALL).data.public.source
+    assert load(f"data.name = 'digits'\n[data.public]\n{source}", text=SMALL).data.public.source
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "others", "more"),
+    [
+        ("digits", "", "shape = 'image'", ""),
+        ("mnist", "", "users = 'u.npy'", ""),
+        ("fashion_mnist", "user_key = 'x'", "", ""),
+        ("emnist", "", "split = 'byclass'", "; or change its params.classes"),
+        ("shakespeare", "", "stride = 7, length = 3", "; or change its params.file"),
+        ("texts", "file = 'a.csv'", "file = 'a.csv', length = 7", "; or change its params.file"),
+        (
+            "files",
+            "images = 'a.npz', labels = 'a.npz'",
+            "images = 'a.npz', labels = 'b.npz', layout = 'auto'",
+            "; or change its params.images",
+        ),
+    ],
+)
+def test_the_clients_own_samples_given_otherwise(
+    faults: Faults, name: str, own: str, others: str, more: str
+) -> None:
+    found = faults(
+        f"data = {{ name = '{name}', params = {{ {own} }}, public = {{ size = 5, "
+        f"source = {{ name = '{name}', params = {{ {others} }} }} }} }}\n",
+        text=SMALL,
+    )
+    assert str(found["data.public.source"]) == (
+        f"data.public.source: {name!r} is the data set itself, whose samples clients train on — "
+        f"leave it out: the public set is then held out of it{more}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "others"),
+    [
+        ("emnist", "classes = 10", "classes = ['A', 'B']"),
+        ("files", "images = 'a.npz', labels = 'a.npz'", "images = 'b.npz', labels = 'a.npz'"),
+    ],
+)
+def test_other_samples_of_the_same_data_set(load: Load, name: str, own: str, others: str) -> None:
+    assert load(
+        f"data = {{ name = '{name}', params = {{ {own} }}, public = {{ size = 5, "
+        f"source = {{ name = '{name}', params = {{ {others} }} }} }} }}\n",
+        text=SMALL,
+    ).data.public.source
+
+
+def test_without_a_public_set_nothing_can_be_said_about_it(faults: Faults, load: Load) -> None:
+    found = faults("[data.public]\nsource = 'writers'\naugment = 'fedet'\nheld = 'server'\n")
+    assert list(found) == [f"data.public.{key}" for key in ("source", "augment", "held")]
+    assert str(found["data.public.source"]) == (
+        "data.public.source: data.public.size is 0, so source says nothing — "
+        "write size = 200, say, or leave source out"
+    )
+    given = "[data.public]\nsize = 5\nheld = 'server'\n"
+    assert list(faults(given, overrides=["data.public.size=0"])) == ["data.public.held"]
+    scenario = load("[data.public]\naugment = 'none'\nheld = 'everywhere'\n")
+    assert load(text=resolved_toml(scenario)) == scenario
+
+
+def test_a_partition_may_be_its_name(faults: Faults, load: Load) -> None:
+    scenario = load("[data]\npartition = 'two_class'\n")
+    assert scenario == load("[data]\npartition.name = 'two_class'\n")
+    assert load(text=resolved_toml(scenario)) == scenario
+    assert load(overrides=["data.partition=by_user"]).data.partition.name == "by_user"
+    assert (
+        "no partition is called 'by_usr'"
+        in faults("[data]\npartition = 'by_usr'\n")["data.partition"].problem
+    )
+    assert list(faults("[data]\npartition = 3\n")) == ["data.partition"]
+    assert "data.partition" in faults("[data]\nname = 'sizes'\npartition = 'iid'\n")
+
+
+@pytest.mark.parametrize("shares", ["models = {{ {0} }}", "models_by_size = [{{ {0} }}, {{ mlp = 1 }}]"])
+def test_the_server_has_the_first_architecture_of_the_first_group(load: Load, shares: str) -> None:
+    group = shares.format("linear = 1, mlp = 1")
+    scenario = load(group + "\n" + TWO_MODELS + "[algorithm]\nname = 'local'\n")
+    assert scenario.server.model == "linear"
+    assert load(text=resolved_toml(scenario)) == scenario
+    assert build(scenario).fleet.server_model == "linear"
+    group = shares.format("linear = 1").replace("mlp = 1", "linear = 1")
+    assert load(group + "\n" + TWO_MODELS).server.model == "linear"
 
 
 def test_a_source_of_which_nothing_can_be_said(faults: Faults) -> None:
-    assert all(path.startswith("data.public.source") for path in faults("[data.public]\nsource = 'files'\n"))
+    missing = faults("[data.public]\nsize = 5\nsource = 'files'\n")
+    assert all(path.startswith("data.public.source") for path in missing)
     assert not any(
-        "public" in path for path in faults("[data]\nname = 'files'\n[data.public]\nsource = 'digits'\n")
+        "public" in path
+        for path in faults("[data]\nname = 'files'\n[data.public]\nsize = 5\nsource = 'digits'\n")
     )
 
 

@@ -92,6 +92,6 @@ def test_a_list_is_limited_in_items() -> None:
     assert "minLength" not in hidden
 
 
-def test_a_selector_may_be_its_name() -> None:
-    selector = SCHEMA["$defs"]["ParticipationConfig"]["properties"]["selector"]
-    assert {"type": "string"} in selector["anyOf"]
+@pytest.mark.parametrize(("table", "key"), [("ParticipationConfig", "selector"), ("DataConfig", "partition")])
+def test_a_choice_may_be_its_name(table: str, key: str) -> None:
+    assert {"type": "string"} in SCHEMA["$defs"][table]["properties"][key]["anyOf"]

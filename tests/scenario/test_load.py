@@ -602,11 +602,13 @@ def test_the_file_is_read_from_any_kind_of_path(tmp_path: Path) -> None:
 
 
 def test_a_source_may_be_a_name_or_a_table(load: Load) -> None:
-    public = load("[data.public]\nsource = 'mnist'\nheld = 'server'\n").data.public
+    public = load("[data.public]\nsize = 5\nsource = 'mnist'\nheld = 'server'\n").data.public
     assert (public.source.name, public.augment, public.held) == ("mnist", "none", "server")
-    table = load("[data.public.source]\nname = 'mnist'\n").data.public
+    table = load("[data.public]\nsize = 5\n[data.public.source]\nname = 'mnist'\n").data.public
     assert table.source == public.source
-    chosen = load("[data.public]\nsource = 'mnist'\n", overrides=["data.public.source.name='cifar10'"])
+    chosen = load(
+        "[data.public]\nsize = 5\nsource = 'mnist'\n", overrides=["data.public.source.name='cifar10'"]
+    )
     assert chosen.data.public.source.name == "cifar10"
     assert load().data.public.source is None
 

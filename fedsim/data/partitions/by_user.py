@@ -33,8 +33,8 @@ class ByUser(PartitionPlugin[ByUserConfig]):
         if pool.users is None:
             raise DataError(
                 "by_user gives each client the samples of one user, and this data set does not say who made "
-                "which sample: use one that does: shakespeare, synthetic_regression, texts, writers, or "
-                "emnist, fashion_mnist, files, mnist with their setting users; or another partition"
+                "which sample: use a data set that says who made each sample, by itself (such as writers) or "
+                "through a setting users (such as files); or another partition"
             )
         require_samples(len(pool), num_clients)
         users, sizes = np.unique(pool.users, return_counts=True)
@@ -43,7 +43,8 @@ class ByUser(PartitionPlugin[ByUserConfig]):
             each = "a sample" if self.config.min_samples == 1 else f"{self.config.min_samples} samples"
             raise DataError(
                 f"{len(eligible)} of {len(users)} users have at least {each}, and there are {num_clients} "
-                "clients: use fewer clients, a larger data set or smaller held-out sets"
+                "clients: use fewer clients, a data set of more users (a setting num_writers says how many "
+                "writers draw) or smaller held-out sets"
                 + (", or lower min_samples" if self.config.min_samples > 1 else "")
             )
         order = np.argsort(pool.users, kind="stable")
