@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test slow lint types check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -17,6 +17,9 @@ demo: $(READY)  ## run the main job and print its table
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest
+
+slow: $(READY)  ## run the tests that `make test` leaves out: whole runs between processes
+	$(BIN)/python -m pytest -m slow
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ terminal, and plain lines where it is not. Commands import what they need when t
 import click
 
 from fedsim import __version__
-from fedsim.cli import check, compare, listing, run, schema
+from fedsim.cli import check, compare, join, listing, run, schema, serve, token
 from fedsim.cli.group import Group
 
 
@@ -37,7 +37,16 @@ def main() -> None:
     """
 
 
-for _command in (run.command, compare.command, listing.command, check.command, schema.command):
+for _command in (
+    run.command,
+    compare.command,
+    serve.command,
+    join.command,
+    token.command,
+    listing.command,
+    check.command,
+    schema.command,
+):
     main.add_command(_command)
 
 __all__ = ["main"]

@@ -30,6 +30,23 @@ def algorithm(function: F) -> F:
     )
 
 
+def seed(function: F) -> F:
+    """One seed instead of the scenario's."""
+    return click.option(
+        "--seed", type=click.IntRange(min=0), help="Use this seed instead of the scenario's."
+    )(function)
+
+
+def out(function: F) -> F:
+    """Where a run's folder goes."""
+    return click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Folder of the results.  [default: runs/<name>/<algorithm>-seed<seed>]",
+    )(function)
+
+
 def output(function: F) -> F:
     """Where results go, and how much is checked and said."""
     for option in (

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from fedsim.scenario import Scenario
 
 
+def import_early() -> None:
+    """Import what is made more slowly once torch is there.
+
+    For the documentation of settings pydantic searches all modules, and torch has thousands.
+    """
+    import fedsim.fleet  # noqa: F401
+
+
 def load(
     file: Path, overrides: Sequence[str], *, algorithm: str | None = None, seed: int | None = None
 ) -> Scenario:
@@ -21,6 +29,7 @@ def load(
     Raises:
         UserError: It has faults.
     """
+    import_early()
     from fedsim.scenario import load_scenario
 
     return load_scenario(file, overrides, algorithm=algorithm, seed=seed)
@@ -62,3 +71,11 @@ def plan(scenario: Scenario, file: Path, *, verify: bool) -> Plan:
     return Plan(
         scenario.run.name, scenario.algorithm.name, resolved_toml(scenario), replace(parts, verify=verify)
     )
+
+
+def place(scenario: Scenario, out: Path | None) -> tuple[str, Path]:
+    """Return what a run is called among those of its scenario, and its folder."""
+    from fedsim.report.plan import RUNS, folder_name
+
+    name = folder_name(scenario.algorithm.name, scenario.run.seed)
+    return name, out or RUNS / scenario.run.name / name

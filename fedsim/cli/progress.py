@@ -19,31 +19,40 @@ LINE_EVERY_S = 2.0
 LINE_EVERY_SHARE = 0.1
 """... unless this share of the rounds has passed since the last one."""
 
+SIMULATED = "simulated"
+"""What virtual time is called."""
+
 Watch = Callable[["RoundRow"], None]
 
 
 @contextmanager
-def watching(label: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch]:
+def watching(label: str, rounds: int, *, quiet: bool = False, passed: str = SIMULATED) -> Iterator[Watch]:
     """Yield a function that is told of each round as it ends.
 
     Args:
         label: What is running.
         rounds: How many rounds there will be.
         quiet: Show nothing.
+        passed: What the time of a run is called.
     """
     if quiet:
         yield lambda row: None
     elif sys.stderr.isatty():
-        with _bar(label, rounds) as watch:
+        with _bar(label, rounds, passed) as watch:
             yield watch
     else:
-        yield Lines(label, rounds)
+        yield Lines(label, rounds, passed=passed)
 
 
 class Words:
-    """Says where a run is: simulated time, and the last accuracy, or else loss, that was measured."""
+    """Says where a run is: its time, and the last accuracy, or else loss, that was measured.
 
-    def __init__(self) -> None:
+    Args:
+        passed: What its time is called.
+    """
+
+    def __init__(self, passed: str = SIMULATED) -> None:
+        self._passed = passed
         self._measured = ""
 
     def __call__(self, row: RoundRow) -> str:
@@ -54,7 +63,7 @@ class Words:
             self._measured = f", accuracy {text.percent(row.accuracy.mean)} %"
         elif row.accuracy is not None and row.accuracy.mean_loss is not None:
             self._measured = f", loss {text.number(row.accuracy.mean_loss)}"
-        return f"{text.duration(row.ended_at_s)} simulated{self._measured}"
+        return f"{text.duration(row.ended_at_s)} {self._passed}{self._measured}"
 
 
 class Lines:
@@ -64,13 +73,21 @@ class Lines:
         label: What is running.
         rounds: How many rounds there will be.
         clock: Real time, s.
+        passed: What the time of a run is called.
     """
 
-    def __init__(self, label: str, rounds: int, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        label: str,
+        rounds: int,
+        clock: Callable[[], float] = monotonic,
+        *,
+        passed: str = SIMULATED,
+    ) -> None:
         self._label = label
         self._rounds = rounds
         self._clock = clock
-        self._words = Words()
+        self._words = Words(passed)
         self._next_at_s = clock()
         self._next_round = 1.0
 
@@ -87,7 +104,7 @@ class Lines:
 
 
 @contextmanager
-def _bar(label: str, rounds: int) -> Iterator[Watch]:
+def _bar(label: str, rounds: int, passed: str) -> Iterator[Watch]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -99,5 +116,5 @@ def _bar(label: str, rounds: int) -> Iterator[Watch]:
     )
     with Progress(*columns, console=terminal(error=True), transient=True) as progress:
         task = progress.add_task(label, total=rounds, words="")
-        words = Words()
+        words = Words(passed)
         yield lambda row: progress.update(task, completed=min(row.round, rounds), words=words(row))

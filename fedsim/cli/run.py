@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from fedsim.cli import options, plans
-from fedsim.cli.console import heading, note, pairs
-from fedsim.cli.progress import watching
+from fedsim.cli.console import note
+from fedsim.cli.outcome import show
+from fedsim.cli.progress import SIMULATED, watching
+from fedsim.errors import UserError
 
 if TYPE_CHECKING:
-    from fedsim.report.record import Recorded
+    from fedsim.cli.serving import OverSockets
+    from fedsim.report.plan import Plan
+    from fedsim.report.record import Perform
 
 
 @click.command("run")
 @options.scenario
 @options.algorithm
-@click.option("--seed", type=click.IntRange(min=0), help="Use this seed instead of the scenario's.")
+@options.seed
+@options.out
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of the results.  [default: runs/<name>/<algorithm>-seed<seed>]",
+    "--bus",
+    type=click.Choice(["memory", "http"]),
+    default="memory",
+    show_default=True,
+    help="Simulate in this process, or run in real time over sockets between processes of this machine.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Client processes, with --bus http.  [default: 2]",
 )
 @options.output
 def command(
@@ -33,70 +46,60 @@ def command(
     algorithm: str | None,
     seed: int | None,
     out: Path | None,
+    bus: Literal["memory", "http"],
+    processes: int | None,
     force: bool,
     verify: bool,
     quiet: bool,
 ) -> None:
     """Run a scenario, and leave a folder with all that it has shown."""
     from fedsim.report.folder import check_folders
-    from fedsim.report.plan import RUNS, folder_name
     from fedsim.report.record import record
+    from fedsim.runtime.run import run
 
+    if processes is not None and bus == "memory":
+        raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
     scenario = plans.load(scenario_file, overrides, algorithm=algorithm, seed=seed)
-    name = folder_name(scenario.algorithm.name, scenario.run.seed)
-    folder = out or RUNS / scenario.run.name / name
+    name, folder = plans.place(scenario, out)
     check_folders([folder], force=force)
     plan = plans.plan(scenario, scenario_file, verify=verify)
-    with watching(f"{plan.name} {name}", plan.parts.rounds, quiet=quiet) as watch:
-        recorded = record(plan, folder, force=force, watch=watch)
-    _show(recorded, folder)
+    passed = SIMULATED
+    perform: Perform = run
+    if bus == "http":
+        from fedsim.cli.sockets import PASSED
+
+        passed = PASSED
+        perform = _over_sockets(plan, processes or 2)
+    with watching(f"{plan.name} {name}", plan.parts.rounds, quiet=quiet, passed=passed) as watch:
+        recorded = record(plan, folder, force=force, watch=watch, perform=perform, bus=bus)
+    show(recorded, folder, passed=passed)
 
 
-def _show(recorded: Recorded, folder: Path) -> None:
-    from fedsim.report import ineligible, spending, text
+def _over_sockets(plan: Plan, num_processes: int) -> OverSockets:
+    """Return what runs a plan over sockets, with so many client processes started by itself."""
+    from fedsim.bus.http.access import Access, ClientRanges, new_token
+    from fedsim.cli.processes import Processes
+    from fedsim.cli.serving import OverSockets
+    from fedsim.cli.sockets import Address
+    from fedsim.runtime.serve import unused
 
-    summary, result = recorded.summary, recorded.result
-    accuracy, loss = summary["accuracy"], summary["loss"]
-    heading(f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}")
-    lines = []
-    if accuracy["personal_mean"] is not None:
-        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
-        worst = text.percent(accuracy["personal_worst_decile"])
-        lines.append(("accuracy", f"{spread} % over clients, worst tenth {worst} %"))
-    if accuracy["global"] is not None:
-        lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
-    if not lines and loss["personal_mean"] is not None:
-        spread = text.number(loss["personal_mean"], loss["personal_std"])
-        lines.append(("loss", f"{spread} over clients"))
-        if loss["global"] is not None:
-            lines.append(("global", f"{text.number(loss['global'])} on the global test set"))
-    if not lines:
-        lines.append(("accuracy", "not measured"))
-    up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
-    parameters = summary["parameters_up"] + summary["parameters_down"]
-    lines += [
-        (
-            "simulated",
-            f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}",
-        ),
-        ("bytes", f"{text.size(up)} up, {text.size(down)} down"),
-        ("parameters", f"{text.count(parameters)} sent"),
-        ("drops", _counted(summary["drops"], result.drops)),
-        ("rejected", _counted(summary["rejected"], result.rejections)),
-        *(
-            [("ineligible", who)]
-            if (who := ineligible.line(summary["ineligible"], summary["clients"]))
-            else []
-        ),
-        ("real time", text.duration(summary["wall_s"])),
-    ]
-    pairs(lines)
-    heading(spending.TITLE)
-    pairs(spending.lines(summary))
-    note(f"\nresults are in {folder}")
+    clients = len(plan.parts.fleet)
+    num_processes = min(num_processes, clients)
+    ends = [clients * place // num_processes for place in range(num_processes + 1)]
+    shares = [f"{first}-{end - 1}" for first, end in pairwise(ends)]
+    secret, line = new_token(ClientRanges.parse(f"0-{clients - 1}"))
+    workers = max(1, plan.parts.executor.config.workers // num_processes)
 
+    def processes(here: Address) -> Processes:
+        own = ("--workers", str(workers), "--while-fed")
+        commands = [("join", f"http://{here}", "--clients", share, *own) for share in shares]
+        return Processes(commands, {"FEDSIM_TOKEN": secret})
 
-def _counted(total: int, reasons: dict[str, int]) -> str:
-    if not total:
-        return "none"
-    return f"{total} ({', '.join(f'{reason}: {reasons[reason]}' for reason in sorted(reasons))})"
+    if (remark := unused(plan.parts)) is not None:
+        note(f"note: {remark}")
+    return OverSockets(
+        plan=plan,
+        address=Address("127.0.0.1", 0),
+        access=Access.from_lines([line]),
+        processes=processes,
+    )

@@ -12,6 +12,7 @@ from fedsim.clock.timers import (
     now_s,
     sleep_for,
     sleep_until,
+    start_clock,
 )
 from fedsim.clock.trace import RecordKind, Trace, read_trace
 from fedsim.clock.waiting import TaskGroup, as_completed, wait
@@ -36,5 +37,6 @@ __all__ = [
     "run",
     "sleep_for",
     "sleep_until",
+    "start_clock",
     "wait",
 ]

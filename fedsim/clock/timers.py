@@ -1,7 +1,8 @@
 """Reading the clock, sleeping, and deadlines; each also works on a real asyncio loop.
 
 Code that is written with these runs unchanged over the aiohttp bus, where the loop's own clock takes the
-place of virtual time (and where the classes of events within one instant have no meaning).
+place of virtual time (and where the classes of events within one instant have no meaning). A real loop counts
+from some instant of the host's; :func:`start_clock` lets a run begin at 0 there too.
 """
 
 from __future__ import annotations
@@ -11,9 +12,29 @@ from asyncio import get_running_loop
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from fedsim.clock.handles import EventClass
 from fedsim.clock.loop import VirtualTimeLoop, to_ns
+
+_started_s: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+"""By real loop, its own time at the instant that is 0 here."""
+
+
+def start_clock() -> None:
+    """Let this instant be 0 on the running loop, a real one; for what is timed from now on.
+
+    Raises:
+        RuntimeError: When no loop is running, or one on virtual time, which begins at 0 by itself.
+    """
+    loop = get_running_loop()
+    if isinstance(loop, VirtualTimeLoop):
+        raise RuntimeError("virtual time begins at 0 by itself, and nothing can set it back")
+    _started_s[loop] = loop.time()
+
+
+def _zero_s(loop: asyncio.AbstractEventLoop) -> float:
+    return _started_s.get(loop, 0.0)
 
 
 def now_ns() -> int:
@@ -25,7 +46,7 @@ def now_ns() -> int:
     loop = get_running_loop()
     if type(loop) is VirtualTimeLoop:  # asked for several times by every dispatch
         return loop._now_ns
-    return loop.now_ns if isinstance(loop, VirtualTimeLoop) else int(loop.time() * 1e9)
+    return loop.now_ns if isinstance(loop, VirtualTimeLoop) else int((loop.time() - _zero_s(loop)) * 1e9)
 
 
 def now_s() -> float:
@@ -34,7 +55,10 @@ def now_s() -> float:
     Raises:
         RuntimeError: When no loop is running.
     """
-    return get_running_loop().time()
+    loop = get_running_loop()
+    if type(loop) is VirtualTimeLoop:  # as above
+        return loop._now_ns / 1_000_000_000
+    return loop.time() if isinstance(loop, VirtualTimeLoop) else loop.time() - _zero_s(loop)
 
 
 def call_after(
@@ -80,7 +104,7 @@ async def sleep_until(seconds: float) -> None:
         await _sleep_until_ns(loop, to_ns(seconds))
     else:
         to_ns(seconds)
-        await asyncio.sleep(seconds - loop.time())
+        await asyncio.sleep(seconds - now_s())
 
 
 async def _sleep_until_ns(loop: VirtualTimeLoop, when_ns: int) -> None:
@@ -135,7 +159,7 @@ class Deadline:
         if isinstance(loop, VirtualTimeLoop):
             self._timer = loop.call_at_ns(when_ns, self._expire, event_class=EventClass.DEADLINE)
         else:
-            self._timer = loop.call_at(when_ns / 1e9, self._expire)
+            self._timer = loop.call_at(_zero_s(loop) + when_ns / 1e9, self._expire)
         return self
 
     def _expire(self) -> None:

@@ -6,13 +6,26 @@ import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Literal
 
 from fedsim import __version__
 from fedsim.plugins import name_of
 from fedsim.report.plan import Plan
 
-LIBRARIES = ("msgpack", "numpy", "pyarrow", "pydantic", "scikit-learn", "structlog", "torch", "torchvision")
+Bus = Literal["memory", "http"]
+"""What carries messages: simulated links in one process, or sockets between several."""
+
+LIBRARIES = (
+    "aiohttp",
+    "msgpack",
+    "numpy",
+    "pyarrow",
+    "pydantic",
+    "scikit-learn",
+    "structlog",
+    "torch",
+    "torchvision",
+)
 
 
 def now() -> datetime:
@@ -20,13 +33,14 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def provenance(plan: Plan, started_at: datetime, wall_s: float) -> dict[str, Any]:
+def provenance(plan: Plan, started_at: datetime, wall_s: float, bus: Bus = "memory") -> dict[str, Any]:
     """Return what ``run.json`` holds for a run that has ended well.
 
     Args:
         plan: What was run.
         started_at: Real time at its start.
         wall_s: Real time that it took, s.
+        bus: What carried its messages.
     """
     executor = plan.parts.executor
     return {
@@ -42,6 +56,7 @@ def provenance(plan: Plan, started_at: datetime, wall_s: float) -> dict[str, Any
         "device": _device(plan.parts.device),
         "executor": name_of(executor),
         "workers": executor.config.workers,
+        "bus": bus,
         "verify": plan.parts.verify,
     }
 

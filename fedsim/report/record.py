@@ -19,15 +19,17 @@ from dataclasses import dataclass
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from fedsim.clock import Trace
 from fedsim.report.folder import MARK, check_folders, staged, unwritten
 from fedsim.report.logs import line_log
 from fedsim.report.plan import Plan
-from fedsim.report.provenance import now, provenance
+from fedsim.report.provenance import Bus, now, provenance
 from fedsim.report.summary import Summary, summarise, to_json
 from fedsim.report.tables import write_tables
+from fedsim.runtime.log import Log
+from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import RoundRow
 from fedsim.runtime.run import RunResult, run
 
@@ -52,8 +54,23 @@ class Recorded:
     result: RunResult
 
 
+class Perform(Protocol):
+    """Does a run; :func:`fedsim.runtime.run.run` is one way."""
+
+    def __call__(
+        self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
+    ) -> RunResult:
+        """Run, and return what the run has shown."""
+
+
 def record(
-    plan: Plan, folder: Path, *, force: bool = False, watch: Callable[[RoundRow], None] = lambda row: None
+    plan: Plan,
+    folder: Path,
+    *,
+    force: bool = False,
+    watch: Callable[[RoundRow], None] = lambda row: None,
+    perform: Perform = run,
+    bus: Bus = "memory",
 ) -> Recorded:
     """Run, and publish the run's folder when everything is there; otherwise leave nothing.
 
@@ -62,6 +79,8 @@ def record(
         folder: Where its results belong; missing parents are made.
         force: Whether a folder that holds a run may be replaced.
         watch: Told of each round as it ends.
+        perform: What does the run: in virtual time, unless told otherwise.
+        bus: What carries its messages then.
 
     Raises:
         OutputError: The place is occupied or cannot be written.
@@ -77,14 +96,14 @@ def record(
         with trace_file as events, log_file as lines:
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
-            result = run(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=watch)
+            result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=watch)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         try:
             (hidden / "scenario.toml").write_text(plan.scenario_toml, encoding="utf-8")
             write_tables(hidden, plan.parts, result)
             wall_s = perf_counter() - began
             summary = summarise(plan, result, wall_s)
-            (hidden / "run.json").write_bytes(to_json(provenance(plan, started_at, wall_s)))
+            (hidden / "run.json").write_bytes(to_json(provenance(plan, started_at, wall_s, bus)))
             (hidden / MARK).write_bytes(to_json(summary))
         except OSError as error:
             raise unwritten(folder, error) from error

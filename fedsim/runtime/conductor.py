@@ -432,4 +432,5 @@ class Conductor:
             initial=self._initial,
             background=self._background,
             clients_key=self._clients_key,
+            warn=self._log.warning,
         )

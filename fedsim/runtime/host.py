@@ -13,17 +13,11 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from fedsim.algorithms.base import unmirrored
-from fedsim.algorithms.contexts import ClientContext, Initial, Warn, ignored
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.engine.batches import Pass
-from fedsim.engine.engine import Engine
-from fedsim.engine.jobs import Job
-from fedsim.models.flops import Operations
-from fedsim.rng import Key
+from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
 from fedsim.runtime.verify import unchanged
@@ -48,36 +42,39 @@ class Held:
         return self.merged if newest_merged >= self.dispatch else self.otherwise
 
 
-class ObserverContext(ClientContext):
-    """A client's context for the observer: its work takes no virtual time and leaves no trace."""
+class Store(Protocol):
+    """Where what clients hold outlives the process."""
 
-    async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
-        return await self._engine.observe(job)
+    def load(self, client: int) -> Held | None:
+        """Return what was saved last, if anything."""
 
-    async def _submit(self, job: Job, work: Operations, ends_s: float) -> Any:
-        return await self._engine.observe(job)
+    def save(self, client: int, held: Held) -> None:
+        """Keep this from now on, as soon as the answer that is sent next is safe, and not before.
+
+        So a process that ends in between answers once more from the state before, and the second answer is
+        the first one.
+        """
 
 
 class ClientHost:
-    """Runs clients' hooks as deliveries arrive."""
+    """Runs clients' hooks as deliveries arrive.
+
+    Args:
+        parts: What the run is made of.
+        contexts: Makes what hooks are given.
+        endpoint: Where deliveries come from and replies go.
+        tasks: Where clients at work live.
+        store: Where what they hold outlives the process; without it, nowhere.
+    """
 
     def __init__(
-        self,
-        parts: Parts,
-        engine: Engine,
-        endpoint: Endpoint,
-        initial: Initial,
-        tasks: Tasks,
-        warn: Warn = ignored,
+        self, parts: Parts, contexts: Contexts, endpoint: Endpoint, tasks: Tasks, store: Store | None = None
     ) -> None:
         self._parts = parts
-        self._engine = engine
+        self._contexts = contexts
         self._endpoint = endpoint
-        self._initial = initial
         self._tasks = tasks
-        self._warn = warn
-        self._key = parts.key
-        self._client_key = parts.key.child("client")
+        self._store = store
         self._held: dict[int, Held] = {}
         self._waiting: dict[int, deque[Delivery]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -100,40 +97,22 @@ class ClientHost:
             del self._waiting[client]
             task.cancel()
 
-    def observed(self, client: int, round: int) -> ClientContext:  # noqa: A002
-        """Return a client's context in which work costs nothing; its generators are the observer's own."""
-        return self._context(ObserverContext, client, -1, round, self._key.child("observer", client, round))
+    def held(self, client: int) -> Held | None:
+        """Return what a client has held since its last answer, if anything."""
+        if self._store is not None and client not in self._held:
+            loaded = self._store.load(client)
+            if loaded is not None:
+                self._held[client] = loaded
+        return self._held.get(client)
 
     def state_of(self, client: int, newest_merged: int) -> Any:
         """Return a client's state, given its newest merged dispatch; or the one it joins with."""
-        held = self._held.get(client)
-        if held is not None:
-            return held.settled(newest_merged)
-        # Always the same context, so that whoever asks first, and when, makes no difference.
-        joining = self._context(ClientContext, client, -1, 0, self._key.child("join", client))
-        return self._parts.algorithm.join(joining)
+        held = self.held(client)
+        return self._contexts.joined(client) if held is None else held.settled(newest_merged)
 
-    def _context(
-        self,
-        kind: type[ClientContext],
-        client: int,
-        dispatch: int,
-        round: int,  # noqa: A002
-        key: Key,
-    ) -> ClientContext:
-        parts = self._parts
-        return kind(
-            self._engine,
-            partial(parts.fleet.device, client),
-            parts.training,
-            client=client,
-            dispatch=dispatch,
-            key=key,
-            architecture=parts.fleet.model(client),
-            round=round,
-            initial=self._initial,
-            warn=self._warn if dispatch >= 0 else ignored,  # the observer has nothing to tell
-        )
+    async def states(self, clients: Mapping[int, int]) -> list[Any]:
+        """Return states, for the observer; ``clients`` gives the newest merged dispatch of each."""
+        return [self.state_of(client, merged) for client, merged in clients.items()]
 
     async def _serve(self, client: int) -> None:
         waiting = self._waiting[client]
@@ -148,12 +127,12 @@ class ClientHost:
 
     async def _answer(self, header: Header, message: Any) -> None:
         client = header.receiver
-        key = self._client_key.child(client, header.turn)
-        context = self._context(ClientContext, client, header.dispatch, header.round, key)
         state = self.state_of(client, header.merged)
         hook = self._parts.algorithm.hook("local", header.exchange)
         with unchanged(self._parts.verify, f"local_{header.exchange}", state, message):
-            after, reply = await hook(context, state, message)
+            after, reply = await hook(self._contexts.answering(header), state, message)
         if after is not None:
-            self._held[client] = Held(header.dispatch, after, unmirrored(state, after))
+            held = self._held[client] = Held(header.dispatch, after, unmirrored(state, after))
+            if self._store is not None:
+                self._store.save(client, held)
         await self._endpoint.send(header.reply(), reply)

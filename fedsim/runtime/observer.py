@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,12 @@ from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Job, Samples, Score
 from fedsim.params import Array, Model
-from fedsim.runtime.host import ClientHost
+from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records import EVALUATION
+
+States = Callable[[Mapping[int, int]], Awaitable[Sequence[Any]]]
+"""Gives the states of clients in order, told the newest merged dispatch of each, -1 where there is none."""
 
 PARTS_PER_JOB = 32
 """Clients whose samples one evaluation job goes through; more jobs, more of them at once."""
@@ -44,7 +47,7 @@ class Accuracy:
             error; NaN without samples.
         global_loss: Mean loss of the distinct global models on the global test set.
         others: What an algorithm has evaluated beside: by name, the mean over clients of the accuracy on
-            their own samples.
+            their own samples, or the weighted mean over distinct models of that on the global test set.
     """
 
     clients: Array
@@ -105,12 +108,23 @@ def _std(values: Array) -> float | None:
 
 
 class Observer:
-    """Measures models, and hashes them."""
+    """Measures models, and hashes them.
 
-    def __init__(self, parts: Parts, engine: Engine, host: ClientHost, trace: Trace) -> None:
+    Args:
+        parts: What the run is made of.
+        engine: Who evaluates.
+        contexts: Makes what the algorithm's ``models_of`` is given.
+        states: Where clients' states come from.
+        trace: Where measurements are noted.
+    """
+
+    def __init__(
+        self, parts: Parts, engine: Engine, contexts: Contexts, states: States, trace: Trace
+    ) -> None:
         self._parts = parts
         self._engine = engine
-        self._host = host
+        self._contexts = contexts
+        self._states = states
         self._trace = trace
         self.clients = self._choose()
 
@@ -144,18 +158,43 @@ class Observer:
         names = sorted({name for one in models for name in one} - {"personal", "global"})
         others: dict[str, float] = {}
         for name in names:
-            scores = await self._scores([one.get(name) for one in models], own)
-            accuracies = np.array([score.accuracy for score in scores])
-            if not np.isnan(accuracies).all():
-                others[name] = float(np.nanmean(accuracies))
+            shared = [one[name] for one in models if name in one and one[name].on == "global"]
+            if shared:
+                accuracy = await self._on_all(shared)
+            else:
+                # Clients that lack one count with what stands for them: all means are over the same clients.
+                stands = [one.get(name, one.get("personal", one.get("global"))) for one in models]
+                accuracies = np.array([score.accuracy for score in await self._scores(stands, own)])
+                accuracy = _mean(accuracies[~np.isnan(accuracies)])
+            if accuracy is not None:
+                others[name] = accuracy
         return others
 
+    async def _on_all(self, predictors: Sequence[Predictor]) -> float | None:
+        """Return the weighted mean over distinct models of the accuracy on the global test set."""
+        distinct = list({id(one.model): one for one in predictors}.values())
+        everything: list[Samples] = [GlobalTest()] * len(distinct)
+        scores = await self._scores(distinct, everything)
+        weights: dict[int, float] = {}
+        for one in predictors:
+            weights[id(one.model)] = weights.get(id(one.model), 0.0) + one.weight
+        total = sum(weights.values())
+        if not total or any(score.correct is None or not score.total for score in scores):
+            return None
+        pairs = zip(distinct, scores, strict=True)
+        return float(sum(weights[id(one.model)] / total * score.accuracy for one, score in pairs))
+
     async def model_hash(self, state: Any, merged: Mapping[int, int], round: int) -> str:  # noqa: A002
-        """Return the digest of the chosen clients' evaluated models, in client order."""
+        """Return the digest of the chosen clients' evaluated models, in client order.
+
+        Models that other names have on the global test set stand for no client, and are left out.
+        """
         digests: dict[int, bytes] = {}
         total = hashlib.blake2b(digest_size=16)
         for client, models in zip(self.clients, await self._models(state, merged, round), strict=True):
             for name in sorted(models):
+                if models[name].on == "global" and name not in ("personal", "global"):
+                    continue
                 model = models[name].model
                 if id(model) not in digests:
                     digests[id(model)] = model.digest()
@@ -177,11 +216,11 @@ class Observer:
         round: int,  # noqa: A002
     ) -> list[Mapping[str, Predictor]]:
         """Ask for all clients' models at once: where making one is work, they train beside each other."""
-        held = [self._host.state_of(client, merged.get(client, -1)) for client in self.clients]
+        held = await self._states({client: merged.get(client, -1) for client in self.clients})
         models_of = self._parts.algorithm.models_of
         return await asyncio.gather(
             *(
-                models_of(self._host.observed(client, round), state, its)
+                models_of(self._contexts.observed(client, round), state, its)
                 for client, its in zip(self.clients, held, strict=True)
             )
         )

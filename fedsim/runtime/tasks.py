@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from fedsim.clock import wait
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -24,23 +26,25 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
-    async def until(self, main: Coroutine[Any, Any, Any]) -> None:
-        """Run the main work to its end, or until a task fails; then end all tasks.
+    async def until(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run the main work to its end, or until a task fails; then end all tasks; return its result.
 
         Raises:
             BaseException: What the main work or the first failing task raised.
         """
         task = asyncio.get_running_loop().create_task(main, name="server")
         try:
-            await wait([task, self._failure], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [task, self._failure]
+            await wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done():
                 self._failure.result()
-            await task
+            result = await task
         finally:
             await self._end(task)
         # A task that failed while it was being ended.
         if self._failure.done():
             self._failure.result()
+        return result
 
     async def _end(self, main: asyncio.Task[Any]) -> None:
         rest = [main, *self._tasks]

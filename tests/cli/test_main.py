@@ -12,27 +12,29 @@ Call = Callable[..., Result]
 def test_help_and_version(call: Call) -> None:
     result = call("--help")
     assert result.exit_code == 0
-    for name in ("run", "compare", "list", "check", "schema"):
+    for name in ("run", "compare", "serve", "join", "token", "list", "check", "schema"):
         assert f"  {name} " in result.stdout
     version = call("--version")
     assert version.exit_code == 0
     assert version.stdout.startswith("fedsim ")
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "list", "check", "schema"])
+@pytest.mark.parametrize("name", ["run", "compare", "serve", "join", "token", "list", "check", "schema"])
 def test_every_command_explains_itself(call: Call, name: str) -> None:
     result = call(name, "--help")
     assert result.exit_code == 0
     assert "Usage: " in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list", "devices"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["list", "devices"], ["run", "--help"], ["serve", "--help"], ["join", "--help"]]
+)
 def test_torch_is_not_loaded_where_it_is_not_needed(arguments: list[str]) -> None:
     script = (
         "import sys\n"
         "from fedsim.cli import main\n"
         "main(sys.argv[1:], standalone_mode=False)\n"
-        "print(sorted({'torch', 'sklearn', 'pyarrow', 'torchvision'} & sys.modules.keys()))\n"
+        "print(sorted({'torch', 'sklearn', 'pyarrow', 'torchvision', 'aiohttp'} & sys.modules.keys()))\n"
     )
     shown = subprocess.run(  # noqa: S603
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True

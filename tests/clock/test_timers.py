@@ -167,6 +167,26 @@ def test_everything_works_on_a_real_loop_too() -> None:
     asyncio.run(main())
 
 
+def test_a_real_clock_begins_when_it_is_told() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert clock.now_s() == pytest.approx(loop.time(), abs=1.0)
+        clock.start_clock()
+        assert 0 <= clock.now_s() < 1.0
+        assert 0 <= clock.now_ns() < 10**9
+        with pytest.raises(TimeoutError):
+            async with clock.deadline_at(clock.now_s() + 0.001):
+                await asyncio.Event().wait()
+        await asyncio.wait_for(clock.sleep_until(clock.now_s() + 0.001), 10.0)
+
+    asyncio.run(main())
+
+
+async def test_virtual_time_begins_by_itself() -> None:
+    with pytest.raises(RuntimeError, match="by itself"):
+        clock.start_clock()
+
+
 def test_there_is_no_time_without_a_loop() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         clock.now_ns()

@@ -1,0 +1,103 @@
+"""The server's books: ledger and trace of frames, and counts of what was sent again or turned away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Protocol
+
+from fedsim.bus.base import Header
+from fedsim.bus.http.peer import Ask
+from fedsim.bus.ledger import Ledger, Outcome
+from fedsim.bus.memory import TRANSFER_END, TRANSFER_START
+from fedsim.clock import Trace
+from fedsim.network import OverheadConfig
+from fedsim.wire import Message, num_parameters
+
+UNREADABLE = "unreadable"
+"""The kind, in ledger and trace, of an answer that cannot be decoded."""
+
+
+class Log(Protocol):
+    """What the bus needs of a logger."""
+
+    def info(self, event: str, **values: Any) -> Any:
+        """Note something ordinary."""
+
+    def warning(self, event: str, **values: Any) -> Any:
+        """Note something that a reader may have to know."""
+
+
+class Accounts:
+    """Enters every frame once: one to a client when it is first sent, one to the server when it is whole.
+
+    Attributes:
+        rejected: What peers did and must not, by cause.
+        retransmitted_frames: Frames that went to a client once more, after a break.
+        retransmitted_bytes: Their bytes; the ledger does not hold them.
+    """
+
+    def __init__(self, ledger: Ledger, trace: Trace, overhead: OverheadConfig, log: Log) -> None:
+        self.rejected: Counter[str] = Counter()
+        self.retransmitted_frames = 0
+        self.retransmitted_bytes = 0
+        self._ledger = ledger
+        self._trace = trace
+        self._overhead = overhead
+        self._log = log
+
+    def reject(self, cause: str, why: str = "") -> None:
+        """Count something that a peer did; the log tells of the 1st, 2nd, 4th, 8th, ... of each cause."""
+        self.rejected[cause] += 1
+        count = self.rejected[cause]
+        if not count & (count - 1):
+            self._log.warning("peer rejected", cause=cause, count=count, why=why[:200])
+
+    def began(self, ask: Ask) -> None:
+        """Enter that a delivery to a client is being put on a link, or once more."""
+        again, ask.has_begun = ask.has_begun, True
+        if ask.frame is None or ask.packed is None:
+            return
+        if again:
+            self.retransmitted_frames += 1
+            self.retransmitted_bytes += len(ask.frame)
+            return
+        packed = ask.packed
+        ask.row = self._enter(ask.header, packed.kind, len(ask.frame), packed.num_parameters, packed.is_data)
+
+    def ended(self, ask: Ask, outcome: Outcome, cause: str = "") -> None:
+        """Enter what became of a delivery to a client; only the first end counts."""
+        if ask.row < 0 or ask.has_ended:
+            return
+        ask.has_ended = True
+        self._end(ask.header, ask.row, outcome, cause)
+
+    def came(self, header: Header, message: Message | None, num_bytes: int, why: str = "") -> None:
+        """Enter an answer that has arrived whole; ``None`` for one that cannot be decoded."""
+        if message is None:
+            row = self._enter(header, UNREADABLE, num_bytes, 0, False)
+            self._end(header, row, Outcome.UNDECODABLE, why)
+        else:
+            row = self._enter(header, message.KIND, num_bytes, num_parameters(message), message.IS_DATA)
+            self._end(header, row, Outcome.DELIVERED, "")
+
+    def _enter(self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool) -> int:
+        up = header.sender >= 0
+        added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
+        row = self._ledger.sent(header, kind, num_bytes, parameters, is_data, added)
+        self._trace.record(
+            TRANSFER_START,
+            header.client,
+            header.dispatch,
+            up,
+            kind,
+            num_bytes,
+            parameters,
+            is_data,
+            added,
+        )
+        return row
+
+    def _end(self, header: Header, row: int, outcome: Outcome, cause: str) -> None:
+        self._ledger.ended(row, outcome)
+        up = header.sender >= 0
+        self._trace.record(TRANSFER_END, header.client, header.dispatch, up, outcome.name.lower(), cause)

@@ -1,0 +1,399 @@
+"""The server's endpoint: listens, and talks with client processes.
+
+Nothing that a peer does ends the server: whatever is against the rules is counted in ``rejected`` by its
+cause, and the connection closed. Memory that peers can make it use is bounded by
+
+    max_connections x 1 MiB + upload_bytes + inbox_bytes + max_ws_message x max_connections
+    + probes under way x probe_bytes
+
+where 1 MiB is what aiohttp, asyncio and the kernel's TLS buffers of one connection take at most (a read of
+256 KiB, a read buffer twice that, and the session's own records). What the server itself sends is held until
+it is answered, arrays of a broadcast once for all receivers: at most ``outbox_bytes`` for each session, and
+what waits for room behind that. An answer is only taken from whom it was asked of, once, so ledger, trace and
+inbox cannot be flooded either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl as tls
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+from fedsim.bus.base import Delivery, Header
+from fedsim.bus.http.access import Access, ClientRanges
+from fedsim.bus.http.accounts import Accounts, Log
+from fedsim.bus.http.door import Door
+from fedsim.bus.http.frames import framed, read
+from fedsim.bus.http.front import Front
+from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.mailbox import Mailbox
+from fedsim.bus.http.peer import Ask, Peer
+from fedsim.bus.http.probes import Probes
+from fedsim.bus.http.registry import Registry
+from fedsim.bus.http.session import Control, SessionError, encode
+from fedsim.bus.ledger import Ledger, Outcome
+from fedsim.clock import Trace
+from fedsim.errors import DecodeError
+from fedsim.network import NO_OVERHEAD, OverheadConfig
+from fedsim.wire import SERVER, Kinds, Message, Packed
+
+
+class HttpServer:
+    """The server's place on the aiohttp bus; implements :class:`fedsim.bus.Endpoint`.
+
+    Args:
+        kinds: The kinds of message that may travel.
+        ledger: Where every frame is entered.
+        trace: Where transfers start and end.
+        overhead: What protocols add to a frame, for the ledger; ``protocol="bus"`` is what this bus adds.
+        access: Who may host which clients.
+        limits: What peers may ask for.
+        greeting: Sent to every process when it joins; what it says is the runtime's business.
+        num_clients: Clients are numbered below it.
+        log: Where joining, leaving and rejected peers are noted.
+        health: Adds to what ``GET /health`` tells, such as the round.
+
+    Attributes:
+        limits: As given.
+        is_closing: Whether nobody is let in any more.
+        rejected: What peers did and must not, by cause.
+    """
+
+    def __init__(
+        self,
+        *,
+        kinds: Kinds,
+        ledger: Ledger,
+        trace: Trace,
+        overhead: OverheadConfig = NO_OVERHEAD,
+        access: Access,
+        limits: HttpLimits | None = None,
+        greeting: bytes,
+        num_clients: int,
+        log: Log,
+        health: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self.limits = limits or HttpLimits()
+        self._kinds = kinds
+        self._access = access
+        self._greeting = greeting
+        self._num_clients = num_clients
+        self._log = log
+        self._health = health
+        self._run = secrets.token_hex(16)
+        self._accounts = Accounts(ledger, trace, overhead, log)
+        self._registry = Registry(num_clients, self.limits, self._retired)
+        self._mailbox = Mailbox(self.limits.inbox_bytes)
+        self._asked: dict[tuple[int, int], Ask] = {}
+        self._probes = Probes(self.limits)
+        self._change = asyncio.Event()
+        self._finished = False
+        self.is_closing = False
+        self._door: Door | None = None
+        self._listener: asyncio.Server | None = None
+        self._tending: asyncio.Task[None] | None = None
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """What peers did and must not, by cause."""
+        return self._accounts.rejected
+
+    @property
+    def retransmitted_frames(self) -> int:
+        """Frames that went to a client once more, after a break; the ledger does not count them."""
+        return self._accounts.retransmitted_frames
+
+    @property
+    def retransmitted_bytes(self) -> int:
+        """Their bytes."""
+        return self._accounts.retransmitted_bytes
+
+    @property
+    def num_connections(self) -> int:
+        """TCP connections that are open."""
+        return 0 if self._door is None else self._door.num_connections
+
+    # For the runtime
+
+    async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
+        """Listen; return the port, which the system chooses for 0.
+
+        Raises:
+            OSError: The address cannot be listened at.
+        """
+        loop = asyncio.get_running_loop()
+        front = Front(self, self._access, self.limits, self._registry, self._accounts)
+        self._door = front.door
+        patience_s = None if ssl is None else self.limits.handshake_timeout_s
+        self._listener = await loop.create_server(
+            self._door, host, port, ssl=ssl, backlog=512, ssl_handshake_timeout=patience_s
+        )
+        self._tending = loop.create_task(self._tend(), name="bus: heartbeats")
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Say goodbye, wait at most so long for what is under way, and close everything."""
+        self.is_closing = True
+        if self._listener is not None:
+            self._listener.close()
+        for peer in self._registry:
+            if peer.link is not None:
+                peer.link.finish(encode("bye"))
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace_s
+        while any(peer.link is not None for peer in self._registry):
+            try:
+                async with asyncio.timeout_at(end):
+                    await self._change.wait()
+            except TimeoutError:
+                break
+        self._changed()
+        if self._tending is not None:
+            self._tending.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._tending
+        if self._door is not None:
+            self._door.pre_shutdown()
+            await self._door.shutdown(max(0.05, end - loop.time()))
+        if self._listener is not None:
+            await self._listener.wait_closed()
+        for ask in list(self._asked.values()):
+            self._lost(ask, "the server has closed")
+        self._probes.close()
+        self._mailbox.fail(ConnectionError("the server has closed"))
+
+    def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
+        """Start sending now; awaiting the result waits until the frame has left.
+
+        Raises:
+            ValueError: A client that does not exist, a dispatch that was sent before, or a frame that is
+                longer than the limits allow.
+        """
+        key = (header.client, header.dispatch)
+        if header.sender != SERVER or not 0 <= header.receiver < self._num_clients or key in self._asked:
+            raise ValueError(
+                f"{header}: the server sends each dispatch of a client from 0 to {self._num_clients - 1} once"
+            )
+        packed, frame = framed(header, message, self.limits.frame)
+        loop = asyncio.get_running_loop()
+        ask = Ask(header, packed, frame, loop.create_future(), loop.time())
+        self._asked[key] = ask
+        if self.is_closing:
+            self._lost(ask, "the server has closed")
+        else:
+            self._registry.put(ask)
+        return ask.left
+
+    async def receive(self) -> Delivery:
+        """Wait for the next answer, in order of arrival.
+
+        Raises:
+            RuntimeError: Another task is waiting already; a party has one reader.
+            ConnectionError: The server has closed.
+        """
+        return await self._mailbox.receive()
+
+    def attended(self, client: int) -> bool:
+        """Say whether a process that hosts this client is connected and understands messages."""
+        peer = self._registry.owner(client)
+        return peer is not None and peer.link is not None and peer.is_ready
+
+    async def attendance(self, clients: Collection[int]) -> None:
+        """Wait until all these clients are attended, at one instant.
+
+        Raises:
+            ConnectionError: The server has closed.
+        """
+        while not all(self.attended(client) for client in clients):
+            if self.is_closing:
+                raise ConnectionError("the server has closed")
+            await self._change.wait()
+
+    async def probe(self, client: int, question: bytes, timeout_s: float) -> bytes:
+        """Ask the process of a client on the observer's behalf; outside the ledger and all dispatches.
+
+        A question that is lost with a connection is asked again on the next.
+
+        Raises:
+            TimeoutError: No answer in time.
+            RunError: The process could not answer, and says why.
+            ConnectionError: The server has closed.
+            ValueError: A question that is too long for one message.
+        """
+        return await self._probes.ask(client, question, timeout_s, self._registry.owner(client))
+
+    def finish(self) -> None:
+        """Tell all processes, those that come back later too, that the run is over."""
+        self._finished = True
+        for peer in self._registry:
+            if peer.link is not None:
+                peer.link.say(encode("finish"))
+
+    # For conversations
+
+    def admitted(self, hello: Control, granted: ClientRanges, token: str | None) -> tuple[Peer, bool]:
+        """Return the session of a process that says hello, and whether it existed before."""
+        return self._registry.admit(hello, granted, token)
+
+    def joined(self, peer: Peer, hello: Control, resumed: bool) -> None:
+        """Welcome a process, and send again what it has not had."""
+        link, last = peer.link, hello.values["last"] if resumed else 0
+        assert link is not None  # noqa: S101
+        replay = peer.outbox.replay(last)  # refuses a number that was never given
+        link.say(
+            encode("welcome", resumed=resumed, last=peer.inbox.last, run=self._run, finished=self._finished)
+            + self._greeting
+        )
+        # What the process has not had goes out again, and is entered again then.
+        peer.unconfirmed = deque(sent for sent in peer.unconfirmed if sent[0] <= last)
+        for number in replay:
+            link.post(number)
+        self._log.info("process joined", clients=f"{peer.clients!s:.80}", resumed=resumed)
+        if hello.values["ready"]:
+            self.readied(peer)
+
+    def readied(self, peer: Peer) -> None:
+        """Note that a process understands messages from now on."""
+        peer.is_ready = True
+        self._changed()
+        self._probes.ask_again(peer)
+
+    def began(self, ask: Ask) -> None:
+        """Enter that a delivery is being put on a link."""
+        self._accounts.began(ask)
+
+    def arrived(self, peer: Peer, number: int) -> None:
+        """Enter that all deliveries up to a number have arrived.
+
+        Raises:
+            SessionError: A number that was never given.
+        """
+        if number > peer.outbox.last:
+            raise SessionError(f"delivery {number} is acknowledged, the last sent is {peer.outbox.last}")
+        for ask in peer.confirmed(number):
+            self._accounts.ended(ask, Outcome.DELIVERED)
+            ask.released()
+
+    def parted(self, peer: Peer) -> None:
+        """Note that a session has no connection now."""
+        self._log.info("process gone", clients=f"{peer.clients!s:.80}")
+        self._changed()
+
+    def unusable(self, peer: Peer, number: int, why: str) -> bool:
+        """Give up a delivery that a process cannot use; say whether it was one."""
+        ask = peer.outbox.get(number)
+        if ask is None or not ask.has_begun:
+            return False
+        self._accounts.ended(ask, Outcome.UNDECODABLE, why[:200])
+        self._lost(ask, why[:200])
+        return True
+
+    def answered(self, peer: Peer, header: Header, frame: memoryview | None, crc: int | None) -> bool:
+        """Take an answer; say whether somebody had asked for it.
+
+        What nobody asked for, of whom, so, is counted and dropped; what cannot be decoded is entered too.
+        """
+        ask = self._asked.get((header.sender, header.dispatch)) if header.receiver == SERVER else None
+        if header.sender not in peer.clients:
+            self._accounts.reject("client", f"{header} came from the host of {peer.clients!s:.80}")
+        elif ask is None or ask.peer is not peer or not ask.has_begun:
+            self._accounts.reject("unasked", f"{header}")
+        elif ask.header.reply() != header:
+            self._accounts.reject("route", f"{header} came for {ask.header}")
+        else:
+            self._take(ask, header, frame, crc)
+            return True
+        return False
+
+    def told(self, peer: Peer, said: Control) -> bool:
+        """Take a piece of an answer to a probe, or why there is none; say whether there was such a probe.
+
+        Raises:
+            SessionError: The piece is not the next, or the answer is too long.
+        """
+        return self._probes.told(peer, said)
+
+    def misbehaved(self, error: SessionError) -> None:
+        """Count a peer that broke the rules of its session."""
+        self._accounts.reject("session", str(error))
+
+    def failed(self, error: Exception) -> None:
+        """Note that something here went wrong."""
+        self._accounts.reject("fault", f"{type(error).__name__}: {error}")
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read from sockets."""
+        return self._mailbox.has_room
+
+    async def room(self) -> None:
+        """Wait until more may be read from sockets."""
+        await self._mailbox.room()
+
+    # How it is done
+
+    def status(self) -> dict[str, Any]:
+        """Return what ``GET /health`` tells."""
+        peers = [peer for peer in self._registry if peer.link is not None]
+        return {
+            "status": "closing" if self.is_closing else "over" if self._finished else "ok",
+            "sessions": len(self._registry),
+            "connected": len(peers),
+            "clients_attended": sum(len(peer.clients) for peer in peers if peer.is_ready),
+            **self._health(),
+        }
+
+    def _take(self, ask: Ask, header: Header, frame: memoryview | None, crc: int | None) -> None:
+        self._accounts.ended(ask, Outcome.DELIVERED)
+        self._forget(ask)
+        if frame is None:
+            self._mailbox.put(Delivery(header, None), 0)
+            return
+        try:
+            message = read(header, frame, self._kinds, self.limits.frame, crc)
+        except DecodeError as error:
+            self._accounts.reject("decode", str(error))
+            self._accounts.came(header, None, len(frame), str(error)[:200])
+            return
+        self._accounts.came(header, message, len(frame))
+        self._mailbox.put(Delivery(header, message), len(frame))
+
+    def _lost(self, ask: Ask, cause: str) -> None:
+        self._accounts.ended(ask, Outcome.LOST, cause)
+        self._forget(ask)
+
+    def _forget(self, ask: Ask) -> None:
+        self._registry.drop(ask)
+        self._asked.pop((ask.header.client, ask.header.dispatch), None)
+        ask.frame = ask.packed = None
+        ask.released()
+
+    def _retired(self, peer: Peer, why: str) -> None:
+        self._log.info("process retired", clients=f"{peer.clients!s:.80}", why=why)
+        if peer.link is not None:
+            peer.link.finish(encode("refused", why=why))
+            # Whoever does not even read that is cut off.
+            asyncio.get_running_loop().call_later(self.limits.handshake_timeout_s, peer.link.abort)
+            peer.link = None
+
+    def _changed(self) -> None:
+        """Wake whoever waits for attendance."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def _tend(self) -> None:
+        """Look after connections and sessions for ever."""
+        limits = self.limits
+        while True:
+            await asyncio.sleep(limits.heartbeat_s / 4)
+            for peer in self._registry:
+                if peer.link is not None and not peer.link.tend():
+                    self._accounts.reject("silent")
+                    peer.link.abort()
+            before_s = asyncio.get_running_loop().time() - limits.session_ttl_s
+            for ask in list(self._registry.lapse(before_s)):
+                self._lost(ask, "nobody hosts the client")

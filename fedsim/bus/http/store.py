@@ -1,0 +1,219 @@
+"""What a client process must not forget: its session, answers not yet acknowledged, its clients' states.
+
+A file is written beside its place, flushed to the disk, and moved there, so a crash leaves the old file or
+the new one. A client's new state and the answer that goes with it count together: the state is written first,
+under another name, and takes its place once the answer stands; at the next start a new state without its
+answer is dropped. Every file carries the SHA-256 of its contents.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from fedsim.bus.base import Header
+from fedsim.bus.http.control import header_values
+from fedsim.errors import UserError
+from fedsim.wire import Frame
+
+_MAGIC = b"fedsim state 1\n"
+_ANSWER = re.compile(r"(\d{1,10})-(\d{1,10})")
+_STATE = re.compile(r"(\d{1,10})(\.new)?")
+
+
+class StateFolder:
+    """A folder that one client process at a time may use, for one run.
+
+    Args:
+        path: The folder; made where there is none.
+
+    Attributes:
+        path: As given.
+
+    Raises:
+        UserError: It cannot be used, another process uses it, or a file in it is damaged.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._answers = self.path / "answers"
+        self._states = self.path / "states"
+        self._new: dict[int, bytes] = {}
+        try:
+            for folder in (self._answers, self._states):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise UserError(f"the state folder {str(self.path)!r} cannot be used: {error}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise UserError(
+                f"another process uses the state folder {str(self.path)!r}: give each its own"
+            ) from None
+        try:
+            self._session, self._run = self._load_session()
+            self._repair()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def session(self) -> str:
+        """The session's name: 32 hexadecimal characters."""
+        return self._session
+
+    @property
+    def run(self) -> str:
+        """The run that the folder belongs to; empty before the first welcome."""
+        return self._run
+
+    def close(self) -> None:
+        """Let another process use the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def begin(self, run: str) -> None:
+        """Note which run the folder belongs to."""
+        if run != self._run:
+            self._run = run
+            self._save_session()
+
+    def get(self, client: int) -> bytes | None:
+        """Return what was put for a client last; None where nothing was.
+
+        Raises:
+            UserError: The file is damaged.
+        """
+        if client in self._new:
+            return self._new[client]
+        path = self._states / str(client)
+        return _load(path) if path.exists() else None
+
+    def put(self, client: int, state: bytes) -> None:
+        """Set a client's state; it becomes durable together with the client's next answer."""
+        self._new[client] = state
+
+    def replies(self) -> list[tuple[Header, Frame | None]]:
+        """Return the answers that are kept, with their frames, by client and dispatch.
+
+        Raises:
+            UserError: A file is damaged.
+        """
+        found = []
+        for name in sorted(self._answer_names(), key=lambda key: tuple(map(int, key.split("-")))):
+            values, frame, _ = self._read_answer(self._answers / name)
+            found.append((Header(*values), None if frame is None else Frame(frame, (), len(frame))))
+        return found
+
+    def turn(self, answers: Sequence[tuple[Header, Frame | None]], gone: Sequence[Header]) -> None:
+        """Make answers durable, each with its client's new state, and forget others; blocks on the disk."""
+        for header, frame in answers:
+            self._keep(header, frame)
+        for header in gone:
+            (self._answers / _name(header)).unlink(missing_ok=True)
+
+    def _keep(self, header: Header, frame: Frame | None) -> None:
+        client = header.client
+        state = self._new.get(client)
+        place, beside = self._states / str(client), self._states / f"{client}.new"
+        if state is not None:
+            _save(beside, state)
+        joined = None if frame is None else frame.join()
+        digest = None if state is None else sha256(state).digest()
+        _save(self._answers / _name(header), msgpack.packb([header_values(header), joined, digest]))
+        if state is not None:
+            beside.replace(place)
+            _sync(self._states)
+            if self._new.get(client) is state:
+                del self._new[client]
+
+    def _answer_names(self) -> list[str]:
+        return [path.name for path in self._answers.iterdir() if _ANSWER.fullmatch(path.name)]
+
+    def _read_answer(self, path: Path) -> tuple[tuple[Any, ...], bytes | None, bytes | None]:
+        try:
+            values, frame, digest = msgpack.unpackb(_load(path), use_list=False, max_bin_len=2**31 - 1)
+            Header(*values)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise _damaged(path, error) from None
+        return values, frame, digest
+
+    def _repair(self) -> None:
+        """Finish or undo what a crash has left half done."""
+        for path in [*self._answers.iterdir(), *self._states.iterdir(), *self.path.iterdir()]:
+            if path.name.endswith(".part"):
+                path.unlink()
+        fresh = {path.name[:-4]: path for path in self._states.iterdir() if path.name.endswith(".new")}
+        if not fresh:
+            return
+        stands = {self._read_answer(self._answers / name)[2] for name in self._answer_names()}
+        for client, path in fresh.items():
+            if sha256(_load(path)).digest() in stands:
+                path.replace(self._states / client)
+            else:
+                path.unlink()
+        _sync(self._states)
+
+    def _load_session(self) -> tuple[str, str]:
+        path = self.path / "session"
+        if not path.exists():
+            self._session, self._run = secrets.token_hex(16), ""
+            self._save_session()
+            return self._session, ""
+        words = _load(path).decode("ascii", "replace").split("\n")
+        if len(words) != 2 or len(words[0]) != 32:
+            raise _damaged(path, "not a session")
+        return words[0], words[1]
+
+    def _save_session(self) -> None:
+        _save(self.path / "session", f"{self._session}\n{self._run}".encode())
+
+
+def _name(header: Header) -> str:
+    return f"{header.client}-{header.dispatch}"
+
+
+def _save(path: Path, contents: bytes) -> None:
+    beside = path.with_name(path.name + ".part")
+    with beside.open("wb") as file:
+        file.write(_MAGIC)
+        file.write(sha256(contents).digest())
+        file.write(contents)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _sync(path.parent)
+
+
+def _load(path: Path) -> bytes:
+    whole = path.read_bytes()
+    start = len(_MAGIC) + 32
+    contents = whole[start:]
+    if not whole.startswith(_MAGIC) or sha256(contents).digest() != whole[len(_MAGIC) : start]:
+        raise _damaged(path, "its checksum is wrong")
+    return contents
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _damaged(path: Path, why: object) -> UserError:
+    return UserError(
+        f"the file {str(path)!r} of the state folder is damaged ({why}): remove the folder to begin anew"
+    )

@@ -1,0 +1,141 @@
+"""A client process, from the server's greeting to the end of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+import tomllib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedsim.bus.http.access import ClientRanges
+from fedsim.bus.http.client import HttpClient
+from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.store import StateFolder
+from fedsim.cli.console import note
+from fedsim.errors import UserError
+from fedsim.runtime.greeting import Greeting, read
+from fedsim.runtime.join import host
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.run import kinds_of
+from fedsim.scenario import Scenario, build
+
+SILENCE_S = 3.0
+"""After so long without a server a person is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """A client process."""
+
+    url: str
+    clients: ClientRanges
+    token: str | None
+    tls: ssl.SSLContext | None
+    state: Path | None
+    data: Path | None
+    workers: int | None
+    patience_s: float
+    quiet: bool
+
+    async def whole(self, *, while_fed: bool) -> None:
+        """Host the clients; end early, if so told, with the standard input."""
+        if not while_fed:
+            await self.host()
+            return
+        hosting = asyncio.ensure_future(self.host())
+        fed = asyncio.ensure_future(_end_of_input())
+        fed.add_done_callback(lambda _: hosting.cancel())
+        try:
+            await hosting
+        except asyncio.CancelledError:
+            if not fed.done() or fed.cancelled():
+                raise
+        finally:
+            fed.cancel()
+
+    async def host(self) -> None:
+        """Join, build, host the clients until the run is over.
+
+        Raises:
+            ConnectionError: The server is away for good.
+            UserError: It refuses this process, or its scenario cannot be built here.
+        """
+        folder = None if self.state is None else StateFolder(self.state)
+        client = HttpClient(
+            self.url,
+            clients=self.clients,
+            token=self.token,
+            ssl=self.tls,
+            limits=HttpLimits(patience_s=self.patience_s),
+            state=folder,
+        )
+        try:
+            async with self._told_of_silence():
+                greeting = read(await client.connect())
+            self._say(f"joined {self.url} for the clients {self.clients}: {greeting.algorithm}")
+            # Beside the loop, which has heartbeats to send meanwhile.
+            parts = await asyncio.to_thread(self.build, greeting)
+            client.kinds = kinds_of(parts)
+            await host(parts, client, folder=folder, warn=self._warn)
+            self._say("the run is over")
+        finally:
+            await client.close()
+
+    def build(self, greeting: Greeting) -> Parts:
+        """Return the parts of the run, from the server's scenario and this machine's data.
+
+        Raises:
+            UserError: They cannot be built.
+        """
+        try:
+            scenario = Scenario.model_validate(tomllib.loads(greeting.scenario))
+        except (ValidationError, tomllib.TOMLDecodeError) as error:
+            raise UserError(
+                f"the server's scenario cannot be read here ({str(error)[:300]}): private plugins that it "
+                "names have to be in the working folder of this process too"
+            ) from None
+        root = scenario.data.root
+        if self.data is not None and (root is None or not Path(root).expanduser().is_dir()):
+            root = str(self.data)
+        elif root is not None and not Path(root).expanduser().is_dir():
+            root = None
+        changes: dict[str, Any] = {"data": scenario.data.model_copy(update={"root": root})}
+        if self.workers is not None:
+            changes["engine"] = scenario.engine.model_copy(update={"workers": self.workers})
+        parts = build(scenario.model_copy(update=changes), f"the scenario of {self.url}")
+        # What a client answers is the same anywhere; the server's own checks are the server's.
+        return replace(parts, verify=False)
+
+    def _say(self, line: str) -> None:
+        if not self.quiet:
+            note(line)
+
+    def _warn(self, event: str, **values: Any) -> None:
+        said = ", ".join(f"{name} {value}" for name, value in values.items())
+        self._say(f"note: {event} ({said})")
+
+    @asynccontextmanager
+    async def _told_of_silence(self) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        line = f"nobody answers at {self.url} yet: trying again, for {self.patience_s:g} s at most"
+        timer = loop.call_later(SILENCE_S, self._say, line)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+async def _end_of_input() -> None:
+    """Return when the standard input, a pipe that nobody writes into, has ended."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1024):
+        pass

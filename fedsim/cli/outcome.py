@@ -1,0 +1,69 @@
+"""What is shown of a run that has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedsim.cli.console import heading, note, pairs
+from fedsim.cli.progress import SIMULATED
+
+if TYPE_CHECKING:
+    from fedsim.report.record import Recorded
+
+
+def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
+    """Print a run in a few lines.
+
+    Args:
+        recorded: The run.
+        folder: Its folder, as the user would name it.
+        passed: What its time is called.
+    """
+    from fedsim.report import ineligible, spending, text
+
+    summary, result = recorded.summary, recorded.result
+    accuracy, loss = summary["accuracy"], summary["loss"]
+    heading(f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}")
+    lines = []
+    if accuracy["personal_mean"] is not None:
+        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
+        worst = text.percent(accuracy["personal_worst_decile"])
+        lines.append(("accuracy", f"{spread} % over clients, worst tenth {worst} %"))
+    if accuracy["global"] is not None:
+        lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
+    if not lines and loss["personal_mean"] is not None:
+        spread = text.number(loss["personal_mean"], loss["personal_std"])
+        lines.append(("loss", f"{spread} over clients"))
+        if loss["global"] is not None:
+            lines.append(("global", f"{text.number(loss['global'])} on the global test set"))
+    if not lines:
+        lines.append(("accuracy", "not measured"))
+    up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
+    parameters = summary["parameters_up"] + summary["parameters_down"]
+    lines += [
+        (
+            passed,
+            f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}",
+        ),
+        ("bytes", f"{text.size(up)} up, {text.size(down)} down"),
+        ("parameters", f"{text.count(parameters)} sent"),
+        ("drops", _counted(summary["drops"], result.drops)),
+        ("rejected", _counted(summary["rejected"], result.rejections)),
+        *(
+            [("ineligible", who)]
+            if (who := ineligible.line(summary["ineligible"], summary["clients"]))
+            else []
+        ),
+        ("real time", text.duration(summary["wall_s"])),
+    ]
+    pairs(lines)
+    heading(spending.TITLE)
+    pairs(spending.lines(summary))
+    note(f"\nresults are in {folder}")
+
+
+def _counted(total: int, reasons: dict[str, int]) -> str:
+    if not total:
+        return "none"
+    return f"{total} ({', '.join(f'{reason}: {reasons[reason]}' for reason in sorted(reasons))})"

@@ -1,0 +1,107 @@
+"""What the commands share that open sockets: addresses, durations, certificates."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedsim.errors import UserError
+
+if TYPE_CHECKING:
+    import ssl
+
+PASSED = "passed"
+"""What the time of a run over sockets is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody beyond this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def address(context: click.Context, parameter: click.Parameter, value: str) -> Address:
+    """Read ``HOST:PORT``; a port of 0 lets the system choose."""
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{value!r} is no address: write a host and a port, as in 127.0.0.1:8470")
+    return Address(host, int(port))
+
+
+def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Read a duration, such as ``5 min``."""
+    from fedsim.errors import UnitError
+    from fedsim.units import parse
+
+    if value is None:
+        return None
+    try:
+        return parse(value, "time", positive=True)
+    except UnitError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """Return how a server encrypts; None if it does not.
+
+    Raises:
+        UserError: One file without the other, or files that are no certificate and its key.
+    """
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise UserError("--tls-cert and --tls-key belong together: give both")
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise UserError(
+            f"{certificate} and {key} are no certificate and its private key: {reason(error)}. Give the two "
+            "files in PEM, the certificate with its chain"
+        ) from None
+    return context
+
+
+def client_tls(authority: Path | None) -> ssl.SSLContext | None:
+    """Return whom a client trusts; None for those that the system does.
+
+    Raises:
+        UserError: A file that is no certificate.
+    """
+    if authority is None:
+        return None
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except (OSError, ssl.SSLError) as error:
+        raise UserError(
+            f"--ca {authority}: {reason(error)}. Give the certificate of the authority, or of the server "
+            "itself, in PEM"
+        ) from None
+
+
+def reason(error: OSError) -> str:
+    """Return what the system says of a failure."""
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,89 @@
+"""Makes what hooks of clients are given, for those who run them and for the observer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from fedsim.algorithms.contexts import ClientContext, Initial, Warn, ignored
+from fedsim.bus import Header
+from fedsim.engine.batches import Pass
+from fedsim.engine.engine import Engine
+from fedsim.engine.jobs import Job
+from fedsim.models.flops import Operations
+from fedsim.rng import Key
+from fedsim.runtime.parts import Parts
+
+
+class ObserverContext(ClientContext):
+    """A client's context for the observer: its work takes no virtual time and leaves no trace."""
+
+    async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
+        return await self._engine.observe(job)
+
+    async def _submit(self, job: Job, work: Operations, ends_s: float) -> Any:
+        return await self._engine.observe(job)
+
+
+class Contexts:
+    """Makes contexts of clients.
+
+    Args:
+        parts: What the run is made of.
+        engine: Who does the work.
+        initial: Start values.
+        warn: Where clients' warnings go while they answer.
+        note: Where what else they note goes.
+    """
+
+    def __init__(
+        self, parts: Parts, engine: Engine, initial: Initial, warn: Warn = ignored, note: Warn = ignored
+    ) -> None:
+        self._parts = parts
+        self._engine = engine
+        self._initial = initial
+        self._warn = warn
+        self._note = note
+        self._key = parts.key
+        self._client_key = parts.key.child("client")
+
+    def answering(self, header: Header) -> ClientContext:
+        """Return the context in which a client answers."""
+        client = header.receiver
+        key = self._client_key.child(client, header.turn)
+        return self._make(ClientContext, client, header.dispatch, header.round, key)
+
+    def observed(self, client: int, round: int) -> ClientContext:  # noqa: A002
+        """Return a client's context in which work costs nothing; its generators are the observer's own."""
+        return self._make(ObserverContext, client, -1, round, self._key.child("observer", client, round))
+
+    def joined(self, client: int) -> Any:
+        """Return the state that a client joins with."""
+        # Always the same context, so that whoever asks first, and when, makes no difference.
+        context = self._make(ClientContext, client, -1, 0, self._key.child("join", client))
+        return self._parts.algorithm.join(context)
+
+    def _make(
+        self,
+        kind: type[ClientContext],
+        client: int,
+        dispatch: int,
+        round: int,  # noqa: A002
+        key: Key,
+    ) -> ClientContext:
+        parts = self._parts
+        return kind(
+            self._engine,
+            partial(parts.fleet.device, client),
+            parts.training,
+            client=client,
+            dispatch=dispatch,
+            key=key,
+            architecture=parts.fleet.model(client),
+            round=round,
+            initial=self._initial,
+            # The observer has nothing to tell.
+            warn=self._warn if dispatch >= 0 else ignored,
+            note=self._note if dispatch >= 0 else ignored,
+        )

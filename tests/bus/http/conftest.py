@@ -1,0 +1,282 @@
+"""Real sockets on this machine: a server, client processes within this one, and a proxy that does harm."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.bus import Delivery, Header, Ledger
+from fedsim.bus.http.access import Access, ClientRanges
+from fedsim.bus.http.client import HttpClient
+from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.server import HttpServer
+from fedsim.clock import Trace
+from fedsim.params import Model
+from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"stock": asyncio.new_event_loop}
+
+
+QUICK = {
+    "handshake_timeout_s": 1.0,
+    "heartbeat_s": 5.0,
+    "ack_delay_s": 0.002,
+    "stall_timeout_s": 1.0,
+    "request_timeout_s": 5.0,
+    "patience_s": 2.0,
+    "backoff_first_s": 0.005,
+    "backoff_cap_s": 0.02,
+}
+"""Real time, but little of it."""
+
+
+class Log:
+    """Keeps what is noted."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **values: Any) -> None:
+        self.lines.append((event, values))
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.lines.append((event, values))
+
+
+@dataclass
+class Harm:
+    """What a proxy does to a connection, in one direction or both.
+
+    Attributes:
+        slice_bytes: Bytes are passed on in pieces of this length.
+        latency_s: And each piece so much later.
+        bytes_per_s: And no faster.
+        reset_after: After so many bytes, upwards, the connection is reset; then once only.
+        reset_every: All connections are reset each time that so many bytes have passed, either way.
+        stall_after: After so many bytes, upwards, nothing moves any more.
+    """
+
+    slice_bytes: int = 1 << 16
+    latency_s: float = 0.0
+    bytes_per_s: float = 0.0
+    reset_after: int | None = None
+    reset_every: int = 0
+    stall_after: int | None = None
+
+
+@dataclass
+class Proxy:
+    """A TCP proxy; counts what it passes on."""
+
+    target: int
+    harm: Harm = field(default_factory=Harm)
+    up: int = 0
+    down: int = 0
+    accepted: int = 0
+    port: int = 0
+    _since_reset: int = 0
+    _open: asyncio.Event = field(default_factory=asyncio.Event)
+    _server: asyncio.Server | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def start(self) -> Proxy:
+        self._open.set()
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def swallow(self, everything: bool) -> None:
+        """Let nothing through from now on, or everything again."""
+        if everything:
+            self._open.clear()
+        else:
+            self._open.set()
+
+    def reset_all(self) -> None:
+        """Reset every connection."""
+        for writer in self._writers:
+            self._reset(writer)
+        self._writers.clear()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.reset_all()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.get_running_loop().create_task(self._pass_on(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, away = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            self._reset(writer)
+            return
+        self._writers += [writer, away]
+        with suppress(OSError):
+            await asyncio.gather(self._pump(reader, away, True), self._pump(there, writer, False))
+        for end in (writer, away):
+            end.close()
+            with suppress(OSError):
+                await end.wait_closed()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
+        harm = self.harm
+        while data := await reader.read(harm.slice_bytes):
+            await self._open.wait()
+            if harm.latency_s or harm.bytes_per_s:
+                pause_s = len(data) / harm.bytes_per_s if harm.bytes_per_s else 0.0
+                await asyncio.sleep(harm.latency_s + pause_s)
+            if up:
+                self.up += len(data)
+                if harm.reset_after is not None and self.up >= harm.reset_after:
+                    harm.reset_after = None
+                    self.reset_all()
+                    return
+                if harm.stall_after is not None and self.up >= harm.stall_after:
+                    harm.stall_after = None
+                    await asyncio.sleep(60)
+            else:
+                self.down += len(data)
+            self._since_reset += len(data)
+            if harm.reset_every and self._since_reset >= harm.reset_every:
+                self._since_reset = 0
+                self.reset_all()
+                return
+            writer.write(data)
+            await writer.drain()
+            await asyncio.sleep(0)  # a stream's read does not wait where it has something: let others run
+        with suppress(OSError):
+            writer.write_eof()
+
+    @staticmethod
+    def _reset(writer: asyncio.StreamWriter) -> None:
+        sock = writer.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+@dataclass
+class World:
+    """A server and whoever joins it; closed at the end of a test, with nothing left over."""
+
+    server: HttpServer
+    ledger: Ledger
+    trace: Trace
+    log: Log
+    port: int
+    limits: HttpLimits
+    _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    kinds: Kinds = field(default_factory=lambda: Kinds(COMMON))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, clients: str = "0-9", url: str | None = None, **options: Any) -> HttpClient:
+        options = {"kinds": self.kinds, "limits": self.limits, **options}
+        made = HttpClient(url or self.url, clients=ClientRanges.parse(clients), **options)
+        self._ends.append(lambda: made.close(0.2))
+        return made
+
+    async def join(self, clients: str = "0-9", url: str | None = None, **options: Any) -> HttpClient:
+        made = self.client(clients, url, **options)
+        await made.connect()
+        return made
+
+    async def proxy(self, harm: Harm | None = None, **of_harm: Any) -> Proxy:
+        made = await Proxy(self.port, harm or Harm(**of_harm)).start()
+        self._ends.append(made.close)
+        return made
+
+    until = staticmethod(until)
+
+    @staticmethod
+    def model(num: int, value: float = 0.0) -> Model:
+        return Model("mlp", {"w": np.full(num, value, np.float32)}, {})
+
+    @staticmethod
+    def down(client: int, dispatch: int = 0) -> Header:
+        return Header(-1, client, 1, "train", dispatch, dispatch)
+
+    def ask(self, client: int, dispatch: int = 0, num: int = 10) -> Awaitable[None]:
+        return self.server.send(
+            self.down(client, dispatch), ModelBroadcast.of(self.model(num, client + dispatch / 8))
+        )
+
+    @staticmethod
+    def answer(client: HttpClient, delivery: Delivery) -> Awaitable[None]:
+        """Answer with the model that came."""
+        assert isinstance(delivery.message, ModelBroadcast)
+        return client.send(delivery.header.reply(), ModelUpdate.of(delivery.message.model, num_samples=1))
+
+    async def close(self) -> None:
+        for end in reversed(self._ends):
+            await end()
+        await self.server.close(0.2)
+
+
+@pytest.fixture
+async def make_world() -> AsyncIterator[Callable[..., Awaitable[World]]]:
+    made: list[World] = []
+
+    async def make(*, access: Access | None = None, num_clients: int = 10, **limits: Any) -> World:
+        ledger, trace, log = Ledger(), Trace(keep=True), Log()
+        options = HttpLimits(**{**QUICK, **limits})
+        server = HttpServer(
+            kinds=Kinds(COMMON),
+            ledger=ledger,
+            trace=trace,
+            access=access or Access.open(),
+            limits=options,
+            greeting=b"the scenario",
+            num_clients=num_clients,
+            log=log,
+        )
+        port = await server.start("127.0.0.1", 0)
+        made.append(World(server, ledger, trace, log, port, options))
+        return made[-1]
+
+    before = asyncio.all_tasks()
+    yield make
+    for world in made:
+        async with asyncio.timeout(5):
+            await world.close()
+    for _ in range(20):
+        left = asyncio.all_tasks() - before - {asyncio.current_task()}
+        if not left:
+            break
+        await asyncio.sleep(0.01)
+    assert not left, f"tasks are left behind: {left}"
+    for world in made:
+        world.ledger.check()
+        assert world.server.rejected["fault"] == 0, world.log.lines

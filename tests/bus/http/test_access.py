@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.bus.http.access import MOST_CLIENT, Access, ClientRanges, new_token
+from fedsim.errors import UserError
+
+numbers = st.sets(st.integers(0, 40), max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("text", "ranges"),
+    [
+        ("0-9,12", ((0, 9), (12, 12))),
+        ("12, 0-9", ((0, 9), (12, 12))),
+        ("3,1,2", ((1, 3),)),
+        ("0-5,3-9", ((0, 9),)),
+        ("7-7", ((7, 7),)),
+        (f"0-{MOST_CLIENT}", ((0, MOST_CLIENT),)),
+    ],
+)
+def test_ranges_are_read_sorted_and_joined(text: str, ranges: tuple[tuple[int, int], ...]) -> None:
+    assert ClientRanges.parse(text).ranges == ranges
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1-", "-1", "3-1", "1,,2", "1.5", "²", str(MOST_CLIENT + 1), "1-2-3", "9" * 100]
+)
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="clients"):
+        ClientRanges.parse(text)
+
+
+def test_ranges_are_bounded_in_number() -> None:
+    with pytest.raises(UserError, match="at most 65536"):
+        ClientRanges.parse(",".join(str(2 * number) for number in range(65_537)))
+
+
+@given(numbers, numbers)
+def test_ranges_behave_as_sets(one: set[int], other: set[int]) -> None:
+    mine, its = ClientRanges.of(tuple(one)), ClientRanges.of(tuple(other))
+    assert list(mine) == sorted(one)
+    assert len(mine) == len(one)
+    assert [number in mine for number in range(-1, 42)] == [number in one for number in range(-1, 42)]
+    assert mine.covers(its) == (other <= one)
+    assert mine.highest == max(one, default=-1)
+    if one:
+        assert ClientRanges.parse(str(mine)) == mine
+
+
+def test_no_client_has_such_a_number() -> None:
+    with pytest.raises(ValueError, match="-1 is no client number"):
+        ClientRanges.of([-1])
+    assert "3" not in ClientRanges.parse("0-9")
+
+
+def test_a_token_grants_its_clients_and_the_file_does_not_hold_it(tmp_path: Path) -> None:
+    clients = ClientRanges.parse("0-4,9")
+    secret, line = new_token(clients)
+    other, other_line = new_token(ClientRanges.parse("5"))
+    path = tmp_path / "tokens"
+    path.write_text(f"# site A\n{line}\n\n{other_line}  # site B\n")
+    access = Access.from_file(path)
+    assert access.grant(secret) == clients
+    assert access.grant(other) == ClientRanges.parse("5")
+    assert secret not in path.read_text()
+    for wrong in (None, "", secret[:-1], secret + "x", "x" * 1000, "\udcff", line.split()[0]):
+        assert access.grant(wrong) is None
+    assert not access.is_open
+
+
+def test_tokens_differ() -> None:
+    assert len({new_token(ClientRanges.parse("0"))[0] for _ in range(10)}) == 10
+
+
+def test_an_open_access_grants_everything() -> None:
+    granted = Access.open().grant(None)
+    assert granted is not None
+    assert MOST_CLIENT in granted
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "holds no token"),
+        ("# nothing", "holds no token"),
+        ("sha256:abc 0-9", "line 1: not a token"),
+        (f"sha256:{'g' * 64} 0-9", "line 1: not a token"),
+        (f"md5:{'0' * 64} 0-9", "line 1: not a token"),
+        (f"\nsha256:{'0' * 64}", "line 2: not a token"),
+        (f"sha256:{'0' * 64} x", "'x' is no client number"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(text)
+    with pytest.raises(UserError, match=problem):
+        Access.from_file(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="fedsim token new"):
+        Access.from_file(tmp_path / "tokens")

@@ -1,0 +1,270 @@
+"""Connections that break, stall, trickle and come back; processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.bus.http.store import StateFolder
+from fedsim.errors import UserError
+from fedsim.wire import ModelUpdate
+
+LARGE = 400_000  # floats: 1.6 MB
+
+
+async def within(awaitable: Any, seconds: float = 5.0) -> Any:
+    async with asyncio.timeout(seconds):
+        return await awaitable
+
+
+async def echo(world: Any, client: Any) -> None:
+    """Answer everything for ever."""
+    while True:
+        world.answer(client, await client.receive())
+
+
+async def exchange(world: Any, client: Any, rounds: int, num: int, clients: int = 4) -> None:
+    """Ask several clients several times, and check that each answer comes once, unharmed."""
+    echoing = asyncio.ensure_future(echo(world, client))
+    try:
+        for dispatch in range(rounds):
+            for number in range(clients):
+                world.ask(number, dispatch, num)
+            for _ in range(clients):
+                answer = await within(world.server.receive())
+                assert answer.header.dispatch == dispatch
+                expected = answer.header.sender + dispatch / 8
+                np.testing.assert_array_equal(answer.message.params["w"], np.full(num, expected, np.float32))
+    finally:
+        echoing.cancel()
+        await asyncio.gather(echoing, return_exceptions=True)
+    await asyncio.sleep(0.01)
+    assert world.server._mailbox.num_bytes == 0
+    assert len(world.ledger) == 2 * rounds * clients
+    assert world.ledger.outcomes()["delivered"] == 2 * rounds * clients
+
+
+@pytest.mark.parametrize(
+    ("harm", "num"),
+    [
+        ({"slice_bytes": 3}, 50),
+        ({"slice_bytes": 1000}, 40_000),
+        ({"latency_s": 0.003}, 40_000),
+        ({"bytes_per_s": 20e6}, 40_000),
+    ],
+)
+async def test_slow_and_trickling_links_change_nothing(
+    make_world: Any, harm: dict[str, Any], num: int
+) -> None:
+    world = await make_world()
+    proxy = await world.proxy(**harm)
+    client = await world.join(url=proxy.url)
+    await exchange(world, client, 2, num)
+    assert not world.server.rejected
+
+
+@pytest.mark.parametrize("after", [300, 3000, 200_000, 1_000_000, 3_000_000])
+async def test_a_reset_in_the_middle_loses_and_repeats_nothing(make_world: Any, after: int) -> None:
+    world = await make_world()
+    proxy = await world.proxy(reset_after=after)
+    client = await world.join(url=proxy.url)
+    await exchange(world, client, 2, LARGE)
+    assert proxy.accepted > 1
+    assert world.server.rejected["unasked"] == 0
+
+
+async def test_resets_all_the_time(make_world: Any) -> None:
+    world = await make_world()
+    proxy = await world.proxy(slice_bytes=1 << 12, reset_every=70_000)
+    client = await world.join(url=proxy.url)
+    await exchange(world, client, 3, 30_000)
+    proxy.harm.reset_every = 5_000
+    await exchange_more(world, client)
+    assert proxy.accepted > 50
+
+
+async def exchange_more(world: Any, client: Any) -> None:
+    """Small frames, many at a time."""
+    echoing = asyncio.ensure_future(echo(world, client))
+    for dispatch in range(100, 150):
+        for number in range(10):
+            world.ask(number, dispatch)
+    got = [(await within(world.server.receive())).header for _ in range(500)]
+    echoing.cancel()
+    assert len({(header.sender, header.dispatch) for header in got}) == 500
+    for number in range(10):  # each client's in order
+        assert [h.dispatch for h in got if h.sender == number] == list(range(100, 150))
+
+
+async def test_an_upload_goes_on_where_it_was(make_world: Any) -> None:
+    world = await make_world(chunk_bytes=1 << 16)
+    proxy = await world.proxy(slice_bytes=1 << 14)
+    client = await world.join(url=proxy.url)
+    world.ask(0, num=2_000_000)
+    delivery = await within(client.receive())
+    proxy.harm.reset_after = proxy.up + 6_000_000
+    before = proxy.up
+    world.answer(client, delivery)
+    answer = await within(world.server.receive())
+    assert len(answer.message.params["w"]) == 2_000_000
+    # 8 MB in all: what had arrived of the first 6 was not sent again.
+    assert proxy.up - before < 10_000_000
+    assert proxy.harm.reset_after is None
+
+
+async def test_a_download_goes_on_where_it_was(make_world: Any) -> None:
+    world = await make_world(chunk_bytes=1 << 16)
+    proxy = await world.proxy(slice_bytes=1 << 14)
+    client = await world.join(url=proxy.url)
+    world.ask(0, num=2_000_000)
+    await world.until(lambda: proxy.down > 4_000_000)
+    proxy.reset_all()
+    delivery = await within(client.receive())
+    assert len(delivery.message.params["w"]) == 2_000_000
+    assert proxy.down < 10_000_000
+    # The notice had arrived, so nothing was sent again as far as the session is concerned.
+    assert world.server.retransmitted_frames == 0
+
+
+async def test_a_stalled_upload_is_given_up_and_resumed(make_world: Any) -> None:
+    world = await make_world(stall_timeout_s=0.1, heartbeat_s=0.1)
+    proxy = await world.proxy(slice_bytes=1 << 14)
+    client = await world.join(url=proxy.url)
+    world.ask(0, num=LARGE)
+    delivery = await within(client.receive())
+    proxy.harm.stall_after = proxy.up + 500_000
+    world.answer(client, delivery)
+    assert len((await within(world.server.receive())).message.params["w"]) == LARGE
+
+
+async def test_a_black_hole_is_noticed_by_both_sides(make_world: Any) -> None:
+    world = await make_world(heartbeat_s=0.04, patience_s=3.0)
+    proxy = await world.proxy()
+    client = await world.join(url=proxy.url)
+    await within(world.server.attendance([0]))
+    proxy.swallow(True)
+    await world.until(lambda: not world.server.attended(0))
+    assert world.server.rejected["silent"] == 1
+    world.ask(0)
+    proxy.swallow(False)
+    delivery = await within(client.receive())
+    world.answer(client, delivery)
+    await within(world.server.receive())
+
+
+async def test_silence_on_a_healthy_link_is_no_death(make_world: Any) -> None:
+    world = await make_world(heartbeat_s=0.02)
+    proxy = await world.proxy()
+    await world.join(url=proxy.url)
+    await asyncio.sleep(0.15)
+    assert proxy.accepted == 1
+    assert world.server.attended(0)
+    assert not world.server.rejected
+
+
+async def test_what_was_not_answered_goes_to_the_process_that_takes_over(make_world: Any) -> None:
+    world = await make_world()
+    first = await world.join("0-4")
+    for number in range(5):
+        world.ask(number, num=40_000 if number % 2 else 10)
+    deliveries = [await within(first.receive()) for _ in range(5)]
+    world.answer(first, deliveries[2])
+    await within(world.server.receive())
+    await first.close(0)  # killed: without state it knows nothing afterwards
+    second = await world.join("0-4")
+    again = [await within(second.receive()) for _ in range(4)]
+    assert [delivery.header.receiver for delivery in again] == [0, 1, 3, 4]
+    assert world.server.retransmitted_frames == 4
+    for delivery in again:
+        world.answer(second, delivery)
+    assert sorted([(await within(world.server.receive())).header.sender for _ in range(4)]) == [0, 1, 3, 4]
+    assert len(world.ledger) == 10
+
+
+async def test_a_second_process_for_the_same_clients_turns_the_first_out(make_world: Any) -> None:
+    world = await make_world()
+    first = await world.join("0-4")
+    await world.join("0-4")
+    with pytest.raises(UserError, match="turned this process out: another process has taken its clients"):
+        await within(first.receive())
+    with pytest.raises(UserError):
+        await within(first.over())
+    await asyncio.sleep(0.02)
+    assert world.server.attended(0)
+
+
+async def test_a_process_for_some_of_anothers_clients_is_refused(make_world: Any) -> None:
+    world = await make_world()
+    await world.join("0-4")
+    with pytest.raises(UserError, match="0-4 are hosted by another process: 4-6 must not overlap"):
+        await world.join("4-6")
+
+
+async def test_a_killed_process_takes_its_session_up_again(make_world: Any, tmp_path: Path) -> None:
+    world = await make_world()
+    proxy = await world.proxy()
+    state = StateFolder(tmp_path / "state")
+    first = await world.join("0-4", url=proxy.url, state=state)
+    for number in range(5):
+        world.ask(number, num=40_000)
+    deliveries = [await within(first.receive()) for _ in range(5)]
+    proxy.swallow(True)  # nothing gets through, and the process does not know
+    for number in (1, 3):
+        state.put(number, b"after")
+        world.answer(first, deliveries[number])
+    state.put(4, b"without an answer")
+    await world.until(lambda: len(state.replies()) == 2)
+    await first.close(0)
+    state.close()
+    proxy.reset_all()
+
+    state = StateFolder(tmp_path / "state")
+    assert [state.get(number) for number in range(5)] == [None, b"after", None, b"after", None]
+    second = await world.join("0-4", state=state)
+    again = [await within(second.receive()) for _ in range(3)]
+    assert [delivery.header.receiver for delivery in again] == [0, 2, 4]
+    for delivery in again:
+        world.answer(second, delivery)
+    answers = [await within(world.server.receive()) for _ in range(5)]
+    assert sorted(answer.header.sender for answer in answers) == [0, 1, 2, 3, 4]
+    await world.until(lambda: not state.replies())  # acknowledged, so forgotten
+    assert len(world.ledger) == 10
+    state.close()
+
+
+async def test_a_state_folder_belongs_to_one_run(make_world: Any, tmp_path: Path) -> None:
+    one, other = await make_world(), await make_world()
+    state = StateFolder(tmp_path)
+    client = await one.join(state=state)
+    await client.close()
+    with pytest.raises(UserError, match="another run: join it anew, with an empty state folder"):
+        await other.join(state=state)
+    state.close()
+
+
+async def test_a_session_that_is_away_for_too_long_is_forgotten(make_world: Any) -> None:
+    world = await make_world(session_ttl_s=0.05, heartbeat_s=0.04)
+    client = await world.join()
+    world.ask(0)
+    await within(client.receive())
+    await client.close()
+    left = world.ask(1)
+    await within(left)
+    assert world.ledger.outcomes() == {"in_flight": 0, "lost": 0, "undecodable": 0, "delivered": 1}
+    assert len(world.ledger) == 1  # what was never put on a link has no row
+    assert len(world.server._registry) == 0
+
+
+async def test_a_server_that_goes_away_ends_the_patience(make_world: Any) -> None:
+    world = await make_world(patience_s=0.1)
+    client = await world.join()
+    await world.server.close(0.1)
+    with pytest.raises(ConnectionError, match="no connection to"):
+        await within(client.over())
+    with pytest.raises(ConnectionError):
+        await within(client.receive())
+    await within(client.send(world.down(0).reply(), ModelUpdate.of(world.model(3), num_samples=1)))

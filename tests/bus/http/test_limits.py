@@ -1,0 +1,22 @@
+import subprocess
+import sys
+
+import pytest
+
+from fedsim.bus.http.limits import HttpLimits
+
+
+def test_a_limit_is_positive() -> None:
+    with pytest.raises(ValueError, match="heartbeat_s is 0"):
+        HttpLimits(heartbeat_s=0)
+
+
+def test_a_small_frame_fits_into_a_message() -> None:
+    with pytest.raises(ValueError, match="max_ws_message is 65536"):
+        HttpLimits(max_ws_message=65_536)
+
+
+def test_aiohttp_is_loaded_only_for_sockets() -> None:
+    light = ("fedsim.bus", *(f"fedsim.bus.http.{name}" for name in ("access", "limits", "session", "store")))
+    program = f"import sys, {', '.join(light)}; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603

@@ -1,0 +1,246 @@
+"""Both ways over loopback, without faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+
+from fedsim.bus import Delivery
+from fedsim.errors import RunError, UserError
+from fedsim.wire import ModelBroadcast, ModelUpdate, pack
+
+LARGE = 40_000  # floats: 160 kB, more than fits into a WebSocket message
+
+
+async def within(awaitable: Any, seconds: float = 5.0) -> Any:
+    async with asyncio.timeout(seconds):
+        return await awaitable
+
+
+@pytest.mark.parametrize("num", [1, 10_000, LARGE, 500_000])
+async def test_a_message_goes_down_and_an_answer_up(make_world: Any, num: int) -> None:
+    world = await make_world()
+    client = await world.join()
+    left = world.ask(3, num=num)
+    delivery = await within(client.receive())
+    await within(left)
+    assert delivery.header == world.down(3)
+    assert isinstance(delivery.message, ModelBroadcast)
+    np.testing.assert_array_equal(delivery.message.params["w"], np.full(num, 3, np.float32))
+    assert not delivery.message.params["w"].flags.writeable
+    assert delivery.message.params["w"].ctypes.data % 16 == 0
+    await within(world.answer(client, delivery))
+    answer = await within(world.server.receive())
+    assert answer.header == world.down(3).reply()
+    assert isinstance(answer.message, ModelUpdate)
+    np.testing.assert_array_equal(answer.message.params["w"], np.full(num, 3, np.float32))
+
+
+async def test_ledger_and_trace_hold_what_the_memory_bus_would_enter(make_world: Any) -> None:
+    world = await make_world()
+    client = await world.join()
+    message = ModelBroadcast.of(world.model(LARGE))
+    num_bytes = len(pack(message).frame(sender=-1, receiver=3, round=1, exchange="train"))
+    world.server.send(world.down(3), message)
+    delivery = await within(client.receive())
+    update = ModelUpdate.of(message.model, num_samples=2)
+    up_bytes = len(pack(update).frame(sender=3, receiver=-1, round=1, exchange="train"))
+    client.send(delivery.header.reply(), update)
+    await within(world.server.receive())
+    assert [record[1:] for record in world.trace.kept] == [
+        ("transfer_start", 3, 0, False, "model", num_bytes, LARGE, False, 0),
+        ("transfer_end", 3, 0, False, "delivered", ""),
+        ("transfer_start", 3, 0, True, "update", up_bytes, LARGE, False, 0),
+        ("transfer_end", 3, 0, True, "delivered", ""),
+    ]
+    totals = world.ledger.totals()
+    assert (totals.bytes_down, totals.bytes_up) == (num_bytes, up_bytes)
+    assert (totals.parameters_down, totals.parameters_up) == (LARGE, LARGE)
+    assert world.ledger.outcomes()["delivered"] == len(world.ledger) == 2
+    assert not world.server.rejected
+    assert world.server.retransmitted_frames == 0
+
+
+async def test_a_header_alone_is_free(make_world: Any) -> None:
+    world = await make_world()
+    client = await world.join()
+    await within(world.server.send(world.down(1), None))
+    delivery = await within(client.receive())
+    assert delivery == Delivery(world.down(1), None)
+    await within(client.send(delivery.header.reply(), None))
+    assert await within(world.server.receive()) == Delivery(world.down(1).reply(), None)
+    assert len(world.ledger) == 0
+    assert world.trace.kept == []
+
+
+async def test_a_broadcast_reaches_many_clients_of_two_processes_in_order(make_world: Any) -> None:
+    world = await make_world(num_clients=40)
+    one, other = await world.join("0-19"), await world.join("20-39")
+    packed = pack(ModelBroadcast.of(world.model(LARGE, 7)))
+    for client in range(40):
+        world.server.send(world.down(client), packed)
+    for client in range(40):
+        delivery = await within((one if client < 20 else other).receive())
+        assert delivery.header.receiver == client
+        world.answer(one if client < 20 else other, delivery)
+    answers = [await within(world.server.receive()) for _ in range(40)]
+    assert sorted(answer.header.sender for answer in answers) == list(range(40))
+    for start in (0, 20):  # each process's own answers keep their order
+        mine = [a.header.sender for a in answers if start <= a.header.sender < start + 20]
+        assert mine == list(range(start, start + 20))
+    assert world.ledger.outcomes()["delivered"] == 80
+
+
+async def test_small_answers_wait_for_large_ones_before_them(make_world: Any) -> None:
+    world = await make_world()
+    client = await world.join()
+    for number, num in enumerate((500_000, 10, LARGE, 10)):
+        world.ask(number, num=num)
+    for number in range(4):
+        delivery = await within(client.receive())
+        assert delivery.header.receiver == number
+        world.answer(client, delivery)
+    assert [(await within(world.server.receive())).header.sender for _ in range(4)] == [0, 1, 2, 3]
+
+
+async def test_greeting_attendance_and_the_kinds_that_come_later(make_world: Any) -> None:
+    world = await make_world()
+    client = world.client("0-4", kinds=None)
+    waiting = asyncio.ensure_future(world.server.attendance(range(5)))
+    world.ask(2)
+    assert await within(client.connect()) == b"the scenario"
+    receiving = asyncio.ensure_future(client.receive())
+    await asyncio.sleep(0.02)
+    assert not world.server.attended(2)
+    assert not waiting.done()
+    assert not receiving.done()
+    client.kinds = world.kinds
+    await within(waiting)
+    assert (await within(receiving)).header.receiver == 2
+    assert [world.server.attended(number) for number in (0, 4, 5)] == [True, True, False]
+
+
+async def test_what_is_sent_before_anybody_hosts_the_client_arrives_later(make_world: Any) -> None:
+    world = await make_world()
+    world.ask(0, num=LARGE)
+    world.ask(0, dispatch=1)
+    assert len(world.ledger) == 0  # nothing is on a link
+    client = await world.join("0")
+    assert [(await within(client.receive())).header.dispatch for _ in range(2)] == [0, 1]
+
+
+async def test_probes_are_apart_from_the_ledger(make_world: Any) -> None:
+    world = await make_world()
+    client = await world.join("0-4")
+
+    async def answer(number: int, question: bytes) -> bytes:
+        if question == b"fail":
+            raise ValueError("no such state")
+        return b"%d:" % number + question * 200_000
+
+    client.on_probe(answer)
+    found = await within(asyncio.gather(*(world.server.probe(number, b"abc", 5.0) for number in range(5))))
+    assert found == [b"%d:" % number + b"abc" * 200_000 for number in range(5)]
+    with pytest.raises(RunError, match="client 3 cannot answer: ValueError: no such state"):
+        await world.server.probe(3, b"fail", 5.0)
+    with pytest.raises(TimeoutError):
+        await world.server.probe(7, b"abc", 0.01)  # nobody hosts it
+    with pytest.raises(ValueError, match="70000 bytes"):
+        await world.server.probe(3, bytes(70_000), 1.0)
+    assert len(world.ledger) == 0
+
+
+async def test_a_question_waits_for_the_process(make_world: Any) -> None:
+    world = await make_world()
+    asking = asyncio.ensure_future(world.server.probe(3, b"abc", 5.0))
+    await asyncio.sleep(0)
+
+    async def answer(number: int, question: bytes) -> bytes:
+        return b""
+
+    client = world.client("3")
+    client.on_probe(answer)
+    await client.connect()
+    assert await within(asking) == b""
+
+
+async def test_the_end_of_the_run_is_told(make_world: Any) -> None:
+    world = await make_world()
+    early = await world.join("0-4")
+    world.server.finish()
+    await within(early.over())
+    late = await world.join("5-9")
+    await within(late.over())
+    await world.server.close(1.0)
+    with pytest.raises(ConnectionError, match="the run is over"):
+        await within(early.receive())
+    with pytest.raises(ConnectionError, match="closed"):
+        await within(world.server.receive())
+
+
+async def test_health(make_world: Any) -> None:
+    world = await make_world()
+    await world.join("0-4")
+    await within(world.server.attendance([0]))
+    async with aiohttp.ClientSession() as http, http.get(f"{world.url}/health") as response:
+        assert json.loads(await response.text()) == {
+            "status": "ok",
+            "sessions": 1,
+            "connected": 1,
+            "clients_attended": 5,
+        }
+
+
+async def test_a_full_outbox_makes_the_sender_wait(make_world: Any) -> None:
+    world = await make_world(outbox_count=2)
+    client = await world.join()
+    left = [asyncio.ensure_future(world.ask(0, dispatch)) for dispatch in range(4)]
+    first = await within(client.receive())
+    await within(client.receive())
+    await asyncio.sleep(0.02)
+    assert [one.done() for one in left] == [True, True, False, False]
+    world.answer(client, first)
+    await within(left[2])
+    assert not left[3].done()
+
+
+async def test_a_full_inbox_stops_reading_until_somebody_receives(make_world: Any) -> None:
+    world = await make_world(inbox_bytes=1000)
+    client = await world.join()
+    for number in range(10):
+        world.ask(number, num=1000)
+    for _ in range(10):
+        world.answer(client, await within(client.receive()))
+    await asyncio.sleep(0.03)
+    assert world.server._mailbox.num_bytes < 2 * 5000
+    got = [(await within(world.server.receive())).header.sender for _ in range(10)]
+    assert got == list(range(10))
+
+
+async def test_what_cannot_be_sent_is_refused(make_world: Any) -> None:
+    world = await make_world(num_clients=4)
+    client = await world.join("0-3")
+    world.ask(0)
+    with pytest.raises(ValueError, match="once"):
+        world.ask(0)
+    with pytest.raises(ValueError, match="from 0 to 3"):
+        world.ask(4)
+    with pytest.raises(ValueError, match="this process answers"):
+        client.send(world.down(7).reply(), None)
+
+
+async def test_a_process_for_clients_that_do_not_exist_is_refused(make_world: Any) -> None:
+    world = await make_world(num_clients=4)
+    with pytest.raises(UserError, match="client 9 does not exist: this run has 4 clients"):
+        await world.join("0-9")
+
+
+async def test_nobody_listens(make_world: Any, unused_tcp_port: int) -> None:
+    world = await make_world(patience_s=0.05)
+    with pytest.raises(ConnectionError, match=r"no connection to .* for 0.05 s"):
+        await world.join(url=f"http://127.0.0.1:{unused_tcp_port}")

@@ -1,0 +1,131 @@
+"""Whole runs between processes of the operating system."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+pytestmark = pytest.mark.slow
+
+Call = Callable[..., Result]
+LONGEST_S = 120.0
+"""More than any machine takes."""
+PAUSE_S = 0.05
+
+
+class Shell:
+    """Starts fedsim in the folder, with output into a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[bytes]] = []
+        # Any folder but the working one: fedsim is found however the tests find it.
+        paths = [place for place in sys.path if place]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+
+    def start(self, *arguments: str) -> "Started":
+        output = self.folder / f"output{len(self.started)}"
+        with output.open("wb") as sink:
+            process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "fedsim", *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            )
+        self.started.append(process)
+        return Started(process, output)
+
+
+class Started:
+    def __init__(self, process: "subprocess.Popen[bytes]", output: Path) -> None:
+        self.process = process
+        self.output = output
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def says(self, word: str) -> str:
+        """Wait for a word; return all that was said by then."""
+        end = time.monotonic() + LONGEST_S
+        while word not in (said := self.said()):
+            assert self.process.poll() is None, said
+            assert time.monotonic() < end, said
+            time.sleep(PAUSE_S)  # noqa: TID251 - what is waited for is another process
+        return said
+
+    def ends(self) -> int:
+        return self.process.wait(LONGEST_S)
+
+
+@pytest.fixture
+def shell(here: Path) -> Iterator[Shell]:
+    made = Shell(here)
+    yield made
+    for process in made.started:
+        process.kill()
+        process.wait()
+
+
+def summary(folder: Path) -> Any:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def _address(said: str) -> str:
+    return next(word.rstrip(",") for word in said.split() if word.startswith("http://"))
+
+
+SLOW = ("--algorithm", "fedme", "--set", "run.rounds=6", "--set", "evaluation.every=6")
+
+
+def test_one_of_two_processes_is_killed_and_started_again(shell: Shell, call: Call, here: Path) -> None:
+    serve = shell.start("serve", "tiny.toml", "--listen", "127.0.0.1:0", "--out", "there", *SLOW)
+    url = _address(serve.says("listening"))
+    one = shell.start("join", url, "--clients", "0,1")
+    other = shell.start("join", url, "--clients", "2-3", "--state", "state")
+    serve.says("round 1/6")
+    other.process.send_signal(signal.SIGKILL)
+    assert other.ends() == -signal.SIGKILL
+    again = shell.start("join", url, "--clients", "2-3", "--state", "state")
+    assert serve.ends() == 0, serve.said()
+    assert (one.ends(), again.ends()) == (0, 0), one.said() + again.said()
+    assert "the run is over" in again.said()
+    assert "tiny: fedme, seed 0" in serve.said()
+    assert "passed" in serve.said()
+    assert "simulated" not in serve.said()
+    assert call("run", "tiny.toml", "--out", "memory", *SLOW).exit_code == 0
+    there, memory = summary(here / "there"), summary(here / "memory")
+    for name in ("model_hash", "accuracy", "loss", "bytes_up", "bytes_down", "participation"):
+        assert there[name] == memory[name], name
+    assert there.keys() == memory.keys()
+    assert there["drops"] == 0
+    assert json.loads((here / "there" / "run.json").read_text())["bus"] == "http"
+
+
+def test_an_interrupted_server_leaves_nothing(shell: Shell, here: Path) -> None:
+    serve = shell.start("serve", "tiny.toml", "--listen", "127.0.0.1:0")
+    url = _address(serve.says("listening"))
+    join = shell.start("join", url, "--clients", "0-1")
+    join.says("joined")
+    for one in (join, serve):
+        one.process.send_signal(signal.SIGINT)
+        assert one.ends() == 130, one.said()
+        assert one.said().endswith("fedsim: interrupted: nothing was left half-written\n")
+    assert not (here / "runs").exists()
+
+
+def test_run_starts_its_processes_itself(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(place for place in sys.path if place))
+    result = call("run", "tiny.toml", "--bus", "http", "--out", "there", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert "4 of 4 clients, 8 times: merged 8, dropped 0, rejected 0, late 0" in result.stdout
+    assert call("run", "tiny.toml", "--out", "memory").exit_code == 0
+    assert summary(here / "there")["model_hash"] == summary(here / "memory")["model_hash"]

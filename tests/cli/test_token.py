@@ -1,0 +1,48 @@
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import Result
+
+from fedsim.bus.http.access import Access
+
+Call = Callable[..., Result]
+
+
+def test_a_token_grants_its_clients(call: Call, here: Path) -> None:
+    first = call("token", "new", "--clients", "0-3,7", "--tokens", "tokens.txt")
+    second = call("token", "new", "--clients", "4", "--tokens", "tokens.txt")
+    assert (first.exit_code, second.exit_code) == (0, 0), first.output
+    access = Access.from_file(here / "tokens.txt")
+    granted = access.grant(first.stdout.strip())
+    assert granted is not None
+    assert list(granted) == [0, 1, 2, 3, 7]
+    assert list(access.grant(second.stdout.strip()) or ()) == [4]
+    assert access.grant("another") is None
+    assert first.stdout.strip() not in (here / "tokens.txt").read_text()
+    assert stat.S_IMODE((here / "tokens.txt").stat().st_mode) == 0o600
+
+
+def test_a_file_without_a_last_line_break_is_mended(call: Call, here: Path) -> None:
+    (here / "tokens.txt").write_text("# ours")
+    assert call("token", "new", "--clients", "0", "--tokens", "tokens.txt").exit_code == 0
+    lines = (here / "tokens.txt").read_text().splitlines()
+    assert lines[0] == "# ours"
+    assert len(lines) == 2
+
+
+def test_without_a_file_the_line_is_shown(call: Call) -> None:
+    made = call("token", "new", "--clients", "0-9")
+    assert made.exit_code == 0
+    line = made.stderr.splitlines()[-1]
+    granted = Access.from_lines([line]).grant(made.stdout.strip())
+    assert str(granted) == "0-9"
+
+
+def test_mistakes_are_explained(call: Call) -> None:
+    wrong = call("token", "new", "--clients", "9-0")
+    assert wrong.exit_code == 2
+    assert "0-9" in wrong.stderr or "goes up" in wrong.stderr
+    nowhere = call("token", "new", "--clients", "0", "--tokens", "missing/tokens.txt")
+    assert nowhere.exit_code == 2
+    assert "missing/tokens.txt" in nowhere.stderr

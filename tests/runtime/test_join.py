@@ -1,0 +1,169 @@
+"""A client process: states that outlive it, and answers that are the same when they are given twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fedsim.bus import Delivery, Header
+from fedsim.errors import RunError, UserError
+from fedsim.runtime import states
+from fedsim.runtime.host import Held
+from fedsim.runtime.join import FolderStore, host
+from fedsim.runtime.remote import QUESTION
+from fedsim.wire import SERVER
+
+
+class Shelf:
+    """A folder of states in memory; notes the order of things."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.states: dict[int, bytes] = {}
+        self.events = events
+
+    def get(self, client: int) -> bytes | None:
+        return self.states.get(client)
+
+    def put(self, client: int, state: bytes) -> None:
+        self.events.append(f"put {client}")
+        self.states[client] = state
+
+
+class Connection:
+    """What a server sends, by script; ends when so many replies have come."""
+
+    handler: Callable[[int, bytes], Awaitable[bytes]]
+
+    def __init__(self, headers: list[Header], events: list[str], replies: int) -> None:
+        self.headers = list(headers)
+        self.events = events
+        self.left = replies
+        self.done = asyncio.Event()
+        self.sent: list[tuple[Header, Any]] = []
+
+    async def receive(self) -> Delivery:
+        if not self.headers:
+            await asyncio.Event().wait()
+        return Delivery(self.headers.pop(0), None)
+
+    def send(self, header: Header, message: Any) -> Awaitable[None]:
+        self.events.append(f"reply {header.sender}")
+        self.sent.append((header, message))
+        self.left -= 1
+        if not self.left:
+            self.done.set()
+        return asyncio.sleep(0)
+
+    def on_probe(self, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
+        self.handler = handler
+
+    async def over(self) -> None:
+        await self.done.wait()
+
+
+def ask(client: int, dispatch: int, merged: int = -1) -> Header:
+    return Header(SERVER, client, 1, "talk", dispatch, dispatch, merged)
+
+
+def play(world: Any, headers: list[Header], shelf: Any = None) -> tuple[Any, Connection]:
+    algorithm = world.Scripted()
+
+    async def main() -> Connection:
+        events = shelf.events if shelf is not None else []
+        connection = Connection(headers, events, len(headers))
+        await host(world.make_parts(algorithm), connection, folder=shelf)
+        return connection
+
+    return algorithm, asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_hosts_until_the_run_is_over(world: Any) -> None:
+    algorithm, connection = play(world, [ask(0, 0), ask(2, 0), ask(0, 1, merged=0)])
+    assert sorted(header.sender for header, _ in connection.sent) == [0, 0, 2]
+    assert (0, 1, world.Diary((0,), 0)) in algorithm.diaries
+
+
+def test_a_state_is_safe_before_the_reply_leaves(world: Any) -> None:
+    shelf = Shelf([])
+    play(world, [ask(1, 0)], shelf)
+    assert shelf.events == ["put 1", "reply 1"]
+
+
+@pytest.mark.parametrize(("merged", "mirror"), [(0, 0), (-1, -1)])
+def test_another_process_takes_the_state_up(merged: int, mirror: int, world: Any) -> None:
+    shelf = Shelf([])
+    play(world, [ask(1, 0)], shelf)
+    algorithm, _ = play(world, [ask(1, 1, merged)], shelf)
+    assert algorithm.diaries == [(1, 1, world.Diary((0,), mirror))]
+
+
+def test_without_a_folder_it_begins_anew(world: Any) -> None:
+    play(world, [ask(1, 0)])
+    algorithm, _ = play(world, [ask(1, 1, 0)])
+    assert algorithm.diaries == [(1, 1, world.Diary((), -1))]
+
+
+def test_what_is_in_the_folder_must_be_a_state(world: Any) -> None:
+    for spoilt in (b"rubbish", states.encode((1, 2))):
+        shelf = Shelf([])
+        shelf.states[1] = spoilt
+        with pytest.raises(UserError, match=r"state of client 1 .*another folder"):
+            play(world, [ask(1, 0)], shelf)
+
+
+def test_a_store_brings_back_what_it_was_given(world: Any) -> None:
+    shelf = Shelf([])
+    store = FolderStore(shelf, world.make_parts(world.Scripted()))
+    assert store.load(0) is None
+    held = Held(4, world.Diary((1, 2), 3), world.Diary((1, 2), -1))
+    store.save(0, held)
+    assert store.load(0) == held
+
+
+def test_probes_get_what_a_client_holds(world: Any) -> None:
+    async def main() -> None:
+        parts = world.make_parts(world.Scripted())
+        connection = Connection([ask(1, 0)], [], 2)
+        hosting = asyncio.create_task(host(parts, connection))
+        while not connection.sent:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        held = states.decode(await connection.handler(1, QUESTION), (Held, world.Diary))
+        assert held == Held(0, world.Diary((0,), 0), world.Diary((0,), -1))
+        assert await connection.handler(0, QUESTION) == b""
+        assert await connection.handler(1, b"something else") == b""
+        connection.done.set()
+        await hosting
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_state_that_cannot_travel_ends_the_process(world: Any) -> None:
+    async def main() -> None:
+        async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+            return [1, 2], None
+
+        parts = world.make_parts(world.Scripted(local=local))
+        connection = Connection([ask(1, 0)], [], 2)
+        hosting = asyncio.create_task(host(parts, connection))
+        while not connection.sent:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(RunError):
+            await connection.handler(1, QUESTION)
+        with pytest.raises(RunError, match=r"client 1: .*list"):
+            await hosting
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_hook_that_fails_ends_the_process(world: Any) -> None:
+    async def main() -> None:
+        async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+            raise RunError("no use")
+
+        with pytest.raises(RunError, match="no use"):
+            await host(world.make_parts(world.Scripted(local=local)), Connection([ask(1, 0)], [], 1))
+
+    asyncio.run(asyncio.wait_for(main(), 20))

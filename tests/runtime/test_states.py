@@ -1,0 +1,375 @@
+"""States as bytes: whole round trips, of every algorithm too, and nothing but states comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedsim.algorithms.base import Algorithm, mirrored
+from fedsim.algorithms.contexts import ClientContext
+from fedsim.data import LoadContext, federate
+from fedsim.data.digits import PLUGIN as DIGITS
+from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.jobs import ClientSamples, InlineSamples, PublicSamples, Samples
+from fedsim.engine.training import TrainingConfig
+from fedsim.errors import DecodeError
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.models import Architecture
+from fedsim.models.linear import PLUGIN as LINEAR
+from fedsim.network.none import PLUGIN as NONE
+from fedsim.params import Model
+from fedsim.plugins import available
+from fedsim.rng import Key
+from fedsim.runtime.hints import fits, hints_of
+from fedsim.runtime.host import ClientHost, Held
+from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.run import run
+from fedsim.runtime.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.states import MAGIC, StateLimits, classes_of, decode, encode
+from fedsim.runtime.verify import fingerprint
+
+
+@dataclass(frozen=True)
+class Page:
+    """A state with everything in it."""
+
+    model: Model
+    notes: Mapping[str, tuple[int, ...]]
+    by_client: Mapping[int, float]
+    mirror: np.ndarray[Any, Any] | None = mirrored()  # noqa: RUF009
+    split: Literal["train", "test"] = "train"
+    samples: Samples | None = None
+    anything: Any = None
+
+
+@dataclass
+class Loose:
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Positive:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise ValueError("not below 0")
+
+
+CLASSES = (Page, Positive, Model, ClientSamples, InlineSamples, PublicSamples)
+
+
+def page(**changes: Any) -> Page:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    model = Model("mlp", {"b": values, "a": values + 1}, {"n": np.array(3)})
+    return dataclasses.replace(Page(model, {"z": (1, 2), "a": ()}, {7: 0.5, -1: math.inf}, values), **changes)
+
+
+def test_a_record_comes_back_whole() -> None:
+    before = page(samples=InlineSamples(np.zeros((0, 3), np.float32)), anything=(None, True, Positive(1)))
+    after = decode(encode(before), CLASSES)
+    assert fingerprint(after) == fingerprint(before)
+    assert list(after.model.params) == ["b", "a"]
+    assert list(after.by_client) == [7, -1]
+    assert after.model.digest() == before.model.digest()
+    for array in (*after.model.params.values(), after.mirror, after.samples.x):
+        assert not array.flags.writeable
+
+
+def test_an_array_travels_once() -> None:
+    large = np.zeros(10_000, np.float64)
+    once, twice = encode((large,)), encode((large, {"again": large}))
+    assert len(twice) < len(once) + 100
+    one, other = decode(twice, ())
+    assert one is other["again"]
+
+
+NAMES = ("?", "<i1", "<u2", ">i4", "<i8", "<u8", "<f2", "<f4", ">f8")
+arrays = hnp.arrays(
+    st.sampled_from([np.dtype(name) for name in NAMES]), hnp.array_shapes(min_dims=0, min_side=0, max_side=4)
+)
+plain = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text()
+values = st.recursive(
+    plain | arrays,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3)
+        | inner.map(lambda item: page(anything=item))
+    ),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_any_value_comes_back(value: Any) -> None:
+    data = encode(value)
+    after = decode(data, CLASSES)
+    assert encode(after) == data
+    assert _like(after) == _like(value)
+
+
+def _like(value: Any) -> Any:
+    """Return a text that tells values apart, but not byte orders."""
+    if isinstance(value, np.ndarray):
+        value = value.astype(value.dtype.newbyteorder("="))
+        return "array", value.dtype.name, value.shape, value.tobytes()
+    if isinstance(value, tuple):
+        return tuple(map(_like, value))
+    if isinstance(value, Mapping):
+        return [(name, _like(item)) for name, item in value.items()]
+    if dataclasses.is_dataclass(value):
+        return type(value), [_like(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return type(value), repr(value)
+
+
+@pytest.mark.parametrize("number", [np.float32(0.1), np.int64(-3), np.bool_(True), np.float64("nan")])
+def test_a_scalar_of_numpy_keeps_its_type(number: Any) -> None:
+    after = decode(encode((number,)), ())[0]
+    assert type(after) is type(number)
+    assert after.tobytes() == number.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1], "list"),
+        ({1, 2}, "set"),
+        (b"bytes", "bytes"),
+        ((1, {"x": Loose()}), r"state\[1\].x: a Loose"),
+        ({(1,): 2}, "a key is"),
+        ({True: 2}, "a key is"),
+        (np.array(["text"]), "dtype"),
+        (np.array([None]), "dtype"),
+        (len, "builtin"),
+    ],
+)
+def test_what_cannot_travel_is_named(value: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        encode(value)
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800"])
+def test_what_does_not_fit_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="state"):
+        encode(value)
+
+
+def test_limits_hold_on_both_sides() -> None:
+    deep: Any = ()
+    for _ in range(40):
+        deep = (deep,)
+    with pytest.raises(ValueError, match="deeper"):
+        encode(deep)
+    with pytest.raises(DecodeError, match="deeper"):
+        decode(encode(deep, StateLimits(depth=50)), ())
+    long = encode(tuple(range(100)))
+    with pytest.raises(DecodeError, match="damaged: 101 exceeds"):
+        decode(long, (), StateLimits(values=100))
+    with pytest.raises(DecodeError, match="more values"):
+        decode(encode(((1, 2), (3, 4))), (), StateLimits(values=6))
+    with pytest.raises(DecodeError, match="limit is 10"):
+        decode(long, (), StateLimits(state_bytes=10))
+    with pytest.raises(DecodeError, match="structure"):
+        decode(long, (), StateLimits(structure_bytes=10))
+    with pytest.raises(ValueError, match="bytes"):
+        encode(np.zeros(100), StateLimits(state_bytes=100))
+
+
+def _bytes(tree: Any, described: Any = (), tail: bytes = b"") -> bytes:
+    structure = msgpack.packb((tree, described))
+    head = MAGIC + len(structure).to_bytes(8, "little") + structure
+    return head + bytes(-len(head) % 16 if described else 0) + tail
+
+
+PAGE = f"{__name__}.Page"
+POSITIVE = f"{__name__}.Positive"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "no state"),
+        (b"x" * 100, "no state"),
+        (MAGIC + b"\xff" * 8, "cannot be in"),
+        (_bytes(None)[:-1], "cannot be in"),
+        (_bytes(None) + b"\0", "left over"),
+        (_bytes([]), "none of the values"),
+        (_bytes(["x"]), "none of the values"),
+        (_bytes(b""), "none of the values"),
+        (_bytes({}), "none of the values"),
+        (_bytes({1: 2}), "damaged"),
+        (_bytes(b"long"), "damaged"),
+        (_bytes(msgpack.ExtType(5, b"")), "none of the values"),
+        (_bytes(msgpack.ExtType(5, b"long")), "damaged"),
+        (_bytes(["m", 1]), "without a value"),
+        (_bytes(["m", "a", 1, "a", 2]), "twice"),
+        (_bytes(["m", 1.5, 1]), "no key"),
+        (_bytes(["m", ["t"], 1]), "no key"),
+        (_bytes(["r"]), "none of the values"),
+        (_bytes(["r", ["t"]]), "none of the classes"),
+        (_bytes(["r", "builtins.print"]), "none of the classes"),
+        (_bytes(["r", PAGE, "model", 1]), "has the fields"),
+        (_bytes(["r", POSITIVE, "number", "1"]), "a str where"),
+        (_bytes(["r", POSITIVE, "number", True]), "a bool where"),
+        (_bytes(["r", POSITIVE, "number", -1]), "not below 0"),
+        (_bytes(["a", 0]), "no array 0"),
+        (_bytes(["a", -1], [["<f4", [0]]]), "no array -1"),
+        (_bytes(["a", True], [["<f4", [0]]]), "none of the values"),
+        (_bytes(["s", 0], [["<f4", [0]]]), "none of the values"),
+        (_bytes(None, [["<f4", [0]]]), "array 0 belongs to nothing"),
+        (_bytes(["a", 0], [["<f4", [1]]]), "4 bytes are not"),
+        (_bytes(["a", 0], [["<c8", [0]]]), "is not"),
+        (_bytes(["a", 0], [["|O", [0]]]), "is not"),
+        (_bytes(["a", 0], [["<f4", [-1]]]), "is not"),
+        (_bytes(["a", 0], [["<f4", [2**62]]]), "is not"),
+        (_bytes(["a", 0], [["<f4", [0] + [50] * 8]], bytes(64)), "absurd"),
+        (_bytes(["a", 0], ["<f4"]), "is not"),
+        (_bytes(["a", 0], 3), "arrays"),
+    ],
+)
+def test_anything_else_is_refused(data: bytes, said: str) -> None:
+    with pytest.raises(DecodeError, match=said):
+        decode(data, CLASSES)
+
+
+def test_padding_and_truth_values_are_looked_at() -> None:
+    data = encode((np.array([True, False]),))
+    assert decode(data, ())[0].tolist() == [True, False]
+    with pytest.raises(DecodeError, match="neither 0 nor 1"):
+        decode(data[:-1] + b"\2", ())
+    at = len(data) - 3
+    assert data[at] == 0  # before the array
+    with pytest.raises(DecodeError, match="not at byte"):
+        decode(data[:at] + b"\1" + data[at + 1 :], ())
+
+
+@given(st.data())
+def test_spoilt_bytes_are_a_state_or_a_decode_error(data: Any) -> None:
+    whole = bytearray(encode(page(samples=PublicSamples(np.arange(3)), anything=Positive(3))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(len(MAGIC), len(whole) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(whole)) | st.just(len(whole)))
+    try:
+        decode(bytes(whole[:cut]), CLASSES)
+    except DecodeError as error:
+        assert len(str(error)) < 1000  # noqa: PT017
+
+
+# What fields are checked against
+
+T = TypeVar("T", bound=int)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "whether"),
+    [
+        (1, int, True),
+        (True, int, False),
+        (True, bool, True),
+        (1, float, True),
+        (np.float32(1), float, True),
+        ("1", float, False),
+        (None, int | None, True),
+        ("x", int | None, False),
+        ("a", Literal["a", "b"], True),
+        ("c", Literal["a", "b"], False),
+        ((1, 2), tuple[int, ...], True),
+        ((1, "2"), tuple[int, ...], False),
+        ((1, "2"), tuple[int, str], True),
+        ((1,), tuple[int, str], False),
+        ({"a": 1}, Mapping[str, int], True),
+        ({1: 1}, Mapping[str, int], False),
+        (np.zeros(1), np.ndarray[Any, np.dtype[np.float64]], True),
+        (np.zeros(1), np.ndarray[Any, np.dtype[np.int64]], False),
+        (np.zeros(1), np.ndarray[Any, Any], True),
+        (1, np.ndarray[Any, Any], False),
+        (1, T, True),
+        ("x", T, False),
+        (object(), Any, True),
+    ],
+)
+def test_annotations(value: Any, hint: Any, whether: bool) -> None:
+    assert fits(value, hint) is whether
+
+
+def test_annotations_that_cannot_be_resolved_ask_for_nothing() -> None:
+    cls: Any = dataclass(frozen=True)(type("Odd", (), {"__annotations__": {"x": "Nowhere"}}))
+    assert hints_of(cls) == {}
+    assert decode(encode(cls(3)), (cls,)).x == 3
+
+
+# Every algorithm
+
+FEW: dict[str, Any] = {"lambdas": [0.5], "temperatures": [1.0], "distill_epochs": 1}
+SETTINGS: dict[str, dict[str, Any]] = {"persfl": FEW, "persfl_gd": FEW, "fedet": {"server_lr": 0.05}}
+ALGORITHMS = {found.name: found.plugin for found in available("fedsim.algorithms")}
+
+
+@cache
+def _data() -> Any:
+    dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, 3, Key.root(7)))
+    partition = DIRICHLET(DIRICHLET.Config(alpha=0.5))
+    return federate(
+        dataset, partition, num_clients=3, shares=(0.7, 0.1, 0.2), key=Key.root(7), public_size=20, limit=150
+    )
+
+
+def _parts(algorithm: Algorithm[Any, Any, Any]) -> Parts:
+    data = _data()
+    return Parts(
+        algorithm=algorithm,
+        data=data,
+        fleet=build_fleet(
+            [GroupConfig(count=3, device="low")], ServerConfig(), Key.root(3), default_model="m"
+        ),
+        architectures={"m": Architecture("m", LINEAR(LINEAR.Config()), data.task)},
+        network=NONE(NONE.Config()),
+        executor=THREADS(ExecutorConfig()),
+        selector=UNIFORM(UNIFORM.Config()),
+        pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
+        training=TrainingConfig(lr=0.1, batch_size=16),
+        rounds=1,
+    )
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_states_of_every_algorithm_come_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = ALGORITHMS[name]
+    algorithm: Any = plugin(plugin.Config(**SETTINGS.get(name, {})))
+    hosts: list[ClientHost] = []
+    begin = ClientHost.__init__
+    joined: list[Any] = []
+
+    def note(self: ClientHost, *arguments: Any) -> None:
+        hosts.append(self)
+        begin(self, *arguments)
+
+    join = algorithm.join
+
+    def joining(client: ClientContext) -> Any:
+        joined.append(join(client))
+        return joined[-1]
+
+    monkeypatch.setattr(ClientHost, "__init__", note)
+    algorithm.join = joining
+    run(_parts(algorithm))
+    classes = (Held, *classes_of(algorithm))
+    kept = [hosts[0].held(client) for client in range(3)]
+    assert joined
+    for held in [Held(0, one, one) for one in joined] + [one for one in kept if one is not None]:
+        after = decode(encode(held), classes)
+        assert fingerprint(after) == fingerprint(held)
