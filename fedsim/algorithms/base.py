@@ -164,7 +164,10 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
 
     @abstractmethod
     def join(self, client: ClientContext) -> P:
-        """Return the state of a client that was never asked; pure, since the observer asks as well."""
+        """Return the state of a client that was never asked; pure, since the observer asks as well.
+
+        None where clients remember nothing, and then for every client.
+        """
 
     @abstractmethod
     async def models_of(

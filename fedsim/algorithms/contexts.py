@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedsim.data import Split
+from fedsim.engine.engine import Engine
+from fedsim.engine.training import TrainingConfig
 from fedsim.engine.workbench import Workbench
+from fedsim.fleet import Device
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 
@@ -78,15 +81,20 @@ class ClientContext(Workbench):
 
     def __init__(
         self,
-        *args: Any,
+        engine: Engine,
+        device: Callable[[], Device],
+        training: TrainingConfig,
+        *,
+        client: int,
+        dispatch: int,
+        key: Key,
         architecture: str,
         round: int,  # noqa: A002
         initial: Initial,
         warn: Warn = ignored,
         note: Warn = ignored,
-        **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(engine, device, training, client=client, dispatch=dispatch, key=key)
         self.architecture = architecture
         self.round = round
         self._initial = initial

@@ -47,6 +47,7 @@ class Contexts:
         self._note = note
         self._key = parts.key
         self._client_key = parts.key.child("client")
+        self._remember = True  # until a client joins with nothing: then all do
 
     def answering(self, header: Header) -> ClientContext:
         """Return the context in which a client answers."""
@@ -60,9 +61,13 @@ class Contexts:
 
     def joined(self, client: int) -> Any:
         """Return the state that a client joins with."""
+        if not self._remember:
+            return None
         # Always the same context, so that whoever asks first, and when, makes no difference.
         context = self._make(ClientContext, client, -1, 0, self._key.child("join", client))
-        return self._parts.algorithm.join(context)
+        state = self._parts.algorithm.join(context)
+        self._remember = state is not None
+        return state
 
     def _make(
         self,

@@ -124,3 +124,22 @@ def test_a_client_knows_its_samples_and_its_start_model(world: Any) -> None:
     world.play(world.Scripted(local=local, join=lambda client: None), sizes=(3, 5))
     assert [entry[:3] for entry in seen] == [(3, 0, "linear"), (5, 0, "linear")]
     assert seen[0][3] is seen[1][3]
+
+
+def test_clients_that_remember_nothing_join_once_for_all(world: Any) -> None:
+    joined: list[int] = []
+
+    class Forgetful(world.Scripted):  # type: ignore[misc, name-defined]
+        def join(self, client: Any) -> None:
+            joined.append(client.client)
+
+        async def do_local(self, exchange: str, client: Any, state: Any, message: Any) -> Any:
+            assert state is None
+            return None, world.word()
+
+        async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
+            assert client_state is None
+            return {}
+
+    world.play(Forgetful(), rounds=2)
+    assert len(joined) == 1
