@@ -129,7 +129,7 @@ def test_a_client_knows_its_samples_and_its_start_model(world: Any) -> None:
 def test_clients_that_remember_nothing_join_once_for_all(world: Any) -> None:
     joined: list[int] = []
 
-    class Forgetful(world.Scripted):  # type: ignore[misc, name-defined]
+    class Forgetful(world.Scripted):  # type: ignore[misc]
         def join(self, client: Any) -> None:
             joined.append(client.client)
 
