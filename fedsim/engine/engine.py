@@ -45,8 +45,20 @@ class Engine:
         self._waiters: ThreadPoolExecutor | None = None
         executor.open(resources)
 
-    async def run(self, job: Job, *, client: int, dispatch: int, flops: float, duration_s: float) -> Any:
+    async def run(
+        self,
+        job: Job,
+        *,
+        client: int,
+        dispatch: int,
+        flops: float,
+        duration_s: float,
+        after_s: float = 0.0,
+    ) -> Any:
         """Do a job that takes ``duration_s`` of virtual time; return its result when that has passed.
+
+        Where its device is at other work for the next ``after_s``, it is queued behind that: its turn comes
+        so much later, though the real work may be done at once.
 
         On a real-time loop the result is awaited, and the duration plays no part.
 
@@ -60,7 +72,7 @@ class Engine:
         self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
         outcome = "cancelled"
         try:
-            result = await self._result(job, duration_s, client)
+            result = await self._result(job, after_s + duration_s, client)
             outcome = "done"
             return result
         except FedsimError:

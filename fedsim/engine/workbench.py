@@ -163,11 +163,11 @@ class Workbench:
         """
         jobs = [Predict(model, samples, batch_size) for model in models]
         queue: list[Coroutine[Any, Any, Any]] = []
-        ends_s = 0.0
+        after_s = 0.0
         for job in jobs:
             work, takes_s = self._cost(job)
-            ends_s += takes_s
-            queue.append(self._submit(job, work, ends_s))
+            queue.append(self._submit(job, work, takes_s, after_s))
+            after_s += takes_s
         return list(await asyncio.gather(*queue))
 
     async def evaluate(
@@ -212,8 +212,13 @@ class Workbench:
         key = self.key.child("load", self.dispatch, self._calls) if device.variation else self.key
         return work, duration_s(device, work, key)
 
-    async def _submit(self, job: Job, work: Operations, ends_s: float) -> Any:
-        """Do a job that ends so many seconds from now."""
+    async def _submit(self, job: Job, work: Operations, takes_s: float, after_s: float = 0.0) -> Any:
+        """Do a job, behind other work that takes ``after_s``."""
         return await self._engine.run(
-            job, client=self.client, dispatch=self.dispatch, flops=work.flops, duration_s=ends_s
+            job,
+            client=self.client,
+            dispatch=self.dispatch,
+            flops=work.flops,
+            duration_s=takes_s,
+            after_s=after_s,
         )

@@ -22,7 +22,7 @@ class ObserverContext(ClientContext):
     async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
         return await self._engine.observe(job)
 
-    async def _submit(self, job: Job, work: Operations, ends_s: float) -> Any:
+    async def _submit(self, job: Job, work: Operations, takes_s: float, after_s: float = 0.0) -> Any:
         return await self._engine.observe(job)
 
 

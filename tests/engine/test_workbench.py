@@ -274,6 +274,9 @@ async def test_many_models_are_asked_one_after_the_other(
     ends = [record[0] for record in engine._trace.kept[records:] if record[1] == "job_end"]
     first_s = (0.5 + 8 * FORWARD / 1e6) * 1e9
     assert np.diff(ends) == pytest.approx([first_s, first_s], abs=2)  # each has its own end
+    started = [record for record in engine._trace.kept[records:] if record[1] == "job_start"]
+    # What a job takes is its own time, without that of those before it.
+    assert [record[-1] for record in started] == pytest.approx([first_s / 1e9] * 3)
 
 
 async def test_many_models_vary_as_if_asked_singly(

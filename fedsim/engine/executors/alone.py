@@ -7,15 +7,11 @@ the loop's; on a real one it is a helper thread, so jobs take turns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from fedsim.engine.executors.base import Due
-from fedsim.engine.executors.crew import choose_repeatable_kernels, do, new_stream
+from fedsim.engine.executors.crew import choose_repeatable_kernels, do, new_stream, one_torch_thread
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker import Resources, Worker
 
@@ -50,7 +46,7 @@ class Alone:
         with self._turn:
             job = self._jobs.get(future)
             if job is not None and future.set_running_or_notify_cancel():
-                with _one_torch_thread():
+                with one_torch_thread():
                     do(job, self._worker, future, self._stream)
         return future.result()
 
@@ -64,14 +60,3 @@ class Alone:
 
     def _forget(self, future: Future[Any]) -> None:
         self._jobs.pop(future, None)
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Pin the waiting thread, which is not ours, for one job."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

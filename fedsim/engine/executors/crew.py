@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -40,6 +41,17 @@ def do(job: Job, worker: Worker, future: Future[Any], stream: torch.cuda.Stream 
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Pin the calling thread, which is not a worker's, for one job: sums over threads end in other bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def new_stream(device: torch.device) -> torch.cuda.Stream | None:

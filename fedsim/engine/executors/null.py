@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.engine.executors.base import Due, Executor, Promise
+from fedsim.engine.executors.crew import one_torch_thread
 from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict, Score
 from fedsim.engine.running import run
 from fedsim.engine.worker import Resources, Worker
@@ -70,7 +71,8 @@ class Null(Executor):
             case Evaluate(parts=parts):
                 return [Score(0, 0, 0.0) for _ in parts]
             case Call():
-                return run(job, self._worker)
+                with one_torch_thread():
+                    return run(job, self._worker)
 
     def _num_outputs(self, architecture: str) -> int:
         return self._resources.architectures[architecture].task.num_outputs

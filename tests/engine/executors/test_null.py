@@ -66,3 +66,13 @@ def test_calls_are_really_made_and_keep_the_rules_of_jobs(null: Null) -> None:
     drawing = null.submit(Call(torch.rand, (1,), 1.0), (0, 1))
     with pytest.raises(JobError, match="global generator"):
         drawing.result(0)
+
+
+def test_a_call_computes_with_one_torch_thread(null: Null) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert null.submit(Call(torch.get_num_threads, (), 1.0), (0, 0)).result(0) == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
