@@ -223,17 +223,14 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         self, client: ClientContext, state: ClientState, message: LogitsDown
     ) -> tuple[ClientState, Message | None]:
         """Learn from the teacher; then train, if that comes last."""
-        positions = state.positions if message.indices is None else message.indices
-        if message.indices_digest != indices_digest(positions) or state.samples is None:
+        samples = publicset.answered(state.positions, state.samples, message)
+        if samples is None:
             return state, None  # a teacher on other samples than were shared: nothing to learn from
-        kept = state.samples
-        if message.indices is not None:
-            kept = publicset.chosen(kept, publicset.rows_of(state.positions, positions))
         temperature = self.config.temperature
         distilled = await client.fit(
             state.model,
             step=Descent(loss=Distillation(temperature, temperature**2 if self.config.theta_sq else 1.0)),
-            streams={PUBLIC: Stream(publicset.samples_of(kept), self.config.distill_batch_size)},
+            streams={PUBLIC: Stream(samples, self.config.distill_batch_size)},
             extras={TEACHER: per_sample(message.values, PUBLIC)},
             optimiser=client.training.make_optimiser(self.config.distill_lr),
             epochs=self.config.distill_epochs,

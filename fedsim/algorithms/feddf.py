@@ -31,6 +31,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, kl_divergence, no_classes, softmax
 from fedsim.algorithms.fedavg import FedAvgConfig
 from fedsim.algorithms.likeness import unlike
+from fedsim.algorithms.prototypes import by_architecture, start_models, trained
 from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
@@ -120,8 +121,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of each client architecture."""
-        labels = dict.fromkeys(server.architecture_of(client) for client in range(server.num_clients))
-        return ServerState({label: server.initial_model(label) for label in labels})
+        return ServerState(start_models(server))
 
     def join(self, client: ClientContext) -> Any:
         """A client remembers nothing."""
@@ -130,15 +130,13 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, Message | None]]:
         """Send every client the prototype of its architecture."""
-        messages = {label: ModelBroadcast.of(model) for label, model in state.prototypes.items()}
-        return state, {client: messages[server.architecture_of(client)] for client in cohort}
+        return state, by_architecture(server, state.prototypes, cohort)
 
     async def local_train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, Message | None]:
         """Train it on the client's own samples and send it back, as in FedAvg."""
-        fitted = await client.fit(message.model)
-        return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+        return None, await trained(client, message)
 
     async def merge_train(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]

@@ -30,6 +30,7 @@ from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Settin
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import SMALLEST, no_classes, softmax
 from fedsim.algorithms.likeness import unlike
+from fedsim.algorithms.prototypes import by_architecture, start_models, trained
 from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.config import Config
 from fedsim.engine.jobs import Stream, per_sample
@@ -173,8 +174,7 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of all architectures."""
-        labels = dict.fromkeys(server.architecture_of(client) for client in range(server.num_clients))
-        return ServerState({label: server.initial_model(label) for label in labels}, server.initial_model())
+        return ServerState(start_models(server), server.initial_model())
 
     def join(self, client: ClientContext) -> None:
         """A client remembers nothing."""
@@ -183,15 +183,13 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, Message | None]]:
         """Send each client the small model of its architecture."""
-        messages = {label: ModelBroadcast.of(model) for label, model in state.small.items()}
-        return state, {client: messages[server.architecture_of(client)] for client in cohort}
+        return state, by_architecture(server, state.small, cohort)
 
     async def local_train(
         self, client: ClientContext, state: None, message: ModelBroadcast
     ) -> tuple[None, Message | None]:
         """Train it on the client's own samples and send it back (equation 1)."""
-        fitted = await client.fit(message.model)
-        return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+        return None, await trained(client, message)
 
     async def merge_train(
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]

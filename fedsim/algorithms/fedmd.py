@@ -178,15 +178,12 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         self, client: ClientContext, state: ClientState, message: LogitsDown
     ) -> tuple[ClientState, Message | None]:
         """Digest the consensus, then revisit the client's own samples."""
-        positions = state.positions if message.indices is None else message.indices
-        if message.indices_digest != indices_digest(positions) or state.samples is None:
+        samples = publicset.answered(state.positions, state.samples, message)
+        if samples is None:
             return state, None  # a consensus on other samples than were shared: nothing to learn from
-        kept = state.samples
-        if message.indices is not None:
-            kept = publicset.chosen(kept, publicset.rows_of(state.positions, positions))
         # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
         # client that is alone meets exactly its own logits, so that it learns nothing from itself.
-        public = Stream(publicset.samples_of(kept), self.config.digest_batch_size, shuffled=False)
+        public = Stream(samples, self.config.digest_batch_size, shuffled=False)
         digested = await client.fit(
             state.model,
             step=Descent(loss=LOSSES[self.config.digest]),

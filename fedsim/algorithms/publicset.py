@@ -17,7 +17,7 @@ from fedsim.algorithms.contexts import ServerContext
 from fedsim.engine.jobs import InlineSamples, PublicSamples, Samples
 from fedsim.params import Array
 from fedsim.rng import Key
-from fedsim.wire import LogitsUp, PublicBatch, PublicData, indices_digest
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +67,21 @@ def samples_of(kept: Announced) -> Samples:
 def chosen(kept: Announced, rows: Array) -> Announced:
     """Return some of an announcement's samples, by their rows int64 ``[q]``."""
     return Sent(kept.values[rows]) if isinstance(kept, Sent) else PublicSamples(kept.positions[rows])
+
+
+def answered(positions: Array, samples: Sent | PublicSamples | None, message: LogitsDown) -> Samples | None:
+    """Return the samples that an answer of the server is about, or None where it is about others.
+
+    Args:
+        positions: What the client has shared predictions on, int64 ``[p]``.
+        samples: Those samples, as they were announced; None where there are none.
+        message: The answer; without indices it is about all of them.
+    """
+    named = positions if message.indices is None else message.indices
+    if samples is None or message.indices_digest != indices_digest(named):
+        return None
+    kept = samples if message.indices is None else chosen(samples, rows_of(positions, named))
+    return samples_of(kept)
 
 
 def compact(values: Array) -> Array:
