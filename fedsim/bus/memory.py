@@ -18,7 +18,7 @@ from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import Ledger, Outcome
-from fedsim.clock import RecordKind, Trace
+from fedsim.clock import RecordKind, Trace, running_loop
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
@@ -68,7 +68,7 @@ class MemoryBus:
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
-        left = asyncio.get_running_loop().create_future()
+        left = running_loop().create_future()
         if self.presence is not None and header.sender == SERVER:
             self.presence.expect(header.receiver, header.dispatch)
         if message is None:
@@ -153,10 +153,14 @@ class MemoryBus:
         """Enter the end of a transfer, or of a further copy, in ledger and trace."""
         kind = TRANSFER_END if self.ledger.ended(row, outcome) else TRANSFER_COPY
         up = header.sender >= 0
-        of_client = self._under_way.get(header.client, {})
-        of_client.pop(row, None)
-        if not of_client:
-            self._under_way.pop(header.client, None)
+        of_client = self._under_way.get(header.client)
+        if of_client is not None:
+            transfer = of_client.pop(row, None)
+            if transfer is not None:
+                # They hold each other, and the frame, which should not wait for the cyclic collector.
+                del transfer.passage
+            if not of_client:
+                del self._under_way[header.client]
         self.trace.record(kind, header.client, header.dispatch, up, outcome.name.lower(), cause)
 
     def deliver(self, delivery: Delivery) -> None:
@@ -194,7 +198,7 @@ class MemoryEndpoint:
         while not self._inbox:
             if self._waiter is not None and not self._waiter.done():
                 raise RuntimeError("another task waits at this endpoint already: a party has one reader")
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = running_loop().create_future()
             await self._waiter
         return self._inbox.popleft()
 

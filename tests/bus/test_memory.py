@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,11 +13,12 @@ import numpy as np
 import pytest
 
 from fedsim.bus import Delivery, Header, Ledger, MemoryBus
-from fedsim.clock import Trace, now_ns
+from fedsim.clock import Trace, now_ns, sleep_for
 from fedsim.config import Config
 from fedsim.errors import InvariantError
 from fedsim.network import Carrier, Links, Listener, OverheadConfig, Parcel
 from fedsim.network.base import Passage
+from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array, Model
 from fedsim.wire import COMMON, Frame, Kinds, Message, ModelBroadcast, ModelUpdate, decode, message, pack
@@ -361,3 +364,19 @@ async def test_a_broadcast_is_decoded_once_and_a_changed_frame_always() -> None:
     other = make_bus(verify=True)
     other.server.send(DOWN, packed)
     assert (await other.clients.receive()).message is not first
+
+
+@pytest.mark.parametrize("network", [NAIVE, FLUID])
+async def test_a_frame_that_has_arrived_does_not_wait_for_the_cyclic_collector(network: Any) -> None:
+    bus = make_bus(network(network.Config()).carrier(LINKS))
+    array = np.zeros(1000, np.float32)
+    sent = weakref.ref(array)
+    gc.disable()
+    try:
+        await bus.clients.send(UP, ModelUpdate("mlp", {"w": array}, {}, 5))
+        delivery = await bus.server.receive()
+        del array, delivery
+        await sleep_for(1.0)  # the loop holds the last event until the next
+        assert sent() is None
+    finally:
+        gc.enable()
