@@ -8,14 +8,13 @@ from some instant of the host's; :func:`start_clock` lets a run begin at 0 there
 from __future__ import annotations
 
 import asyncio
-from asyncio import get_running_loop
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from fedsim.clock.handles import EventClass
-from fedsim.clock.loop import VirtualTimeLoop, to_ns
+from fedsim.clock.loop import VirtualTimeLoop, of_thread, to_ns
 
 _started_s: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
 """By real loop, its own time at the instant that is 0 here."""
@@ -27,14 +26,23 @@ def start_clock() -> None:
     Raises:
         RuntimeError: When no loop is running, or one on virtual time, which begins at 0 by itself.
     """
-    loop = get_running_loop()
-    if isinstance(loop, VirtualTimeLoop):
+    if of_thread.loop is not None:
         raise RuntimeError("virtual time begins at 0 by itself, and nothing can set it back")
+    loop = asyncio.get_running_loop()
     _started_s[loop] = loop.time()
 
 
 def _zero_s(loop: asyncio.AbstractEventLoop) -> float:
     return _started_s.get(loop, 0.0)
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running loop, as :func:`asyncio.get_running_loop`, and sooner on virtual time.
+
+    Raises:
+        RuntimeError: When no loop is running.
+    """
+    return of_thread.loop or asyncio.get_running_loop()
 
 
 def now_ns() -> int:
@@ -43,10 +51,11 @@ def now_ns() -> int:
     Raises:
         RuntimeError: When no loop is running.
     """
-    loop = get_running_loop()
-    if type(loop) is VirtualTimeLoop:  # asked for several times by every dispatch
-        return loop._now_ns
-    return loop.now_ns if isinstance(loop, VirtualTimeLoop) else int((loop.time() - _zero_s(loop)) * 1e9)
+    virtual = of_thread.loop
+    if virtual is not None:
+        return virtual._now_ns
+    loop = asyncio.get_running_loop()
+    return int((loop.time() - _zero_s(loop)) * 1e9)
 
 
 def now_s() -> float:
@@ -55,10 +64,11 @@ def now_s() -> float:
     Raises:
         RuntimeError: When no loop is running.
     """
-    loop = get_running_loop()
-    if type(loop) is VirtualTimeLoop:  # as above
-        return loop._now_ns / 1_000_000_000
-    return loop.time() if isinstance(loop, VirtualTimeLoop) else loop.time() - _zero_s(loop)
+    virtual = of_thread.loop
+    if virtual is not None:
+        return virtual._now_ns / 1_000_000_000
+    loop = asyncio.get_running_loop()
+    return loop.time() - _zero_s(loop)
 
 
 def call_after(
@@ -73,10 +83,11 @@ def call_after(
         ValueError: For NaN or an infinity.
         RuntimeError: When no loop is running.
     """
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, VirtualTimeLoop):
-        return loop.call_at_ns(loop.now_ns + to_ns(seconds), callback, *args, event_class=event_class)
-    return loop.call_later(seconds, callback, *args)
+    virtual = of_thread.loop
+    if virtual is not None:
+        when_ns = virtual._now_ns + to_ns(seconds)
+        return virtual.call_at_ns(when_ns, callback, *args, event_class=event_class)
+    return asyncio.get_running_loop().call_later(seconds, callback, *args)
 
 
 async def sleep_for(seconds: float) -> None:
@@ -85,8 +96,8 @@ async def sleep_for(seconds: float) -> None:
     Raises:
         ValueError: For NaN or an infinity.
     """
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, VirtualTimeLoop):
+    loop = of_thread.loop
+    if loop is not None:
         await _sleep_until_ns(loop, loop.now_ns + to_ns(seconds))
     else:
         to_ns(seconds)  # the same numbers are refused on either loop
@@ -99,8 +110,8 @@ async def sleep_until(seconds: float) -> None:
     Raises:
         ValueError: For NaN or an infinity.
     """
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, VirtualTimeLoop):
+    loop = of_thread.loop
+    if loop is not None:
         await _sleep_until_ns(loop, to_ns(seconds))
     else:
         to_ns(seconds)
@@ -154,11 +165,12 @@ class Deadline:
         self._entered = True
         self._task = task
         self._cancelling = task.cancelling()
-        loop = asyncio.get_running_loop()
+        virtual = of_thread.loop
         when_ns = self._ns if self._is_instant else now_ns() + self._ns
-        if isinstance(loop, VirtualTimeLoop):
-            self._timer = loop.call_at_ns(when_ns, self._expire, event_class=EventClass.DEADLINE)
+        if virtual is not None:
+            self._timer = virtual.call_at_ns(when_ns, self._expire, event_class=EventClass.DEADLINE)
         else:
+            loop = asyncio.get_running_loop()
             self._timer = loop.call_at(_zero_s(loop) + when_ns / 1e9, self._expire)
         return self
 

@@ -10,7 +10,7 @@ stream was written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -21,8 +21,8 @@ from fedsim.errors import DataError
 
 Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
-Listener = Callable[[int, str, tuple[Any, ...]], None]
-"""Is told of a record: its instant in ns, its kind's name, its values."""
+Listener = Callable[..., object]
+"""Is told of a record: its instant in ns, then its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
 _DIGESTED_AT_ONCE = 16384
@@ -50,6 +50,18 @@ class RecordKind:
             )
 
 
+class _Known:
+    """A kind that has been introduced, or listened for."""
+
+    __slots__ = ("kind", "listeners", "num_fields", "number")
+
+    def __init__(self) -> None:
+        self.kind: RecordKind | None = None
+        self.number = -1
+        self.num_fields = 0
+        self.listeners: list[Listener] = []
+
+
 class Trace:
     """Records events and hashes them.
 
@@ -68,11 +80,11 @@ class Trace:
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
-        self._listeners: list[Listener] = []
         self._pack = msgpack.Packer().pack
         self._digest = hashlib.blake2b(digest_size=16)
         self._undigested = bytearray()
-        self._kinds: dict[str, tuple[int, RecordKind]] = {}
+        self._kinds: dict[str, _Known] = {}
+        self._num_kinds = 0
         if sink is not None:
             sink.write(self._pack({_FORMAT_KEY: _FORMAT}))
 
@@ -88,23 +100,24 @@ class Trace:
             TypeError: For a value of another type, such as a NumPy integer.
             RuntimeError: When no loop is running.
         """
-        number, known = self._kinds.get(kind.name, (-1, None))
-        if known is not kind:
-            number = self._introduce(kind)
-        if len(values) != len(kind.fields):
+        known = self._kinds.get(kind.name)
+        if known is None or known.kind is not kind:
+            known = self._introduce(kind)
+        if len(values) != known.num_fields:
             raise ValueError(
                 f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
             )
         at_ns = now_ns()
         try:
-            packed = self._pack((number, at_ns, *values))
+            packed = self._pack((known.number, at_ns, *values))
         except (TypeError, OverflowError) as error:
             raise TypeError(
                 f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
                 "float(value)"
             ) from error
-        self._undigested += packed
-        if len(self._undigested) > _DIGESTED_AT_ONCE:
+        undigested = self._undigested
+        undigested += packed
+        if len(undigested) > _DIGESTED_AT_ONCE:
             self._catch_up()
         self.count += 1
         if self._sink is not None:
@@ -112,21 +125,28 @@ class Trace:
         if self.keep:
             plain = (tuple(value) if isinstance(value, list) else value for value in values)
             self.kept.append((at_ns, kind.name, *plain))
-        for listener in self._listeners:
-            listener(at_ns, kind.name, values)
+        for listener in known.listeners:
+            listener(at_ns, *values)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell a function of every record from now on, as it is made; the hash stays the same.
+    def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
+        """Tell functions of the records of some kinds from now on, as they are made; the hash stays the same.
 
         Args:
-            listener: It must not change the values, nor keep those that are sequences: they belong to whoever
-                made the record. What it raises comes out of :meth:`record`.
+            listeners: By a kind's name what hears of its records. It must not change the values, nor keep
+                those that are sequences: they belong to whoever made the record. What it raises comes out of
+                :meth:`record`.
 
         Returns:
             What ends it.
         """
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        for name, listener in listeners.items():
+            self._kinds.setdefault(name, _Known()).listeners.append(listener)
+
+        def stop() -> None:
+            for name, listener in listeners.items():
+                self._kinds[name].listeners.remove(listener)
+
+        return stop
 
     def hash(self) -> str:
         """Return the fingerprint of all records so far: 32 hexadecimal characters."""
@@ -137,20 +157,22 @@ class Trace:
         self._digest.update(self._undigested)
         self._undigested.clear()
 
-    def _introduce(self, kind: RecordKind) -> int:
-        number, known = self._kinds.setdefault(kind.name, (len(self._kinds), kind))
-        if known is not kind:
-            if known == kind:
-                return number
+    def _introduce(self, kind: RecordKind) -> _Known:
+        known = self._kinds.setdefault(kind.name, _Known())
+        if known.kind is not None:
+            if known.kind == kind:
+                return known
             raise ValueError(
-                f"two kinds of record are named {kind.name!r}, with the fields {known.fields} and "
+                f"two kinds of record are named {kind.name!r}, with the fields {known.kind.fields} and "
                 f"{kind.fields}: rename one"
             )
+        known.kind, known.number, known.num_fields = kind, self._num_kinds, len(kind.fields)
+        self._num_kinds += 1
         packed = self._pack({"kind": kind.name, "fields": kind.fields})
         self._undigested += packed
         if self._sink is not None:
             self._sink.write(packed)
-        return number
+        return known
 
 
 def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:

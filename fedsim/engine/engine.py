@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Any
 
-from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop
+from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.jobs import Job
@@ -108,7 +108,7 @@ class Engine:
             self._waiters.shutdown(wait=False, cancel_futures=True)
 
     async def _result(self, job: Job, duration_s: float, client: int | None = None) -> Any:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         self._sequence += 1
         if not isinstance(loop, VirtualTimeLoop):
             real = self.executor.submit(job, (0, self._sequence))

@@ -85,9 +85,9 @@ class Group:
         """Return the device of the client ``start + offset``."""
         label = self.label if self.rows is None else self.row_labels[self.rows[offset]]
         # In the order of QUANTITIES; by position, because a device is made for every dispatch.
-        speed, memory, up, down, latency, overhead, variation, efficiency, bandwidth, drop_out = (
-            column if isinstance(column, float) else float(column[offset]) for column in self.columns.values()
-        )
+        speed, memory, up, down, latency, overhead, variation, efficiency, bandwidth, drop_out = [
+            column if isinstance(column, float) else column.item(offset) for column in self.columns.values()
+        ]
         return Device(
             speed, memory, up, down, latency, overhead, variation, label, efficiency, bandwidth, drop_out
         )
@@ -135,11 +135,12 @@ class Fleet:
         self.server_model = server_model
         self.availability = availability or EverPresent(self.groups[-1].stop)
         self._starts = [group.start for group in self.groups]
+        self._stop = self.groups[-1].stop
         # A group whose devices are all alike has one record for all.
         self._alike = [group.device(0) if group.is_uniform else None for group in self.groups]
 
     def __len__(self) -> int:
-        return self.groups[-1].stop
+        return self._stop
 
     def group(self, client: int) -> int:
         """Return the number of the client's group, its place in :attr:`groups`.
@@ -147,7 +148,7 @@ class Fleet:
         Raises:
             IndexError: No such client.
         """
-        if not 0 <= client < len(self):
+        if not 0 <= client < self._stop:
             raise IndexError(f"no client {client}: the fleet has 0 to {len(self) - 1}")
         return bisect_right(self._starts, client) - 1
 

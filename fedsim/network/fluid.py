@@ -8,7 +8,6 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 
 from __future__ import annotations
 
-import asyncio
 import math
 from array import array
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedsim.clock import VirtualTimeLoop
+from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
 from fedsim.errors import VirtualTimeError
 from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
@@ -129,7 +128,7 @@ def _read(path: str | None) -> Capacity | None:
 
 
 def _loop() -> VirtualTimeLoop:
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     if not isinstance(loop, VirtualTimeLoop):
         raise VirtualTimeError("the fluid network moves simulated bytes through virtual time: use clock.run")
     return loop

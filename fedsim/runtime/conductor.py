@@ -19,7 +19,7 @@ import numpy as np
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.clock import EventClass, Trace, call_after, now_s, sleep_for, wait
+from fedsim.clock import EventClass, Trace, call_after, now_s, running_loop, sleep_for, wait
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, RunError
 from fedsim.params import Array
@@ -304,7 +304,7 @@ class Conductor:
         self._turns[client, exchange.name] = turn + 1
         merged = self._merged.get(client, -1)
         header = Header(SERVER, client, self._round, exchange.name, dispatch, turn, merged)
-        asked = Asked(header, self._version, now_s(), asyncio.get_running_loop().create_future())
+        asked = Asked(header, self._version, now_s(), running_loop().create_future())
         asked.lease = call_after(
             self._parts.client_timeout_s, self._expire, asked, event_class=EventClass.DEADLINE
         )

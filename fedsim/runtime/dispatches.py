@@ -85,7 +85,7 @@ class Dispatches:
         self._words: dict[str, int] = {"": 0}
         self._open: dict[int, dict[int, _Open]] = {}  # by client, then by number
         self._away: set[int] = set()  # asked for membership only: a set has no order
-        self._handlers: dict[str, Callable[..., None]] = {
+        self._handlers: dict[str, Callable[..., object]] = {
             "dispatch": self._asked,
             "transfer_start": self._transfer_began,
             "transfer_end": self._transfer_ended,
@@ -99,7 +99,7 @@ class Dispatches:
             "reject": self._rejected,
             "merge": self._merged,
         }
-        self._stop = trace.listen(self._hear)
+        self._stop = trace.listen(self._handlers)
 
     def __len__(self) -> int:
         return len(self._client)
@@ -196,11 +196,6 @@ class Dispatches:
 
     # What the trace says
 
-    def _hear(self, at_ns: int, kind: str, values: tuple[Any, ...]) -> None:
-        handler = self._handlers.get(kind)
-        if handler is not None:
-            handler(at_ns, *values)
-
     def _asked(self, at_ns: int, client: int, dispatch: int, round: int, exchange: str, *_: Any) -> None:  # noqa: A002
         one = _Open(len(self._client), at_ns, client in self._away)
         self._open.setdefault(client, {})[dispatch] = one
@@ -241,8 +236,8 @@ class Dispatches:
             self._close_if_over(client, dispatch, one)
 
     def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> None:
-        one = self._find(client, dispatch)
-        if one is None:
+        mine = self._open.get(client)
+        if mine is None or (one := mine.get(dispatch)) is None:
             return  # the server's own work
         one.advance(at_ns)
         one.active[phase] += 1
@@ -250,12 +245,13 @@ class Dispatches:
             one.phase = phase
 
     def _end(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Open | None:
-        one = self._find(client, dispatch)
-        if one is None:
+        mine = self._open.get(client)
+        if mine is None or (one := mine.get(dispatch)) is None:
             return None
         one.advance(at_ns)
-        one.active[phase] -= 1
-        while one.phase and not one.active[one.phase]:
+        active = one.active
+        active[phase] -= 1
+        while one.phase and not active[one.phase]:
             one.phase -= 1
         return one
 

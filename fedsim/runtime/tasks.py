@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from fedsim.clock import wait
+from fedsim.clock import running_loop, wait
 
 T = TypeVar("T")
 
@@ -17,11 +17,11 @@ class Tasks:
     def __init__(self) -> None:
         # A dictionary keeps the order of starting; a set would end tasks in the order of their addresses.
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failure: asyncio.Future[None] = running_loop().create_future()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        task = running_loop().create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
@@ -32,7 +32,7 @@ class Tasks:
         Raises:
             BaseException: What the main work or the first failing task raised.
         """
-        task = asyncio.get_running_loop().create_task(main, name="server")
+        task = running_loop().create_task(main, name="server")
         try:
             either: list[asyncio.Future[Any]] = [task, self._failure]
             await wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -110,7 +110,7 @@ def plan_of(cls: type[Message]) -> Plan:
 
 def num_parameters(sent: Message) -> int:
     """Return the "parameters communicated" of a message: the scalars in its counted fields."""
-    return sum(_scalars(getattr(sent, name)) for name in sent.PLAN.counted)
+    return sum([_scalars(getattr(sent, name)) for name in sent.PLAN.counted])
 
 
 class Kinds:
@@ -178,6 +178,6 @@ def _packed(value: object) -> bytes:
 def _scalars(value: Mapping[str, Any] | Array | None) -> int:
     if value is None:
         return 0
-    if isinstance(value, Mapping):
-        return sum(_scalars(item) for item in value.values())
-    return value.size
+    if not isinstance(value, Mapping):
+        return value.size
+    return sum([_scalars(item) for item in value.values()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -46,9 +47,9 @@ class ModelBroadcast(Message):
         """Return the message that carries a model."""
         return cls(model.architecture, model.params, model.buffers)
 
-    @property
+    @cached_property
     def model(self) -> Model:
-        """The model carried."""
+        """The model carried, made once."""
         return Model(self.architecture, self.params, self.buffers)
 
 
@@ -77,9 +78,9 @@ class ModelUpdate(Message):
         """Return the message that carries a model trained on so many samples."""
         return cls(model.architecture, model.params, model.buffers, num_samples)
 
-    @property
+    @cached_property
     def model(self) -> Model:
-        """The model carried."""
+        """The model carried, made once."""
         return Model(self.architecture, self.params, self.buffers)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -83,11 +84,17 @@ def test_the_hash_does_not_depend_on_sink_or_keep() -> None:
     assert record_all(Trace(), EXAMPLE).hash() == record_all(Trace(io.BytesIO(), keep=True), EXAMPLE).hash()
 
 
-def test_a_listener_hears_of_every_record_until_it_stops() -> None:
-    trace, heard = Trace(), list[tuple[Any, ...]]()
-    stop = trace.listen(lambda *record: heard.append(record))
+def test_listeners_hear_of_the_records_of_their_kinds_until_they_stop() -> None:
+    trace, heard, sent = Trace(), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+
+    def hear(kind: str, *record: Any) -> None:
+        heard.append((kind, *record))
+
+    stop = trace.listen({kind: partial(hear, kind) for kind in ("send", "merge", "never")})
+    trace.listen({"send": lambda *record: sent.append(record)})
     record_all(trace, EXAMPLE[:2])
-    assert heard == [(0, "send", (3, 1000)), (1_500_000_000, "merge", ([3, 4], 0.25, "first"))]
+    assert heard == [("send", 0, 3, 1000), ("merge", 1_500_000_000, [3, 4], 0.25, "first")]
+    assert sent == [(0, 3, 1000)]
     assert trace.hash() == record_all(Trace(), EXAMPLE[:2]).hash()
     stop()
     record_all(trace, EXAMPLE)
@@ -96,7 +103,7 @@ def test_a_listener_hears_of_every_record_until_it_stops() -> None:
 
 async def test_a_refused_record_is_not_heard_of() -> None:
     trace, heard = Trace(), list[tuple[Any, ...]]()
-    trace.listen(lambda *record: heard.append(record))
+    trace.listen({"send": lambda *record: heard.append(record)})
     with pytest.raises(ValueError, match="1 value"):
         trace.record(SEND, 1)
     assert heard == []

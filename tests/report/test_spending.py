@@ -54,7 +54,7 @@ FRAMES = [
 def result() -> RunResult:
     dispatches, ledger = Dispatches(Trace()), Ledger()
     for at_s, kind, *values in EVENTS:
-        dispatches._hear(at_s * S, kind, tuple(values))
+        dispatches._handlers[kind](at_s * S, *values)
     dispatches.finish(16 * S)
     for sender, receiver, number, dispatch, num_bytes, outcome in FRAMES:
         header = Header(sender, receiver, number, "talk", dispatch, 0)

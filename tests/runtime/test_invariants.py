@@ -142,7 +142,7 @@ def _dispatches(*during: tuple[Any, ...]) -> Dispatches:
         (3, "job_end", 0, 0, "fit", "done"),
         (3, "merge", 1, "talk", 1, (0,), (0,)),
     ):
-        table._hear(at_ns, kind, tuple(values))
+        table._handlers[kind](at_ns, *values)
     table.finish(3)
     return table
 
