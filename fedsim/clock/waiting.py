@@ -164,7 +164,7 @@ class _OrderedSet(MutableSet[Any]):
         self._items.pop(value, None)
 
 
-class TaskGroup(asyncio.TaskGroup):
+class TaskGroup(asyncio.TaskGroup):  # noqa: TID251
     """``asyncio.TaskGroup`` that, when one task fails, cancels the others in the order of their creation."""
 
     def __init__(self) -> None:

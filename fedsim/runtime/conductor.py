@@ -1,16 +1,14 @@
 """The server: asks clients, waits as the pacing says, merges what has come back.
 
-Every asking is a *dispatch* with a lease. A client that has not answered when its lease runs out counts as
-dropped, whatever the reason; an answer that comes later is counted as late and merged by nobody. A reply that
-cannot be merged (another kind, non-finite values, a shape that does not fit) is counted as rejected. None of
-this stops a run.
+Every asking is a *dispatch* with a lease (:mod:`fedsim.runtime.tickets`). A reply that cannot be merged
+(another kind, non-finite values, a shape that does not fit) is counted as rejected. None of this stops a run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -18,8 +16,8 @@ import numpy as np
 
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
-from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.clock import EventClass, Trace, call_after, now_s, running_loop, sleep_for, wait
+from fedsim.bus import Endpoint
+from fedsim.clock import Trace, now_s, sleep_for, wait
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, RunError
 from fedsim.params import Array
@@ -29,7 +27,8 @@ from fedsim.runtime.log import Log
 from fedsim.runtime.observer import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import Recorder
-from fedsim.runtime.records import DISPATCH, DROP, LATE, MERGE, REJECT, ROUND_END
+from fedsim.runtime.records import MERGE, REJECT, ROUND_END
+from fedsim.runtime.tickets import Asked, Tickets
 from fedsim.runtime.verify import unchanged
 from fedsim.wire import SERVER, Message, Packed, pack
 
@@ -38,22 +37,6 @@ MOST_ASKED = 1024
 
 MOST_WAITS = 100_000
 """So often it waits for somebody in vain before it gives the run up."""
-
-
-@dataclass(slots=True, eq=False)
-class Asked:
-    """One asking of one client, seen from the server."""
-
-    header: Header
-    version: int
-    at_s: float
-    answer: asyncio.Future[Reply | None]
-    lease: asyncio.TimerHandle | None = field(default=None)
-
-    @property
-    def client(self) -> int:
-        """Who was asked."""
-        return self.header.receiver
 
 
 class Conductor:
@@ -86,12 +69,8 @@ class Conductor:
         self._version = 0
         self._hook = asyncio.Lock()
         self._background = Background()
-        self._open: dict[tuple[int, int], Asked] = {}
-        self._busy: dict[int, int] = {}
-        self._asked_before: dict[int, int] = {}
-        self._turns: dict[tuple[int, str], int] = {}
+        self._tickets = Tickets(endpoint, recorder, trace, log, parts.client_timeout_s)
         self._merged: dict[int, int] = {}
-        self._took_s: dict[str, dict[int, float]] = {}
         self._selections = 0
         self._unmerged = False
         self._eligible = parts.eligible()
@@ -110,7 +89,7 @@ class Conductor:
     async def listen(self) -> None:
         """Take replies for ever."""
         while True:
-            self._take(await self._endpoint.receive())
+            self._tickets.take(await self._endpoint.receive(), self._version)
 
     @property
     def wanted(self) -> int:
@@ -204,7 +183,15 @@ class Conductor:
             message: Message | None = messages[client]
             if message is not None and id(message) not in packed:
                 packed[id(message)] = pack(message)
-            asked.append(self._dispatch(client, exchange, None if message is None else packed[id(message)]))
+            ticket = self._tickets.ask(
+                client,
+                exchange.name,
+                None if message is None else packed[id(message)],
+                round=self._round,
+                version=self._version,
+                merged=self._merged.get(client, -1),
+            )
+            asked.append(ticket)
         return asked
 
     async def merge(self, exchange: Exchange, tickets: Sequence[Any]) -> Sequence[int]:
@@ -216,7 +203,7 @@ class Conductor:
         replies = []
         context = self._context("vet")
         for asked in tickets:
-            self._close(asked)
+            self._tickets.close(asked)
             reply = asked.answer.result() if asked.answer.done() else None
             if reply is None:
                 continue
@@ -238,19 +225,12 @@ class Conductor:
             InvariantError: A ticket that was closed before.
         """
         for asked in tickets:
-            counted = asked.answer.done() and asked.answer.result() is None
-            self._close(asked, cause)
-            if asked.answer.done() and not counted:
-                self._drop(asked, cause)
+            self._tickets.discard(asked, cause)
         self._background.drop()
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
         """Return how long clients are predicted to take: as long as last, or as they were waited for."""
-        known = self._took_s.get(exchange.name)
-        if not known:
-            return []
-        usual = float(np.median(list(known.values())))
-        return [known.get(client, usual) for client in clients]
+        return self._tickets.predicted_s(exchange, clients)
 
     async def end_round(self) -> None:
         """Measure and report.
@@ -297,75 +277,6 @@ class Conductor:
         self._trace.record(ROUND_END, row.round, row.asked, row.merged)
         self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
 
-    def _dispatch(self, client: int, exchange: Exchange, message: Packed | None) -> Asked:
-        dispatch = self._asked_before.get(client, 0)
-        turn = self._turns.get((client, exchange.name), 0)
-        self._asked_before[client] = dispatch + 1
-        self._turns[client, exchange.name] = turn + 1
-        merged = self._merged.get(client, -1)
-        header = Header(SERVER, client, self._round, exchange.name, dispatch, turn, merged)
-        asked = Asked(header, self._version, now_s(), running_loop().create_future())
-        asked.lease = call_after(
-            self._parts.client_timeout_s, self._expire, asked, event_class=EventClass.DEADLINE
-        )
-        self._open[client, dispatch] = asked
-        self._busy[client] = self._busy.get(client, 0) + 1
-        self._trace.record(DISPATCH, client, dispatch, self._round, exchange.name, turn)
-        self._recorder.asked(client)
-        self._endpoint.send(header, message)
-        return asked
-
-    def _take(self, delivery: Delivery) -> None:
-        header = delivery.header
-        asked = self._open.get((header.client, header.dispatch))
-        if asked is None or asked.answer.done():
-            self._trace.record(LATE, header.client, header.dispatch)
-            self._recorder.late(header.client)
-            self._log.info("late", client=header.client, dispatch=header.dispatch)
-            return
-        reply = Reply(
-            header.client,
-            header.dispatch,
-            header.exchange,
-            asked.version,
-            self._version - asked.version,
-            1.0,
-            delivery.message,
-        )
-        if asked.lease is not None:
-            asked.lease.cancel()
-        self._took_s.setdefault(header.exchange, {})[header.client] = now_s() - asked.at_s
-        asked.answer.set_result(reply)
-
-    def _expire(self, asked: Asked) -> None:
-        if asked.answer.done():
-            return
-        self._drop(asked, "timeout")
-        asked.answer.set_result(None)
-
-    def _drop(self, asked: Asked, cause: str) -> None:
-        self._trace.record(DROP, asked.client, asked.header.dispatch, cause)
-        self._recorder.dropped(asked.client, cause)
-        self._log.warning("dropped", client=asked.client, dispatch=asked.header.dispatch, cause=cause)
-
-    def _close(self, asked: Asked, cause: str = "too late") -> None:
-        """Forget a ticket; who has not answered until now is not waited for."""
-        if self._open.pop((asked.client, asked.header.dispatch), None) is None:
-            raise InvariantError(
-                f"dispatch {asked.header.dispatch} of client {asked.client} was merged before: "
-                "a pacing merges each ticket once"
-            )
-        self._busy[asked.client] -= 1
-        if not self._busy[asked.client]:
-            del self._busy[asked.client]
-        if asked.lease is not None:
-            asked.lease.cancel()
-        if not asked.answer.done():
-            # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
-            took_s = self._took_s.setdefault(asked.header.exchange, {})
-            took_s[asked.client] = max(took_s.get(asked.client, 0.0), now_s() - asked.at_s)
-            self._drop(asked, cause)
-
     def _fits(self, context: ServerContext, exchange: Exchange, asked: Asked, reply: Reply) -> bool:
         reason = self._misfit(context, exchange, reply)
         if reason is None:
@@ -384,7 +295,8 @@ class Conductor:
             return None
         if (name := non_finite(reply.message)) is not None:
             return f"{name} holds NaN or an infinity"
-        return self._algorithm.vet(context, self._state, reply)
+        with unchanged(self._parts.verify, "vet", self._state, reply):
+            return self._algorithm.vet(context, self._state, reply)
 
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
         name = f"merge_{exchange.name}"
@@ -406,10 +318,8 @@ class Conductor:
 
     def _free(self) -> Array:
         """Return the eligible clients that owe no answer, ascending."""
-        if not self._busy:
-            return self._eligible
-        busy = np.fromiter(self._busy, np.int64, len(self._busy))
-        return self._eligible[~np.isin(self._eligible, busy)]
+        busy = self._tickets.busy()
+        return self._eligible[~np.isin(self._eligible, busy)] if len(busy) else self._eligible
 
     def _candidates(self) -> Array:
         """Return those of them that are there."""

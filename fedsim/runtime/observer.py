@@ -23,6 +23,7 @@ from fedsim.params import Array, Model
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records import EVALUATION
+from fedsim.runtime.verify import unchanged
 
 States = Callable[[Mapping[int, int]], Awaitable[Sequence[Any]]]
 """Gives the states of clients in order, told the newest merged dispatch of each, -1 where there is none."""
@@ -218,12 +219,13 @@ class Observer:
         """Ask for all clients' models at once: where making one is work, they train beside each other."""
         held = await self._states({client: merged.get(client, -1) for client in self.clients})
         models_of = self._parts.algorithm.models_of
-        return await asyncio.gather(
-            *(
-                models_of(self._contexts.observed(client, round), state, its)
-                for client, its in zip(self.clients, held, strict=True)
+        with unchanged(self._parts.verify, "models_of", state, held):
+            return await asyncio.gather(
+                *(
+                    models_of(self._contexts.observed(client, round), state, its)
+                    for client, its in zip(self.clients, held, strict=True)
+                )
             )
-        )
 
     async def _scores(self, predictors: Sequence[Predictor | None], parts: Sequence[Samples]) -> list[Score]:
         """Evaluate each predictor on its part; parts of one model share jobs."""

@@ -184,7 +184,8 @@ def test_server_work_takes_the_servers_time(world: Any) -> None:
     server = world.parts(Pairs(Config())).fleet.server
     for _, _, _, dispatch, name, flops, duration_s in jobs:
         assert (dispatch, name) == (-1, "fit")
-        assert duration_s == pytest.approx(server.overhead_s + flops / server.speed_flops, rel=0.5)
+        speed_flops = server.efficiency * server.speed_flops
+        assert duration_s == pytest.approx(server.overhead_s + flops / speed_flops)
 
 
 def test_server_work_overlaps_with_the_clients(world: Any) -> None:

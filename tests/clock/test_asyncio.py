@@ -45,7 +45,7 @@ async def test_queues_events_groups_and_timeouts_work() -> None:
             number = await queue.get()
             got.append((clock.now_s(), number))
 
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:  # noqa: TID251
         group.create_task(produce())
         group.create_task(consume())
         await asyncio.sleep(2.0)

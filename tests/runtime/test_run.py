@@ -240,11 +240,13 @@ def test_verify_wants_a_trace_that_is_kept(world: Any) -> None:
 # Hooks that change what they are given
 
 
-@pytest.mark.parametrize("guilty", ["instruct", "local", "merge"])
+@pytest.mark.parametrize("guilty", ["instruct", "local", "merge", "vet", "models_of"])
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_hook_that_changes_its_arguments_is_found_under_verify(
     guilty: str, verify: bool, world: Any
 ) -> None:
+    server_state: list[int] = []
+
     def scribble(step: str, state: list[int]) -> None:
         if step == guilty:
             state.append(len(state))
@@ -261,13 +263,27 @@ def test_a_hook_that_changes_its_arguments_is_found_under_verify(
         scribble("merge", state)
         return state
 
+    def vet(reply: Any) -> None:
+        scribble("vet", server_state)
+
+    def models_of(observer: Any, state: Any, client_state: Any) -> Any:
+        scribble("models_of", state)
+        return {}
+
     algorithm = world.Scripted(
-        instruct=instruct, local=local, merge=merge, start=lambda server: [], join=lambda client: []
+        instruct=instruct,
+        local=local,
+        merge=merge,
+        vet=vet,
+        models_of=models_of,
+        start=lambda server: server_state,
+        join=lambda client: [],
     )
     if not verify:
         world.play(algorithm, verify=False)
         return
-    with pytest.raises(InvariantError, match=f"hook {guilty}_talk changed its argument 0, a list"):
+    hook = guilty if guilty in ("vet", "models_of") else f"{guilty}_talk"
+    with pytest.raises(InvariantError, match=f"hook {hook} changed its argument 0, a list"):
         world.play(algorithm)
 
 

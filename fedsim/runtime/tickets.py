@@ -1,0 +1,188 @@
+"""Tickets: every asking that the server has not closed, its number, its lease, and what came of it.
+
+A client that has not answered when its lease runs out counts as dropped, whatever the reason; an answer that
+comes later is counted as late and merged by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedsim.algorithms.base import Exchange, Reply
+from fedsim.bus import Delivery, Endpoint, Header
+from fedsim.clock import EventClass, Trace, call_after, now_s, running_loop
+from fedsim.errors import InvariantError
+from fedsim.params import Array
+from fedsim.runtime.log import Log
+from fedsim.runtime.recorder import Recorder
+from fedsim.runtime.records import DISPATCH, DROP, LATE
+from fedsim.wire import SERVER, Packed
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One asking of one client, seen from the server.
+
+    Attributes:
+        header: Of what was sent.
+        version: The server's at that time: how often it had merged.
+        at_s: When.
+        answer: The reply, or None when the lease has run out.
+        lease: Ends the waiting.
+    """
+
+    header: Header
+    version: int
+    at_s: float
+    answer: asyncio.Future[Reply | None]
+    lease: asyncio.TimerHandle | None = field(default=None)
+
+    @property
+    def client(self) -> int:
+        """Who was asked."""
+        return self.header.receiver
+
+
+class Tickets:
+    """Makes and closes them.
+
+    Args:
+        endpoint: Where what is asked goes.
+        recorder: Counts them.
+        trace: Where they are recorded.
+        log: Where drops are noted.
+        timeout_s: How long a lease is.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, recorder: Recorder, trace: Trace, log: Log, timeout_s: float
+    ) -> None:
+        self._endpoint = endpoint
+        self._recorder = recorder
+        self._trace = trace
+        self._log = log
+        self._timeout_s = timeout_s
+        self._open: dict[tuple[int, int], Asked] = {}
+        self._busy: dict[int, int] = {}
+        self._asked_before: dict[int, int] = {}
+        self._turns: dict[tuple[int, str], int] = {}
+        self._took_s: dict[str, dict[int, float]] = {}
+
+    def busy(self) -> Array:
+        """Return the clients that owe an answer, in no special order."""
+        return np.fromiter(self._busy, np.int64, len(self._busy))
+
+    def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
+        """Return how long clients are predicted to take: as long as last, or as they were waited for."""
+        known = self._took_s.get(exchange.name)
+        if not known:
+            return []
+        usual = float(np.median(list(known.values())))
+        return [known.get(client, usual) for client in clients]
+
+    def ask(
+        self,
+        client: int,
+        exchange: str,
+        message: Packed | None,
+        *,
+        round: int,  # noqa: A002
+        version: int,
+        merged: int,
+    ) -> Asked:
+        """Ask a client, now.
+
+        Args:
+            client: Whom.
+            exchange: The exchange's name.
+            message: What is sent; None for no frame.
+            round: The round's number.
+            version: How often the server has merged.
+            merged: The client's newest dispatch that was merged; -1 where there is none.
+        """
+        dispatch = self._asked_before.get(client, 0)
+        turn = self._turns.get((client, exchange), 0)
+        self._asked_before[client] = dispatch + 1
+        self._turns[client, exchange] = turn + 1
+        header = Header(SERVER, client, round, exchange, dispatch, turn, merged)
+        asked = Asked(header, version, now_s(), running_loop().create_future())
+        asked.lease = call_after(self._timeout_s, self._expire, asked, event_class=EventClass.DEADLINE)
+        self._open[client, dispatch] = asked
+        self._busy[client] = self._busy.get(client, 0) + 1
+        self._trace.record(DISPATCH, client, dispatch, round, exchange, turn)
+        self._recorder.asked(client)
+        self._endpoint.send(header, message)
+        return asked
+
+    def take(self, delivery: Delivery, version: int) -> None:
+        """Hand an answer to whoever waits for it; one that nobody waits for any more is late."""
+        header = delivery.header
+        asked = self._open.get((header.client, header.dispatch))
+        if asked is None or asked.answer.done():
+            self._trace.record(LATE, header.client, header.dispatch)
+            self._recorder.late(header.client)
+            self._log.info("late", client=header.client, dispatch=header.dispatch)
+            return
+        reply = Reply(
+            header.client,
+            header.dispatch,
+            header.exchange,
+            asked.version,
+            version - asked.version,
+            1.0,
+            delivery.message,
+        )
+        if asked.lease is not None:
+            asked.lease.cancel()
+        self._took_s.setdefault(header.exchange, {})[header.client] = now_s() - asked.at_s
+        asked.answer.set_result(reply)
+
+    def close(self, asked: Asked, cause: str = "too late") -> None:
+        """Forget a ticket; who has not answered until now is not waited for.
+
+        Raises:
+            InvariantError: It was closed before.
+        """
+        client = asked.client
+        if self._open.pop((client, asked.header.dispatch), None) is None:
+            raise InvariantError(
+                f"dispatch {asked.header.dispatch} of client {client} was merged before: "
+                "a pacing merges each ticket once"
+            )
+        self._busy[client] -= 1
+        if not self._busy[client]:
+            del self._busy[client]
+        if asked.lease is not None:
+            asked.lease.cancel()
+        if not asked.answer.done():
+            # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
+            took_s = self._took_s.setdefault(asked.header.exchange, {})
+            took_s[client] = max(took_s.get(client, 0.0), now_s() - asked.at_s)
+            self.drop(asked, cause)
+
+    def discard(self, asked: Asked, cause: str) -> None:
+        """Forget a ticket whose answer, if it has come, is not wanted: it counts as dropped.
+
+        Raises:
+            InvariantError: It was closed before.
+        """
+        counted = asked.answer.done() and asked.answer.result() is None
+        self.close(asked, cause)
+        if asked.answer.done() and not counted:
+            self.drop(asked, cause)
+
+    def drop(self, asked: Asked, cause: str) -> None:
+        """Count a client that has not answered in time."""
+        self._trace.record(DROP, asked.client, asked.header.dispatch, cause)
+        self._recorder.dropped(asked.client, cause)
+        self._log.warning("dropped", client=asked.client, dispatch=asked.header.dispatch, cause=cause)
+
+    def _expire(self, asked: Asked) -> None:
+        if asked.answer.done():
+            return
+        self.drop(asked, "timeout")
+        asked.answer.set_result(None)
