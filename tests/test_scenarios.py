@@ -7,11 +7,17 @@ import shlex
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from fedsim.data import Dataset, Pool
+from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build, load_scenario
+from fedsim.scenario.choices import DATASET
+from fedsim.task import Task
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(FOLDER.glob("*.toml"))
@@ -19,6 +25,8 @@ PAPERS = sorted((FOLDER / "papers").glob("*.toml"))
 TWINS = [path for path in PAPERS if path.stem.endswith(("_small", "_toy"))]
 """Those that need no files of data."""
 PARTS = ("Shows", "Run", "Expect", "Costs")
+AT_SIZE = [path for path in PAPERS if path not in TWINS]
+"""Those at their papers' size: their heads also list profiles, with what to set for each."""
 
 MOST_CLIENTS = 12
 """Of a group, here."""
@@ -68,7 +76,8 @@ def test_its_head_says_what_it_is_for(path: Path) -> None:
     assert re.fullmatch(r"# \S.*[.?]", title)
     assert blank == "#"
     named = [line.split()[1] for line in rest if re.match(r"# [A-Z]\w+ {3,}\S", line)]
-    assert tuple(dict.fromkeys(named)) == PARTS
+    assert tuple(name for name in dict.fromkeys(named) if name != "Profiles") == PARTS
+    assert ("Profiles" in named) == (path in AT_SIZE)
     assert all(len(line) <= 110 for line in path.read_text("utf-8").splitlines())
     assert load_scenario(path).run.name == path.stem
 
@@ -88,6 +97,101 @@ def test_what_its_head_says_to_run_can_be_run(path: Path) -> None:
 def test_the_overview_lists_every_file(folder: Path, files: list[Path]) -> None:
     rows = re.findall(r"^\| `(\w+\.toml)` \|.*\|.*\|.*\|$", (folder / "README.md").read_text("utf-8"), re.M)
     assert sorted(rows) == [path.name for path in files]
+
+
+def _profiles(path: Path) -> dict[str, list[str]]:
+    """Return for each profile that a head lists what is set for it."""
+    text = "\n".join(line.removeprefix("#") for line in _head(path)).replace("\\\n", " ")
+    (block,) = re.findall(r"^ Profiles   (.*?)^ Expect", text, re.M | re.S)
+    profiles = {}
+    for line in block.strip().splitlines():
+        match = re.fullmatch(r"\s*(\S.*?): (as it stands|--set .+)", line)
+        assert match, f"no 'NAME: as it stands' and no 'NAME: --set ...': {line}"
+        options = [] if match[2] == "as it stands" else shlex.split(match[2])
+        assert options[::2] == ["--set"] * (len(options) // 2)
+        assert match[1] not in profiles
+        profiles[match[1]] = options[1::2]
+    return profiles
+
+
+PROFILES = [(path, name) for path in AT_SIZE for name in _profiles(path)]
+
+WANTED = (
+    *(
+        f"kt-het, {data}, {case}"
+        for data in ("EMNIST", "Fashion-MNIST", "CIFAR-10")
+        for case in ("two", "all")
+    ),
+    *(f"kt-hom{count}, {data}" for data in ("EMNIST", "Fashion-MNIST", "CIFAR-10") for count in (20, 100)),
+    *(f"kt-abl, {data}" for data in ("EMNIST", "Fashion-MNIST", "CIFAR-10")),
+    *("ckt-hom", "ckt-het"),
+    *(f"persfl-{data}-ds{number}" for data in ("cifar", "mnist") for number in (1, 2, 3)),
+    *(f"fedet-{data}-a{alpha}" for data in ("cifar10", "cifar100") for alpha in (0.1, 0.5)),
+    *("fedet-sent140", "fedme-femnist", "fedme-cifar", "fedme-shakespeare"),
+)
+"""How the specification's table of profiles (6.1) calls them, one for each data set and case."""
+
+
+def test_every_profile_of_the_papers_is_there() -> None:
+    names = [name for _, name in PROFILES]
+    assert [wanted for wanted in WANTED if not any(name.startswith(wanted) for name in names)] == []
+    assert all(_profiles(path) and not next(iter(_profiles(path).values())) for path in AT_SIZE)
+
+
+STAND_INS: dict[str, tuple[int, int, Task]] = {
+    "cifar10": (50_000, 10_000, Task((3, 32, 32), 10)),
+    "cifar100": (50_000, 10_000, Task((3, 32, 32), 100)),
+    "emnist": (48_000, 8_000, Task((1, 28, 28), 10)),
+    "fashion_mnist": (60_000, 10_000, Task((1, 28, 28), 10)),
+    "mnist": (60_000, 10_000, Task((1, 28, 28), 10)),
+    "files": (200_000, 0, Task((1, 28, 28), 62)),
+    "shakespeare": (365_000, 0, Task((80,), 90, vocabulary=90)),
+    "texts": (20_000, 0, Task((256,), 2, vocabulary=30_522)),
+}
+"""Samples, test samples and task of the data sets that the profiles name."""
+USERS = {"files": 3_400, "shakespeare": 300, "texts": 170, "mnist": 500}
+FEW = 1_500
+"""Samples of a stand-in, which has all its data set's users."""
+
+
+@pytest.mark.parametrize(("path", "name"), PROFILES, ids=lambda value: getattr(value, "stem", value))
+def test_a_profile_can_be_planned(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its data: labels as many as it has are spread, and all else is built around a few samples."""
+    changes = _profiles(path)[name]
+    scenario = load_scenario(path, changes)
+    own = scenario.data.name
+    size, _, task = STAND_INS[own]
+    if not scenario.data.public.source:
+        size -= scenario.data.public.size
+    assert scenario.data.partition is not None
+    users = np.arange(size) % USERS[own] if own in USERS else None
+    pool = Pool(np.arange(size) % task.num_outputs, task.num_outputs, users)
+    held = scenario.data.partition.make().split(pool, scenario.num_clients, Key.root(0))
+    assert min(map(len, held)) > 0
+
+    def few(plugin: Any, context: Any) -> Dataset:
+        name = type(plugin).__module__.rpartition(".")[2]
+        _, tested, task = STAND_INS[name]
+        dtype = np.dtype(task.dtype)
+        x, y = np.zeros((FEW, *task.input_shape), dtype), np.arange(FEW) % task.num_outputs
+        test_x, test_y = (x[:100].copy(), y[:100].copy()) if tested else (None, None)
+        users = np.arange(FEW) % USERS[name] if name in USERS else None
+        return Dataset(task, x, y, test_x, test_y, users=users)
+
+    for plugin in {own, *([scenario.data.public.source.name] if scenario.data.public.source else ())}:
+        monkeypatch.setattr(DATASET.find(plugin), "load", few)
+    fewer = ["data.public.size=200"] if scenario.data.public.size else []
+    fewer += [] if scenario.data.partition.name == "by_user" else ["data.partition='iid'"]
+    parts = build(load_scenario(path, [*changes, *fewer]))
+    assert len(parts.data.public) > 0 or not parts.algorithm.needs_public
+    assert len(parts.eligible()) == scenario.num_clients
+
+
+@pytest.mark.parametrize("path", AT_SIZE, ids=lambda path: path.stem)
+def test_a_profile_has_all_methods_that_it_is_compared_with(path: Path) -> None:
+    if "--algorithms" in path.read_text("utf-8"):
+        for algorithm in _compared(path):
+            assert load_scenario(path, algorithm=algorithm).algorithm.name == algorithm
 
 
 def _compared(path: Path) -> list[str]:

@@ -6,10 +6,11 @@ scikit-learn: a data set imports what it needs when it is loaded.
 """
 
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
-from fedsim.data.federated import FederatedData, Shares, Split, federate, shares_fault
+from fedsim.data.federated import AnyShares, FederatedData, Shares, Split, choices_of, federate, shares_fault
 from fedsim.data.partitions.base import PartitionPlugin, Pool
 
 __all__ = [
+    "AnyShares",
     "Dataset",
     "DatasetPlugin",
     "FederatedData",
@@ -18,6 +19,7 @@ __all__ = [
     "Pool",
     "Shares",
     "Split",
+    "choices_of",
     "federate",
     "shares_fault",
 ]

@@ -3,10 +3,11 @@
 Nothing is copied for a client: a split is a flat array of positions in the pool, and the offsets at which
 each client's run of it begins. A million clients therefore cost arrays and no objects.
 
-The order of things (specification 6): the public set and the global test set are taken out of the pool; the
-rest is partitioned; each client's samples are shuffled and split into train, validation and test. All of it
-is a pure function of the data set, the settings and a key. A public set from another data set takes nothing
-out of the pool: its samples are put behind it, and have no labels.
+The order of things (specification 6): the public set and the global test set are taken out of the pool, as
+samples or as whole users (``heldout.py``); the rest is partitioned; each client's samples are shuffled and
+split into train, validation and test. All of it is a pure function of the data set, the settings and a key. A
+public set from another data set takes nothing out of the pool: its samples are put behind it, and have no
+labels.
 
 Letters for shapes: n samples in the pool, K clients, N classes.
 """
@@ -15,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
 from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples
+from fedsim.data.heldout import HoldOut, hold_out
 from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class
 from fedsim.data.public import Augment, augmented, drawn_from
 from fedsim.data.stratify import split_client
@@ -31,6 +33,8 @@ from fedsim.task import Task
 
 Split: TypeAlias = Literal["train", "val", "test"]
 Shares: TypeAlias = tuple[float, float, float]
+AnyShares: TypeAlias = Shares | tuple[Shares, ...]
+"""Shares of train, validation and test for everybody, or several, of which each client draws one."""
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
@@ -152,18 +156,25 @@ def shares_fault(shares: Shares) -> str:
     return ""
 
 
+def choices_of(shares: AnyShares) -> tuple[Shares, ...]:
+    """Return all shares of train, validation and test that a client may have."""
+    return tuple(one for one in shares if isinstance(one, tuple)) or (cast(Shares, shares),)
+
+
 def federate(
     dataset: Dataset,
     partition: PartitionPlugin[Any] | None,
     *,
     num_clients: int,
-    shares: Shares,
+    shares: AnyShares,
     key: Key,
     public_size: int = 0,
+    public_users: float = 0.0,
     public_source: Dataset | None = None,
     public_augment: Augment = "none",
     public_at_clients: bool = True,
     global_test_share: float = 0.0,
+    global_test_users: float = 0.0,
     limit: int | None = None,
 ) -> FederatedData:
     """Spread a data set over clients.
@@ -175,15 +186,20 @@ def federate(
         dataset: What to spread.
         partition: Who holds which of the samples that are not held out; None for a data set of counts only.
         num_clients: K, at least 1.
-        shares: Parts of each client's samples for train, validation and test; they sum to 1.
+        shares: Parts of each client's samples for train, validation and test, which sum to 1; or several
+            such, of which each client draws one, all equally likely.
         key: Randomness of all draws.
         public_size: Samples in the public set.
+        public_users: Instead of ``public_size``, the share of the users, those of the global test set apart,
+            whose samples are the public set.
         public_source: Another data set, from which the public set is drawn; None: it is held out of this one.
         public_augment: How its images are transformed, once: as :func:`fedsim.data.public.augmented` says, or
             not at all.
         public_at_clients: Whether clients hold it from the start.
         global_test_share: Part of all samples held out as the global test set, in ``[0, 1)``, where the data
             set has no test part of its own; where it has, that is the global test set.
+        global_test_users: Instead, the share of all users whose samples are the global test set; the data set
+            has no test part of its own. They are no clients (:mod:`fedsim.data.heldout` says why).
         limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
             with equally many samples of each class, as far as there are so many; at random where there are
             no classes, and where samples have users, whose habits that would change.
@@ -194,18 +210,16 @@ def federate(
     """
     if num_clients < 1:
         raise DataError(f"{num_clients} clients: there is at least one")
-    if public_size < 0 or not 0 <= global_test_share < 1:
-        raise DataError(
-            f"public_size = {public_size} and global_test_share = {global_test_share:g}: "
-            "the first is at least 0, the second from 0 to below 1"
-        )
-    if fault := shares_fault(shares):
-        raise DataError(fault)
+    wanted = HoldOut(public_size, public_users, global_test_share, global_test_users)
+    choices = choices_of(shares)
+    for one in choices:
+        if fault := shares_fault(one):
+            raise DataError(fault)
     if dataset.sizes is not None:
-        if partition is not None or global_test_share > 0 or limit is not None:
+        if partition is not None or global_test_share > 0 or limit is not None or wanted.takes_users:
             raise DataError(
-                "a data set of counts only has no samples to spread, test on or draw from: "
-                "leave out the partition, the limit and the share of the global test set"
+                "a data set of counts only has no samples to spread, test on or draw from, and no users: "
+                "leave out the partition, the limit, the share of the global test set and those of users"
             )
         if public_source is not None or public_augment != "none":
             raise DataError(
@@ -218,19 +232,24 @@ def federate(
 
     x, y, users, own_test = _pool(dataset, limit, key.child("limit"))
     total = len(y) - len(own_test)
-    num_tested = 0 if len(own_test) else math.floor(global_test_share * total + 0.5)
-    num_public = public_size if public_source is None else 0
-    kept = total - num_public - num_tested
-    if kept < num_clients:
+    if len(own_test) and global_test_users:
         raise DataError(
-            f"of {total} samples, {num_public} are for the public set and {num_tested} for the global test "
-            f"set, which leaves {max(kept, 0)} for {num_clients} clients: "
-            "hold out fewer, use fewer clients, or more samples",
-            setting=_to_blame(total, num_clients, num_public, num_tested, limit),
+            "this data set has a test part of its own, which is the global test set: leave it at that",
+            setting="global_test_users",
         )
-    order = key.child("hold_out").numpy().permutation(total)
-    public, drawn_test = order[:num_public], order[num_public : num_public + num_tested]
-    rest = np.sort(order[num_public + num_tested :])
+    if public_source is not None and public_users:
+        raise DataError(
+            "the public set is drawn from another data set, or it is whole users of this one: choose one",
+            setting="public_users",
+        )
+    wanted = replace(
+        wanted,
+        public_size=public_size if public_source is None else 0,
+        test_share=0.0 if len(own_test) else global_test_share,
+    )
+    few = "limit" if limit == total else "num_clients"
+    drawn = hold_out(total, users, wanted, num_clients, key.child("hold_out"), few=few)
+    public, rest = drawn.public, drawn.rest
     is_regression = dataset.task.kind == "regression"
     pool = Pool(
         y[rest], 0 if is_regression else dataset.task.num_outputs, None if users is None else users[rest]
@@ -244,7 +263,10 @@ def federate(
     parts: tuple[list[Indices], ...] = ([], [], [])
     for client, positions in enumerate(held):
         shuffled = rest[key.child("split", client).numpy().permutation(np.sort(positions))]
-        for part, indices in zip(parts, split_client(y[shuffled], shares), strict=True):
+        own = choices[0]
+        if len(choices) > 1:
+            own = choices[key.child("shares", client).numpy().integers(len(choices))]
+        for part, indices in zip(parts, split_client(y[shuffled], own), strict=True):
             # Ascending, so that all samples pooled are in the order in which a single client has them.
             part.append(np.sort(shuffled[indices]))
 
@@ -258,7 +280,7 @@ def federate(
         _frozen(x),
         _frozen(y),
         public=_frozen(public),
-        global_test=_frozen(own_test if len(own_test) else drawn_test),
+        global_test=_frozen(own_test if len(own_test) else drawn.test),
         num_clients=num_clients,
         holdings={name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)},
         public_labelled=public_source is None,
@@ -277,13 +299,6 @@ def _with_public(
     # No label at all would do; one that no loss takes shows at once that it was used.
     nothing = np.full(size, np.nan if y.dtype.kind == "f" else -1, y.dtype)
     return _joined(x, samples), _joined(y, nothing), np.arange(len(y), len(y) + size)
-
-
-def _to_blame(total: int, num_clients: int, num_public: int, num_tested: int, limit: int | None) -> str:
-    """Return the parameter of :func:`federate` that leaves too few samples."""
-    if total < num_clients:
-        return "limit" if limit == total else "num_clients"
-    return "public_size" if num_public >= num_tested else "global_test_share"
 
 
 def _pool(dataset: Dataset, limit: int | None, key: Key) -> tuple[Samples, Labels, Indices | None, Indices]:

@@ -16,7 +16,8 @@ from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR
-from fedsim.scenario.schema import DataConfig, EngineConfig, PublicSource, Scenario
+from fedsim.scenario.datatable import DataConfig, PublicSource
+from fedsim.scenario.schema import EngineConfig, Scenario
 from fedsim.scenario.values import Values
 from fedsim.task import Task
 
@@ -27,12 +28,14 @@ EVERYTHING = (1.0, 0.0, 0.0)
 
 PATHS = {
     "global_test_share": "data.global_test",
+    "global_test_users": "data.global_test_users",
     "limit": "data.limit",
     "num_clients": "fleet",
     "partition": "data.partition",
     "public_source": "data.public.source",
     "public_augment": "data.public.augment",
     "public_size": "data.public.size",
+    "public_users": "data.public.users",
 }
 """Where a scenario gives the parameters of :func:`fedsim.data.federate`."""
 
@@ -151,10 +154,12 @@ def _spread(
             shares=data.split or EVERYTHING,
             key=key.child("federate"),
             public_size=data.public.size,
+            public_users=data.public.users,
             public_source=public,
             public_augment=data.public.augment,
             public_at_clients=data.public.held == "everywhere",
             global_test_share=data.global_test,
+            global_test_users=data.global_test_users,
             limit=data.limit,
         )
     except DataError as error:

@@ -94,7 +94,7 @@ def _one_architecture(values: Values) -> Iterator[Fault]:
 def _public_set(values: Values) -> Iterator[Fault]:
     name = values.at("algorithm", "name")
     plugin = ALGORITHM.find(name)
-    if issubclass(plugin, Algorithm) and plugin.needs_public and values.at("data", "public", "size") == 0:
+    if issubclass(plugin, Algorithm) and plugin.needs_public and not _public_there(values):
         yield Fault(
             "data.public.size",
             f"0 samples, but {name} exchanges knowledge on a public set",
@@ -104,7 +104,7 @@ def _public_set(values: Values) -> Iterator[Fault]:
 
 def _public_source(values: Values) -> Iterator[Fault]:
     source = values.at("data", "public", "source")
-    if source is None or values.at("data", "public", "size") == 0:
+    if source is None or values.at("data", "public", "size") == 0:  # with users alone, _public_users says
         return
     (name, params), (other, others) = _chosen(values, "data"), _chosen(values, "data", "public", "source")
     if not _has_samples(other):
@@ -118,8 +118,21 @@ def _public_source(values: Values) -> Iterator[Fault]:
         yield Fault("data.public.source", problem, _another(name))
 
 
+def _public_users(values: Values) -> Iterator[Fault]:
+    users = values.at("data", "public", "users")
+    if users == 0:
+        return
+    if (size := values.at("data", "public", "size")) > 0:
+        problem = f"{users} of the users, and size = {size} samples: the public set is one or the other"
+        yield Fault("data.public.users", problem, "keep one of the two")
+    with suppress(NotValidError):
+        if values.at("data", "public", "source") is not None:
+            problem = "the public set is users of the data set itself, and its source is another one"
+            yield Fault("data.public.source", problem, "leave it out, or write size instead of users")
+
+
 def _public_of_none(values: Values) -> Iterator[Fault]:
-    if values.at("data", "public", "size") > 0:
+    if _public_there(values):
         return
     for key, default in (("source", None), ("augment", "none"), ("held", "everywhere")):
         with suppress(NotValidError):
@@ -132,8 +145,7 @@ def _public_of_none(values: Values) -> Iterator[Fault]:
 
 def _public_images(values: Values) -> Iterator[Fault]:
     name, augment = values.at("data", "name"), values.at("data", "public", "augment")
-    size = values.at("data", "public", "size")
-    if augment != "none" and size > 0 and not _has_samples(name):
+    if augment != "none" and _public_there(values) and not _has_samples(name):
         problem = f"{augment!r} transforms images, and data set {name!r} has sample counts only"
         yield Fault("data.public.augment", problem, "leave it out")
 
@@ -149,10 +161,25 @@ def _something_to_learn(values: Values) -> Iterator[Fault]:
 
 
 def _counts_alone(values: Values) -> Iterator[Fault]:
-    name, share = values.at("data", "name"), values.at("data", "global_test")
-    if not _has_samples(name) and share > 0:
-        problem = f"{share} of no samples: data set {name!r} has sample counts only"
-        yield Fault("data.global_test", problem, "leave it out")
+    name = values.at("data", "name")
+    if _has_samples(name):
+        return
+    for place, what in (
+        (("data", "global_test"), "no samples"),
+        (("data", "global_test_users"), "no users"),
+        (("data", "public", "users"), "no users"),
+    ):
+        with suppress(NotValidError):
+            if (share := values.at(*place)) > 0:
+                problem = f"{share} of {what}: data set {name!r} has sample counts only"
+                yield Fault(toml.path(*place), problem, "leave it out")
+
+
+def _one_global_test(values: Values) -> Iterator[Fault]:
+    samples, users = values.at("data", "global_test"), values.at("data", "global_test_users")
+    if samples > 0 and users > 0:
+        problem = f"{users} of the users, and global_test = {samples} of the samples: it is one or the other"
+        yield Fault("data.global_test_users", problem, "keep one of the two")
 
 
 def _something_to_measure(values: Values) -> Iterator[Fault]:
@@ -160,10 +187,12 @@ def _something_to_measure(values: Values) -> Iterator[Fault]:
     shares = values.at("data", "split")
     if not every or shares is None or not _learns(values.at("engine", "executor")):
         return
-    if shares[SPLITS.index(split)] == 0:
+    several = shares if isinstance(shares[0], list | tuple) else [shares]
+    if all(one[SPLITS.index(split)] == 0 for one in several):
+        listed = ", ".join(str(list(map(float, one))) for one in several)
         yield Fault(
             "evaluation.split",
-            f"{split!r} has the share 0 in data.split = {list(map(float, shares))}: nothing to measure on",
+            f"{split!r} has the share 0 in data.split = {listed}: nothing to measure on",
             "give it a share, choose the other split, or write every = 0 to measure nothing",
         )
 
@@ -245,6 +274,10 @@ def _origin(name: str) -> tuple[str, ...] | None:
     return plugin.origin
 
 
+def _public_there(values: Values) -> bool:
+    return bool(values.at("data", "public", "size") or values.at("data", "public", "users"))
+
+
 def _has_samples(name: str) -> bool:
     plugin = DATASET.find(name)
     return issubclass(plugin, DatasetPlugin) and plugin.has_samples
@@ -261,10 +294,12 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _one_architecture,
     _public_set,
     _public_source,
+    _public_users,
     _public_of_none,
     _public_images,
     _something_to_learn,
     _counts_alone,
+    _one_global_test,
     _something_to_measure,
     _traces,
     _cuda,

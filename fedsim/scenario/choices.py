@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from fedsim.algorithms.base import Algorithm
@@ -100,6 +101,14 @@ PACING = Kind("pacing", "fedsim.runtime.pacing", Pacing)
 PARTITION = Kind("partition", "fedsim.data.partitions", PartitionPlugin)
 SELECTOR = Kind("selector", "fedsim.runtime.selectors", Selector)
 
+Params = SerializeAsAny[Config]
+"""The parameters of a plugin, of its own class."""
+
+
+def left_out() -> Any:
+    """Return the default of a table: one without keys, which validation fills with defaults."""
+    return Field(default_factory=dict, validate_default=True)
+
 
 def fault(kind: str, problem: str, mend: str = "") -> PydanticCustomError:
     """Return an error for a validator to raise, which becomes a fault with this problem and mend."""
@@ -134,3 +143,12 @@ class Choice(Config):
     def make(self) -> Any:
         """Return a new plugin with these parameters."""
         return self.plugin(getattr(self, "params"))  # noqa: B009
+
+
+def spelt_out(value: Any) -> Any:
+    """Return a choice's table, which may be written as its name alone."""
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping | Choice):
+        raise fault("choice", f"{value!r} is neither a name nor a table of name and params", "write a name")
+    return value

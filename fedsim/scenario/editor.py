@@ -10,14 +10,13 @@ from typing import Any
 
 from fedsim.plugins import Plugin, available
 from fedsim.scenario.choices import DEVICE, EXECUTOR, Choice, Kind
+from fedsim.scenario.datatable import DataConfig, PartitionChoice
 from fedsim.scenario.schema import (
     AlgorithmChoice,
     AvailabilityChoice,
-    DataConfig,
     ModelChoice,
     NetworkChoice,
     PacingChoice,
-    PartitionChoice,
     Scenario,
     SelectorChoice,
 )

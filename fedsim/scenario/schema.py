@@ -1,6 +1,7 @@
 """The schema of a scenario file: one class for each table, every key documented.
 
 Only what a table can say about itself is checked here; what tables say about each other is in ``checks.py``.
+The table ``[data]`` is in ``datatable.py``.
 """
 
 from __future__ import annotations
@@ -15,15 +16,11 @@ from pydantic import (
     Field,
     PlainSerializer,
     PositiveInt,
-    SerializeAsAny,
-    ValidationInfo,
     field_validator,
 )
 from pydantic.functional_validators import AfterValidator
 
 from fedsim.config import AsTuple, Config
-from fedsim.data import DatasetPlugin, Shares, shares_fault
-from fedsim.data.public import Augment
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import QUANTITIES
@@ -32,33 +29,26 @@ from fedsim.runtime.presence import OnLeave
 from fedsim.scenario.choices import (
     ALGORITHM,
     AVAILABILITY,
-    DATASET,
     DEVICE,
     EXECUTOR,
     MODEL,
     NETWORK,
     PACING,
-    PARTITION,
     SELECTOR,
     Choice,
+    Params,
     fault,
+    left_out,
+    spelt_out,
 )
+from fedsim.scenario.datatable import DataConfig
 from fedsim.units import PositiveSeconds
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Names that are safe as folders and in messages."""
 
-Params = SerializeAsAny[Config]
-
 DEFAULT_MODEL = "mlp"
 """Label and name of the only model where the file has none."""
-
-DEFAULT_SPLIT: Shares = (0.7, 0.1, 0.2)
-
-
-def left_out() -> Any:
-    """Return the default of a table: one without keys, which validation fills with defaults."""
-    return Field(default_factory=dict, validate_default=True)
 
 
 def _plain_name(name: str) -> str:
@@ -78,96 +68,6 @@ class RunConfig(Config):
     """The one seed from which all randomness flows."""
     rounds: Annotated[int, Field(ge=1)] = Field(examples=[100])
     """How many rounds to run."""
-
-
-def _spelt_out(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"name": value}
-    if not isinstance(value, Mapping | Choice):
-        raise fault("choice", f"{value!r} is neither a name nor a table of name and params", "write a name")
-    return value
-
-
-class PublicSource(Choice):
-    """Another data set."""
-
-    KIND = DATASET
-    name: str
-    """Data set: a file of ``fedsim/data``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the data set."""
-
-
-class PublicConfig(Config):
-    """The public set, on which knowledge is exchanged; nobody trains on its labels unless told to."""
-
-    size: Annotated[int, Field(ge=0)] = 0
-    """Samples in the public set; with 0 there is none, and nothing else can be said about it."""
-    source: Annotated[PublicSource, BeforeValidator(_spelt_out, str | PublicSource)] | None = None
-    """Another data set to draw it from, without labels: a name, or a table of name and params; the public set
-    is held out of the data set itself if left out."""
-    augment: Augment = "none"
-    """How its images are transformed, once: fedet crops, flips, jitters colours and rotates at random."""
-    held: Literal["everywhere", "server"] = "everywhere"
-    """Who holds it from the start; what only the server holds it has to send."""
-
-
-class PartitionChoice(Choice):
-    """Who holds which sample."""
-
-    KIND = PARTITION
-    name: str = "iid"
-    """Partition: a file of ``fedsim/data/partitions``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the partition."""
-
-
-def _shares(shares: Shares) -> Shares:
-    if problem := shares_fault(shares):
-        raise fault("shares", problem, "write for example [0.7, 0.1, 0.2]")
-    return shares
-
-
-class DataConfig(Choice):
-    """The data set, and how it is spread over the clients."""
-
-    KIND = DATASET
-    name: str = "digits"
-    """Data set: a file of ``fedsim/data``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the data set."""
-    root: Annotated[str, Field(min_length=1)] | None = None
-    """Folder of data sets, relative to the working directory; FEDSIM_DATA if left out."""
-    limit: PositiveInt | None = None
-    """Use only so many samples, equally many of each class (where there are no classes, or where samples have
-    users: at random); all if left out."""
-    split: Annotated[Shares, AsTuple, AfterValidator(_shares)] | None = Field(None, validate_default=True)
-    """Shares of each client's samples for train, validation and test; [0.7, 0.1, 0.2] if left out."""
-    global_test: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of all samples held out as the global test set, where the data set has no test part itself."""
-    public: PublicConfig = PublicConfig()
-    """The public set."""
-    partition: Annotated[PartitionChoice, BeforeValidator(_spelt_out, str | PartitionChoice)] | None = Field(
-        None, validate_default=True
-    )
-    """Who holds which sample: a name, or a table of name and params; iid if left out."""
-
-    @field_validator("limit", "split", "partition", mode="before")
-    @classmethod
-    def _suits(cls, value: Any, info: ValidationInfo) -> Any:
-        # A data set of counts has nothing to draw from, to split and to spread; any other must be spread.
-        if "name" not in info.data:
-            return value
-        plugin = DATASET.find(info.data["name"])
-        assert issubclass(plugin, DatasetPlugin)  # noqa: S101
-        if plugin.has_samples:
-            defaults: dict[str, Any] = {"split": DEFAULT_SPLIT, "partition": {}}
-            return defaults.get(info.field_name or "") if value is None else value
-        if value is not None:
-            problem = f"data set {info.data['name']!r} has sample counts only, so there is nothing to"
-            act = {"limit": "draw from", "split": "split", "partition": "spread"}[info.field_name or ""]
-            raise fault("counts", f"{problem} {act}", f"leave data.{info.field_name} out")
-        return value
 
 
 class ModelChoice(Choice):
@@ -241,8 +141,8 @@ def _found(device: str) -> str:
 class FleetGroup(GroupConfig):
     """One ``[[fleet]]`` entry: clients of one device class or file, and when they are there."""
 
-    availability: Annotated[AvailabilityChoice, BeforeValidator(_spelt_out, str | AvailabilityChoice)] = (
-        Field("always", validate_default=True)
+    availability: Annotated[AvailabilityChoice, BeforeValidator(spelt_out, str | AvailabilityChoice)] = Field(
+        "always", validate_default=True
     )
     """When these clients are there: a name, or a table of name and params."""
 
@@ -265,11 +165,11 @@ class ParticipationConfig(Config):
     on_leave: OnLeave = "resume"
     """What becomes of work when its client goes away: when the client returns it goes on (resume) or begins
     anew (restart), or it is lost at once."""
-    selector: Annotated[SelectorChoice, BeforeValidator(_spelt_out, str | SelectorChoice)] = Field(
+    selector: Annotated[SelectorChoice, BeforeValidator(spelt_out, str | SelectorChoice)] = Field(
         "uniform", validate_default=True
     )
     """Who is asked: a name, or a table of name and params."""
-    pacing: Annotated[PacingChoice, BeforeValidator(_spelt_out, str | PacingChoice)] = Field(
+    pacing: Annotated[PacingChoice, BeforeValidator(spelt_out, str | PacingChoice)] = Field(
         "synchronous", validate_default=True
     )
     """When a round closes: a name, or a table of name and params."""

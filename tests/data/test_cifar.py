@@ -86,6 +86,17 @@ def test_other_files_are_never_opened(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("plugin", "name", "key"), SETS)
+def test_files_of_the_right_form_are_refused_unless_they_are_the_official_ones(
+    tmp_path: Path, plugin: Plugin, name: str, key: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fill(tmp_path, name, key, patch)
+        assert plugin(plugin.Config()).load(context(tmp_path)).x is not None
+    with pytest.raises(DataError, match="is not the official one"):
+        plugin(plugin.Config()).load(context(tmp_path))
+
+
+@pytest.mark.parametrize(("plugin", "name", "key"), SETS)
 def test_missing_files_say_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: Plugin, name: str, key: str
 ) -> None:

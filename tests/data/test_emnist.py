@@ -57,6 +57,27 @@ def test_images_are_upright_and_letters_numbered_from_0(tmp_path: Path) -> None:
             assert dataset.x[1, 0, row, column] == np.float32(IMAGES[1, column, row]) / np.float32(255)
 
 
+def test_files_as_torchvisions_download_leaves_them(tmp_path: Path) -> None:
+    # Plain, those of all splits, beside the archive that they were in.
+    raw = fill(tmp_path)
+    for packed in list(raw.glob("*.gz")):
+        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+    for part in ("train", "test"):
+        for what in ("images-idx3", "labels-idx1"):
+            (raw / f"emnist-digits-{part}-{what}-ubyte").write_bytes(b"of another split")
+    (raw / "gzip.zip").write_bytes(b"an archive")
+    assert labels_of(load(tmp_path)) == ([0, 25, 1, 2, 0], [0, 25])
+
+
+@pytest.mark.parametrize("content", [b"", idx(IMAGES)[:-1], idx(LETTERS)])
+def test_images_of_another_form(tmp_path: Path, content: bytes) -> None:
+    raw = fill(tmp_path)
+    (raw / "emnist-letters-test-images-idx3-ubyte.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(DataError, match=r"emnist-letters-test-[*] is no idx file"):
+        load(tmp_path)
+
+
 def test_the_first_classes(tmp_path: Path) -> None:
     fill(tmp_path)
     dataset = load(tmp_path, classes=2)

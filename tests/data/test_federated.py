@@ -351,6 +351,28 @@ def test_a_clients_split_does_not_depend_on_the_other_clients() -> None:
     assert one.indices(0, "train").tolist() == other.indices(0, "train").tolist()
 
 
+def test_each_client_draws_one_of_several_splits() -> None:
+    several = ((0.3, 0.35, 0.35), (0.5, 0.25, 0.25), (0.7, 0.15, 0.15))
+    data = spread(6000, 60, shares=several)
+    sizes = np.stack([data.sizes(split) for split in SPLITS], axis=1).tolist()
+    of_100 = [[round(100 * share) for share in shares] for shares in several]
+    assert all(own in of_100 for own in sizes)
+    counts = [sizes.count(own) for own in of_100]
+    assert sum(counts) == 60
+    # Each is the split of a third of the clients, give or take three standard deviations.
+    assert min(counts) >= 9
+    assert everything(data) == everything(spread(6000, 60, shares=several))
+
+
+def test_one_split_in_a_list_is_the_split_itself() -> None:
+    assert everything(spread(shares=((0.6, 0.2, 0.2),))) == everything(spread())
+
+
+def test_each_of_several_splits_is_checked() -> None:
+    with pytest.raises(DataError, match=r"0.5, 0.2, 0.2 sum to 0.9"):
+        spread(shares=((0.6, 0.2, 0.2), (0.5, 0.2, 0.2)))
+
+
 def test_a_client_may_have_nothing() -> None:
     data = federate(dataset(4), Fixed([], [0, 1]), num_clients=2, shares=(0.5, 0.0, 0.5), key=KEY)
     assert data.sizes("train").tolist() == [0, 1]
@@ -468,6 +490,7 @@ def test_counts_have_no_samples() -> None:
         ({"global_test_share": 0.1}, "leave out the partition"),
         ({"limit": 3}, "leave out the partition"),
         ({"num_clients": 3}, "counts the samples of 2 clients, the run has 3"),
+        ({"public_users": 0.1}, "leave out the partition"),
         ({"public_source": dataset()}, "leave out its source and its transformation"),
         ({"public_augment": "fedet"}, "leave out its source and its transformation"),
     ],

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsim.data import LoadContext
+from fedsim.data.federated import SPLITS
+from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import ScenarioError
+from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build
 from fedsim.scenario.build import num_workers
@@ -54,6 +58,46 @@ def test_every_part_is_as_the_file_says(load: Load) -> None:
     assert {parts.fleet.model(client) for client in range(6)} == {parts.fleet.server_model} == {"small"}
     assert parts.architectures["small"].num_params == (64 + 1) * 8 + (8 + 1) * 10
     assert parts.data.sizes("train").sum() == pytest.approx(0.7 * 1797, abs=6)
+
+
+def test_each_client_draws_a_split(load: Load) -> None:
+    parts = build(
+        load("[data]\nsplit = [[0.2, 0.4, 0.4], [0.8, 0.1, 0.1]]\n", overrides=["fleet.0.count=20"])
+    )
+    data = parts.data
+    shares = data.sizes("train") / sum(data.sizes(split) for split in SPLITS)
+    assert {round(float(share), 1) for share in shares} == {0.2, 0.8}
+
+
+WRITERS = "[data]\nname = 'writers'\nparams = { num_writers = 10, samples_per_writer = 20, size = 8 }\n"
+
+
+def test_whole_users_are_held_out(load: Load) -> None:
+    parts = build(
+        load(WRITERS + "partition = 'by_user'\nglobal_test_users = 0.2\n[data.public]\nusers = 0.25\n")
+    )
+    users = Writers(WritersConfig(num_writers=10, samples_per_writer=20, size=8)).load(
+        LoadContext(None, 4, Key.root(0).child("data", "load"))
+    )
+    assert users.users is not None
+    held = [parts.data.global_test, parts.data.public, *(parts.data.indices(k, "train") for k in range(4))]
+    people = [set(users.users[part].tolist()) for part in held]
+    assert [len(group) for group in people] == [2, 2, 1, 1, 1, 1]
+    assert len(set.union(*people)) == 8
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ("global_test_users = 0.2", "data.global_test_users"),
+        ("public = { users = 0.2 }", "data.public.users"),
+    ],
+)
+def test_whole_users_of_a_data_set_that_has_none(load: Load, more: str, path: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        build(load(f"[data]\n{more}\n"))
+    assert [fault.path for fault in caught.value.faults] == [path]
+    assert "does not say who made which sample" in str(caught.value)
 
 
 def test_a_data_set_without_memory_for_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,9 +245,42 @@ def test_counts_cannot_be_spread(faults: Faults, more: str, path: str, act: str)
     )
 
 
-def test_counts_have_no_global_test_set(faults: Faults) -> None:
-    found = faults("[data]\nname = 'sizes'\nglobal_test = 0.1\n[engine]\nexecutor = 'null'\n")
-    assert "data set 'sizes' has sample counts only — leave it out" in str(found["data.global_test"])
+@pytest.mark.parametrize("key", ["global_test", "global_test_users", "public.users"])
+def test_counts_have_no_samples_and_no_users_to_hold_out(faults: Faults, key: str) -> None:
+    found = faults(f"[data]\nname = 'sizes'\n{key} = 0.1\n[engine]\nexecutor = 'null'\n")
+    assert list(found) == [f"data.{key}"]
+    assert "data set 'sizes' has sample counts only — leave it out" in str(found[f"data.{key}"])
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "says"),
+    [
+        (
+            "global_test = 0.1\nglobal_test_users = 0.2",
+            "data.global_test_users",
+            "0.2 of the users, and global_test = 0.1 of the samples: it is one or the other — keep one of",
+        ),
+        (
+            "public = { size = 5, users = 0.2 }",
+            "data.public.users",
+            "0.2 of the users, and size = 5 samples: the public set is one or the other — keep one of",
+        ),
+        (
+            "public = { users = 0.2, source = 'digits' }",
+            "data.public.source",
+            "the public set is users of the data set itself, and its source is another one — leave it",
+        ),
+    ],
+)
+def test_whole_users_and_something_else(faults: Faults, more: str, path: str, says: str) -> None:
+    found = faults(f"[data]\nname = 'writers'\n{more}\n")
+    assert list(found) == [path]
+    assert says in str(found[path])
+
+
+def test_whole_users_are_a_public_set(load: Load) -> None:
+    public = "[data]\nname = 'writers'\npublic = { users = 0.2, held = 'server', augment = 'fedet' }\n"
+    assert load(public + "[algorithm]\nname = 'fedmd'\n").data.public.users == 0.2
 
 
 def test_nothing_to_measure_on(faults: Faults, load: Load) -> None:
@@ -257,6 +290,9 @@ def test_nothing_to_measure_on(faults: Faults, load: Load) -> None:
         "evaluation.split: 'test' has the share 0 in data.split = [0.8, 0.2, 0.0]: nothing to measure on — "
         "give it a share, choose the other split, or write every = 0 to measure nothing"
     )
+    found = faults("[data]\nsplit = [[0.8, 0.2, 0], [0.5, 0.5, 0]]\n")
+    assert "in data.split = [0.8, 0.2, 0.0], [0.5, 0.5, 0.0]: nothing" in str(found["evaluation.split"])
+    load("[data]\nsplit = [[0.8, 0.2, 0], [0.5, 0.25, 0.25]]\n")
     load(no_test + "[evaluation]\nsplit = 'val'\n")
     load(no_test + "[evaluation]\nevery = 0\n")
     load(no_test + "[engine]\nexecutor = 'null'\n")

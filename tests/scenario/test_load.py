@@ -187,6 +187,14 @@ def test_a_plugin_that_takes_nothing(faults: Faults) -> None:
             "[data]\nsplit = [0.5, 0.5]",
             "data.split: the list ends before its entry 2 — give at least 3 entries",
         ),
+        (
+            "[data]\nsplit = [[0.5, 0.5], [0.7, 0.1, 0.2]]",
+            "data.split.0: the list ends before its entry 2 — give at least 3 entries",
+        ),
+        (
+            "[data]\nsplit = [[0.7, 0.1, 0.2], 0.5]",
+            "data.split.1: 0.5 is a number, a list in square brackets is wanted — write [0.5]",
+        ),
         ("[data]\nroot = ''", "data.root: the text is empty — write something between the quotation marks"),
     ],
 )
@@ -218,6 +226,12 @@ def test_a_wrong_type(faults: Faults, more: str, message: str) -> None:
             "data.split: shares of train, val and test sum to 1, 0.7, 0.1, 0.3 sum to 1.1 — "
             "write for example [0.7, 0.1, 0.2]",
         ),
+        (
+            "[data]\nsplit = [[0.7, 0.1, 0.2], [0.7, 0.1, 0.3]]",
+            "data.split.1: shares of train, val and test sum to 1, 0.7, 0.1, 0.3 sum to 1.1 — "
+            "write for example [0.7, 0.1, 0.2]",
+        ),
+        ("[data]\nglobal_test_users = 1.0", "global_test_users: 1.0 is not below 1 — write a number below 1"),
         (
             "[training]\noptimiser = 'adam'\nmomentum = 0.9",
             "training.momentum: momentum belongs to optimiser = 'sgd'; adam has its own averages: leave",

@@ -51,8 +51,10 @@ up = "1 Gbit/s"
         RICH,
         "[data]\nname = 'sizes'\n[engine]\nexecutor = 'null'\n",
         "[data.public]\nsize = 9\nsource = 'mnist'\naugment = 'fedet'\nheld = 'server'\n",
+        "[data]\nsplit = [[0.3, 0.35, 0.35], [0.5, 0.25, 0.25]]\n",
+        "[data]\nname = 'writers'\nglobal_test_users = 0.2\npublic.users = 0.1\n",
     ],
-    ids=["small", "rich", "counts", "public"],
+    ids=["small", "rich", "counts", "public", "splits", "users"],
 )
 def test_it_loads_to_an_equal_scenario(load: Load, more: str) -> None:
     scenario = load(more, overrides=["run.name=other"])

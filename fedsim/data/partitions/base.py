@@ -123,13 +123,13 @@ def apportion_to_all(total: int, weights: NDArray[np.float64]) -> Counts:
     return counts
 
 
-def holders_of_two(num_clients: int, num_classes: int) -> list[Indices]:
-    """Return for each class the clients that hold it where each holds two neighbouring classes."""
+def holders_of_neighbours(num_clients: int, num_classes: int, hand: int = 2) -> list[Indices]:
+    """Return for each class the clients that hold it where each holds ``hand`` neighbouring classes.
+
+    Client k holds classes k, k + 1, ... modulo N; ``hand`` is at most N, or all are held.
+    """
     clients = np.arange(num_clients)
-    return [
-        np.flatnonzero((clients % num_classes == j) | ((clients + 1) % num_classes == j))
-        for j in range(num_classes)
-    ]
+    return [np.flatnonzero((j - clients) % num_classes < hand) for j in range(num_classes)]
 
 
 def scaled(

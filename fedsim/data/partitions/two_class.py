@@ -21,7 +21,7 @@ from fedsim.data.partitions.base import (
     by_class,
     class_labels,
     cut,
-    holders_of_two,
+    holders_of_neighbours,
     require_samples,
 )
 from fedsim.errors import DataError
@@ -47,7 +47,7 @@ class TwoClass(PartitionPlugin[TwoClassConfig]):
         generator = key.numpy()
         classes = by_class(labels, num_classes, generator)
         counts = np.zeros((num_clients, num_classes), np.int64)
-        for j, holders in enumerate(holders_of_two(num_clients, num_classes)):
+        for j, holders in enumerate(holders_of_neighbours(num_clients, num_classes)):
             if not len(holders):
                 continue
             if len(classes[j]) < len(holders):

@@ -1,8 +1,11 @@
-"""Two classes for each client, and log-normal sizes: PersFL's data setup 3 (DS-3).
+"""Two classes for each client, or a few, and log-normal sizes: PersFL's data setup 3 (DS-3).
 
 Client k holds classes k mod N and (k + 1) mod N, as under ``two_class``. Every holder of a class gets
 ``least`` samples of it; the rest of the class is shared in proportion to log-normal draws. Their mean mu = 0
 is no setting: it scales all draws alike, and only their proportions count.
+
+With ``classes = 4`` a client holds four neighbouring classes: the data of KT-pFL's ablations, whose text does
+not say how they are spread; its public code deals neighbouring classes with log-normal sizes.
 """
 
 from typing import Annotated
@@ -18,7 +21,7 @@ from fedsim.data.partitions.base import (
     by_class,
     class_labels,
     cut,
-    holders_of_two,
+    holders_of_neighbours,
     require_samples,
 )
 from fedsim.errors import DataError
@@ -29,6 +32,8 @@ from fedsim.shares import apportion
 class TwoClassLogNormalConfig(Config):
     """Settings of the two-class partition with log-normal sizes."""
 
+    classes: Annotated[int, Field(ge=1)] = 2
+    """Neighbouring classes that each client holds."""
     least: Annotated[int, Field(ge=1)] = 10
     """Samples of each of its classes that a client has at least."""
     sigma: Annotated[float, Field(ge=0, le=20)] = 2.0
@@ -36,7 +41,7 @@ class TwoClassLogNormalConfig(Config):
 
 
 class TwoClassLogNormal(PartitionPlugin[TwoClassLogNormalConfig]):
-    """Two neighbouring classes for each client, and log-normal sizes."""
+    """A few neighbouring classes for each client, and log-normal sizes."""
 
     Config = TwoClassLogNormalConfig
 
@@ -44,10 +49,15 @@ class TwoClassLogNormal(PartitionPlugin[TwoClassLogNormalConfig]):
         """Spread the samples of every class that has a holder."""
         labels, num_classes, least = class_labels(pool, self), pool.num_classes, self.config.least
         require_samples(len(labels), num_clients)
+        if self.config.classes > num_classes:
+            raise DataError(
+                f"classes = {self.config.classes} for each client, and the data set has {num_classes}: "
+                f"write {num_classes} or fewer"
+            )
         generator = key.numpy()
         classes = by_class(labels, num_classes, generator)
         counts = np.zeros((num_clients, num_classes), np.int64)
-        for j, holders in enumerate(holders_of_two(num_clients, num_classes)):
+        for j, holders in enumerate(holders_of_neighbours(num_clients, num_classes, self.config.classes)):
             if not len(holders):
                 continue
             rest = len(classes[j]) - least * len(holders)

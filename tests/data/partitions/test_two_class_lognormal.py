@@ -1,4 +1,4 @@
-"""Two neighbouring classes for each client, and log-normal sizes."""
+"""A few neighbouring classes for each client, and log-normal sizes."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from fedsim.errors import DataError
 from fedsim.rng import Key
 
 
-def counts_of(num_clients: int, *sizes: int, seed: int = 0, least: int = 10, sigma: float = 2.0) -> Counts:
+def counts_of(num_clients: int, *sizes: int, seed: int = 0, **settings: float) -> Counts:
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    partition = TwoClassLogNormal(TwoClassLogNormalConfig(least=least, sigma=sigma))
+    partition = TwoClassLogNormal(TwoClassLogNormalConfig.model_validate(settings))
     parts = partition.split(Pool(labels, len(sizes)), num_clients, Key.root(seed))
     return np.array([np.bincount(labels[part], minlength=len(sizes)) for part in parts])
 
@@ -51,3 +51,20 @@ def test_a_class_that_cannot_give_everybody_the_least() -> None:
         DataError, match=r"class 1 has 19 samples, and the 2 of 3 .* get at least 10 each .*lower least"
     ):
         counts_of(3, 20, 19, 20)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_four_classes_a_client_as_in_kt_pfls_ablations(seed: int) -> None:
+    counts = counts_of(10, *[6000] * 10, seed=seed, classes=4)
+    for client, held in enumerate(counts):
+        assert np.flatnonzero(held).tolist() == sorted((client + i) % 10 for i in range(4))
+    assert ((counts > 0).sum(axis=0) == 4).all()
+    assert counts.sum(axis=0).tolist() == [6000] * 10
+    # Sizes differ far more than equal shares would make them.
+    assert counts.sum(axis=1).max() > 2 * counts.sum(axis=1).min()
+
+
+def test_all_classes_at_most() -> None:
+    assert (counts_of(4, 100, 100, 100, classes=3) > 0).all()
+    with pytest.raises(DataError, match="classes = 4 for each client, and the data set has 3: write 3 or"):
+        counts_of(4, 100, 100, 100, classes=4)
