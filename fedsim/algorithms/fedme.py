@@ -12,7 +12,11 @@ samples (D-004-03); draws are independent and never give a client its own model 
 of probabilities (D-004-13). With few clients in a round (D-004-14) models are exchanged within the cohort,
 where a client is alone with any model stored; whoever is absent keeps its own. A model whose outputs on the
 unlabelled samples are not finite is in no cluster and goes to nobody; where the server has not asked it,
-because there is one cluster, whoever gets it trains alone when it spoils the client's own.
+because there is one cluster, whoever gets it trains alone when it spoils the client's own. Who can take part
+is decided by the memory that the architecture of its group takes: not by that of two models at once, nor of
+those that it may be sent.
+
+Matsuda, Sasaki, Xiao, Onizuka: FedMe: Federated Learning via Model Exchange, SDM 2022 (arXiv 2110.07868).
 """
 
 from __future__ import annotations

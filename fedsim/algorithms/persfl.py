@@ -6,6 +6,9 @@ too. Stage 2 sends nothing: for every pair of a grid of imitation weights and te
 from the teacher and learns from labels and from the teacher's softened predictions; the student with the
 smallest validation loss is the client's own model (specification 5.E.6).
 
+Divi, Farrukh, Celik: Unifying Distillation with Personalization in Federated Learning, 2021 (arXiv
+2105.15191).
+
 Decisions: KL(teacher || student), mean over the batch, unless told otherwise (D-002-03); the teacher is
 chosen by loss (D-002-06), the student by validation cross-entropy (D-002-09); the grid is the one that the
 paper's table 5 implies (D-002-05); passes of the distillation are not given in the paper (D-002-15). Teachers

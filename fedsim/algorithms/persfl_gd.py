@@ -1,8 +1,9 @@
 """PersFL-GD: PersFL with the cross-entropy to the teacher's predictions in place of the KL divergence.
 
-Generalised distillation (Lopez-Paz et al.), the variant of the PersFL paper's section 5.5 and table 6
-(specification 5.E.7). The two losses differ by the teacher's entropy, which no student changes, so with
-PersFL's default direction both have the same gradients and the same models, up to rounding (D-002-03).
+Generalised distillation (Lopez-Paz et al.), the variant of section 5.5 and table 6 of the PersFL paper
+(arXiv 2105.15191; specification 5.E.7). The two losses differ by the teacher's entropy, which no student
+changes, so with PersFL's default direction both have the same gradients and the same models, up to rounding
+(D-002-03).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
         return ScenarioError([Fault("", problem, mend)], str(path))
 
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         problem = f"the file is not text in UTF-8 (byte {error.start})"
         raise refuse(problem, "save it as UTF-8, and give a .toml file") from None

@@ -16,8 +16,6 @@ from fedsim.engine.worker import Resources
 from fedsim.models import Architecture
 from fedsim.params import Model
 
-LONG_S = 120
-
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -35,7 +33,8 @@ def test_a_fit_on_cuda_repeats_itself_and_agrees_with_the_cpu(
         executor = THREADS(ExecutorConfig(workers=workers))
         executor.open(Resources.of(data, architectures, device))
         try:
-            return [future.result(LONG_S) for future in [executor.submit(job, (0, i)) for i in range(4)]]
+            promises = [executor.submit(job, (0, i)) for i in range(4)]
+            return [executor.wait(promise) for promise in promises]
         finally:
             executor.close()
 

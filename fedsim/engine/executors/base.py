@@ -1,8 +1,9 @@
 """Who runs jobs for real. Executors that learn give the same results; they differ in speed and in place.
 
 A job is submitted at the virtual instant at which it starts, with the instant at which it is due, and returns
-a :class:`Promise`, such as a standard :class:`concurrent.futures.Future`. Jobs start earliest-due first.
-Cancelling a promise that has not started costs nothing; one that runs is finished and thrown away.
+a :class:`Promise`, such as a standard :class:`concurrent.futures.Future`. Its result comes from
+:meth:`Executor.wait` alone, since an executor may do a job no sooner than that. Jobs start earliest-due
+first. Cancelling a promise that has not started costs nothing; one that runs is finished and thrown away.
 """
 
 from __future__ import annotations
@@ -22,14 +23,7 @@ Due = tuple[int, int]
 
 
 class Promise(Protocol):
-    """A result to come."""
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Block until the result is there and return it, or raise what the job raised.
-
-        Args:
-            timeout: For how long at most, s of the host's time; by default for ever.
-        """
+    """A result to come; the executor that gave it knows how to get it."""
 
     def cancel(self) -> bool:
         """Give it up; return whether that was possible."""
@@ -57,13 +51,13 @@ class Executor(Plugin[ExecutorConfig], ABC):
     def submit(self, job: Job, due: Due) -> Promise:
         """Take a job; never waits for one. After :meth:`close` the promise is cancelled."""
 
+    @abstractmethod
     def wait(self, promise: Any) -> Any:
         """Block until a result is there and return it, or raise what the job raised.
 
         Called by the loop's thread at the instant at which the result is due; an executor that collects jobs
         into batches decides here, at a point in virtual time, what to run together.
         """
-        return promise.result()
 
     @abstractmethod
     def close(self) -> None:

@@ -22,16 +22,11 @@ from fedsim.params import Array, freeze
 class _Kept:
     """A promise that was kept when it was made."""
 
-    __slots__ = ("_error", "_result")
+    __slots__ = ("error", "result")
 
     def __init__(self, result: Any = None, error: Exception | None = None) -> None:
-        self._result = result
-        self._error = error
-
-    def result(self, timeout: float | None = None) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._result
+        self.result = result
+        self.error = error
 
     def cancel(self) -> bool:
         return False
@@ -55,6 +50,12 @@ class Null(Executor):
         except Exception as error:
             # As for any executor, an error surfaces when the result is due.
             return _Kept(error=error)
+
+    def wait(self, promise: Any) -> Any:
+        """Return the answer."""
+        if promise.error is not None:
+            raise promise.error
+        return promise.result
 
     def close(self) -> None:
         """Nothing to free."""

@@ -34,7 +34,7 @@ def null(architectures: Mapping[str, Architecture]) -> Iterator[Null]:
 
 def test_a_fit_gives_its_start_back(null: Null, make_fit: Callable[..., Fit]) -> None:
     job = make_fit()
-    fitted = null.submit(job, (0, 0)).result(0)
+    fitted = null.wait(null.submit(job, (0, 0)))
     assert fitted.model is job.models["model"]
     assert fitted.num_steps == job.num_steps
     assert math.isnan(fitted.loss)
@@ -44,35 +44,35 @@ def test_teachers_are_no_result(
     null: Null, make_fit: Callable[..., Fit], start: Callable[..., Model]
 ) -> None:
     job = make_fit(models={"a": start(), "b": start()}, trained=("b",))
-    assert list(null.submit(job, (0, 0)).result(0).models) == ["b"]
+    assert list(null.wait(null.submit(job, (0, 0))).models) == ["b"]
 
 
 def test_a_prediction_is_uniform_over_the_classes(null: Null, start: Callable[..., Model]) -> None:
-    logits = null.submit(Predict(start(), ClientSamples(1), 2), (0, 0)).result(0)
+    logits = null.wait(null.submit(Predict(start(), ClientSamples(1), 2), (0, 0)))
     assert (logits.shape, logits.dtype) == ((7, 3), np.float32)
     assert len(np.unique(logits)) == 1
     assert not logits.flags.writeable
-    assert null.submit(Predict(start(), ClientSamples(1), 2), (0, 1)).result(0) is logits
+    assert null.wait(null.submit(Predict(start(), ClientSamples(1), 2), (0, 1))) is logits
 
 
 def test_nothing_is_evaluated(null: Null, start: Callable[..., Model]) -> None:
     assert not null.learns
     job = Evaluate(start(), (ClientSamples(0), ClientSamples(1)), 2)
-    assert null.submit(job, (0, 0)).result(0) == [Score(0, 0, 0.0)] * 2
+    assert null.wait(null.submit(job, (0, 0))) == [Score(0, 0, 0.0)] * 2
 
 
 def test_calls_are_really_made_and_keep_the_rules_of_jobs(null: Null) -> None:
-    assert null.submit(Call(divmod, (7, 2), 1.0), (0, 0)).result(0) == (3, 1)
+    assert null.wait(null.submit(Call(divmod, (7, 2), 1.0), (0, 0))) == (3, 1)
     drawing = null.submit(Call(torch.rand, (1,), 1.0), (0, 1))
     with pytest.raises(JobError, match="global generator"):
-        drawing.result(0)
+        null.wait(drawing)
 
 
 def test_a_call_computes_with_one_torch_thread(null: Null) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert null.submit(Call(torch.get_num_threads, (), 1.0), (0, 0)).result(0) == 1
+        assert null.wait(null.submit(Call(torch.get_num_threads, (), 1.0), (0, 0))) == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -58,9 +58,9 @@ def test_jobs_start_earliest_due_first(threads: Callable[[int], Executor], gate:
     futures = [pool.submit(call(order.append, sequence), (at_ns, sequence)) for at_ns, sequence in dues]
     assert order == []
     gate.opened.set()
-    assert blocked.result(LONG_S) == "through"
+    assert pool.wait(blocked) == "through"
     for future in futures:
-        future.result(LONG_S)
+        pool.wait(future)
     assert order == [2, 5, 4, 1, 3]
 
 
@@ -72,7 +72,7 @@ def test_several_jobs_run_at_once(threads: Callable[[int], Executor]) -> None:
         assert gate.reached.wait(LONG_S)  # all are in there before any is let through
     for gate in gates:
         gate.opened.set()
-    assert [future.result(LONG_S) for future in futures] == ["through"] * 3
+    assert [pool.wait(future) for future in futures] == ["through"] * 3
 
 
 def test_a_job_cancelled_before_it_starts_never_runs(threads: Callable[[int], Executor], gate: Gate) -> None:
@@ -85,9 +85,9 @@ def test_a_job_cancelled_before_it_starts_never_runs(threads: Callable[[int], Ex
     assert cancelled.cancel()
     assert not blocked.cancel()  # it runs already: it is finished and thrown away
     gate.opened.set()
-    kept.result(LONG_S)
+    pool.wait(kept)
     assert ran == ["kept"]
-    assert blocked.result(LONG_S) == "through"
+    assert pool.wait(blocked) == "through"
 
 
 def test_an_error_belongs_to_its_job(threads: Callable[[int], Executor]) -> None:
@@ -95,11 +95,11 @@ def test_an_error_belongs_to_its_job(threads: Callable[[int], Executor]) -> None
     wrong = pool.submit(call(int, "x"), (0, 0))
     leaving = pool.submit(call(sys.exit, 3), (0, 1))
     right = pool.submit(call(int, "7"), (0, 2))
-    assert right.result(LONG_S) == 7  # the worker lives on
+    assert pool.wait(right) == 7  # the worker lives on
     with pytest.raises(ValueError, match="invalid literal"):
-        wrong.result(LONG_S)
+        pool.wait(wrong)
     with pytest.raises(SystemExit):
-        leaving.result(LONG_S)
+        pool.wait(leaving)
 
 
 @pytest.mark.parametrize("kind", ["fit", "evaluate"])
@@ -115,15 +115,15 @@ def test_closing_stops_a_long_job_soon_and_leaves_no_thread(
         endless = Evaluate(start(), (ClientSamples(3),) * 10**7, 1)
     running = pool.submit(endless, (0, 0))
     # Once a later job has run, on the other worker, the turn of this one has come.
-    assert pool.submit(call(int, "1"), (1, 1)).result(LONG_S) == 1
+    assert pool.wait(pool.submit(call(int, "1"), (1, 1))) == 1
     queued = [pool.submit(endless, (2, sequence)) for sequence in range(2, 5)]
     pool.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fedsim-worker")]
     with pytest.raises(StoppedError):
-        running.result(LONG_S)
+        pool.wait(running)
     for future in queued:
         with pytest.raises((StoppedError, CancelledError)):
-            future.result(LONG_S)
+            pool.wait(future)
 
 
 def test_what_is_submitted_after_the_end_is_cancelled(threads: Callable[[int], Executor]) -> None:
@@ -139,7 +139,7 @@ def test_an_executor_can_be_opened_again(threads: Callable[[int], Executor], res
     pool = threads(1)
     pool.close()
     pool.open(resources)
-    assert pool.submit(call(int, "1"), (0, 0)).result(LONG_S) == 1
+    assert pool.wait(pool.submit(call(int, "1"), (0, 0))) == 1
 
 
 def test_every_worker_has_one_torch_thread(threads: Callable[[int], Executor]) -> None:
@@ -157,7 +157,7 @@ def test_every_worker_has_one_torch_thread(threads: Callable[[int], Executor]) -
     for gate in gates:
         gate.opened.set()
     for future in futures:
-        future.result(LONG_S)
+        pool.wait(future)
     assert counts == [1, 1, 1]
 
 
