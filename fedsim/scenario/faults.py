@@ -45,7 +45,7 @@ def faults_of(error: ValidationError, schema: type[BaseModel], document: Mapping
     """
     by_path: dict[str, list[tuple[str, str]]] = {}
     for line in error.errors():
-        path = toml.path(*_written(line["loc"], document, line["type"] == "missing"))
+        path = toml.path(*_written(line["loc"], schema, document, line["type"] == "missing"))
         by_path.setdefault(path, []).append(_reworded(line, schema, document))
     return [_merged(path, said) for path, said in by_path.items()]
 
@@ -90,8 +90,13 @@ def _paths(item: Any, above: tuple[str | int, ...]) -> list[str]:
     return [toml.path(*above), *inside] if above else inside
 
 
-def _written(loc: Sequence[str | int], document: Any, missing: bool) -> list[str | int]:
-    """Return the path without what pydantic adds to it, such as the branch of a union that it tried."""
+def _written(
+    loc: Sequence[str | int], schema: type[BaseModel], document: Any, missing: bool
+) -> list[str | int]:
+    """Return the path without what pydantic adds to it, such as the branch of a union that it tried.
+
+    What is missing may lie in a table that is left out itself.
+    """
     path: list[str | int] = []
     item = document
     for number, name in enumerate(loc):
@@ -100,9 +105,14 @@ def _written(loc: Sequence[str | int], document: Any, missing: bool) -> list[str
         if in_table or in_list:
             item = item[name]
             path.append(name)
-        elif missing and number == len(loc) - 1 and isinstance(name, str):
+        elif missing and isinstance(name, str) and _is_key(loc[: number + 1], schema, document):
+            item = {}
             path.append(name)
     return path
+
+
+def _is_key(loc: Sequence[str | int], schema: type[BaseModel], document: Any) -> bool:
+    return field_at(schema, document, loc) is not None
 
 
 def _merged(path: str, said: Sequence[tuple[str, str]]) -> Fault:
