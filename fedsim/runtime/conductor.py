@@ -20,7 +20,6 @@ from fedsim.bus import Endpoint
 from fedsim.clock import Trace, now_s, sleep_for, wait
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, RunError
-from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.runtime.finite import non_finite
 from fedsim.runtime.log import Log
@@ -28,6 +27,7 @@ from fedsim.runtime.observer import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import Recorder
 from fedsim.runtime.records import MERGE, REJECT, ROUND_END
+from fedsim.runtime.selectors.base import Candidates
 from fedsim.runtime.tickets import Asked, Tickets
 from fedsim.runtime.verify import unchanged
 from fedsim.wire import SERVER, Message, Packed, pack
@@ -74,7 +74,6 @@ class Conductor:
         self._selections = 0
         self._unmerged = False
         self._eligible = parts.eligible()
-        self._sizes = parts.data.sizes("train")
         self._state: Any = None
         self.exchanges = tuple(one for one in self._algorithm.exchanges if one.when == "round")
 
@@ -120,8 +119,11 @@ class Conductor:
             RunError: Nobody will ever be.
         """
         fleet, asked = self._parts.fleet, 0
-        while not fleet.is_always_there and len(self._free()) and not len(self._candidates()):
-            free = self._free()
+        while not fleet.is_always_there:
+            candidates = self._candidates()
+            free = candidates.free
+            if not len(free) or candidates.any(self._key.child("someone")):
+                break
             # Of a crowd only some are asked when they may come: the answer is then late, never wrong.
             few = free[:: max(1, len(free) // MOST_ASKED)].tolist()
             next_s = min(fleet.availability.next_change(client, now_s()) for client in few)
@@ -147,10 +149,8 @@ class Conductor:
             count = self.wanted
         key = self._key.child("select", self._selections)
         self._selections += 1
-        chosen = np.sort(self._parts.selector.select(candidates, self._sizes[candidates], count, key))
-        # Both ascend, so places are found without looking at a whole population of candidates.
-        places = np.minimum(np.searchsorted(candidates, chosen), max(len(candidates) - 1, 0))
-        if (len(chosen) and not (candidates[places] == chosen).all()) or (np.diff(chosen) == 0).any():
+        chosen = np.sort(self._parts.selector.select(candidates, count, key))
+        if not candidates.knows(chosen).all() or (np.diff(chosen) == 0).any():
             raise InvariantError(
                 f"selector {name_of(self._parts.selector)!r} chose {chosen.tolist()}: "
                 "each of the candidates at most once, and nobody else"
@@ -316,15 +316,16 @@ class Conductor:
         everyone: list[int] = self._eligible.tolist()
         return everyone
 
-    def _free(self) -> Array:
-        """Return the eligible clients that owe no answer, ascending."""
-        busy = self._tickets.busy()
-        return self._eligible[~np.isin(self._eligible, busy)] if len(busy) else self._eligible
-
-    def _candidates(self) -> Array:
-        """Return those of them that are there."""
-        free = self._free()
-        return free if self._parts.fleet.is_always_there else free[self._parts.fleet.available(free, now_s())]
+    def _candidates(self) -> Candidates:
+        """Return those who may be asked now."""
+        data, fleet = self._parts.data, self._parts.fleet
+        return Candidates(
+            self._eligible,
+            self._tickets.busy(),
+            None if fleet.is_always_there else fleet.availability,
+            now_s(),
+            lambda clients: data.sizes("train")[clients],
+        )
 
     def _context(self, hook: str) -> ServerContext:
         parts = self._parts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.executors.base import Due, ExecutorConfig, Promise
 from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.engine.executors.null import Kept
 from fedsim.engine.jobs import ClientSamples, Evaluate, Job, Score
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
@@ -222,9 +222,7 @@ class Oracle(NULL):
         if not isinstance(job, Evaluate):
             return super().submit(job, due)
         self.jobs.append(job)
-        future: Future[Any] = Future()
-        future.set_result([self._score(part) for part in job.parts])
-        return future
+        return Kept([self._score(part) for part in job.parts])
 
 
 def by_client(*scores: tuple[int, int], everything: tuple[int, int] = (0, 0)) -> Callable[[Any], Score]:

@@ -17,7 +17,7 @@ from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.runtime.pacing.base import Pacing, Rounds
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.selectors.base import Selector
+from fedsim.runtime.selectors.base import Candidates, Selector
 
 
 class Choice(Selector[Config]):
@@ -27,7 +27,7 @@ class Choice(Selector[Config]):
         super().__init__(Config())
         self.chosen = chosen
 
-    def select(self, candidates: Array, sizes: Array, count: int, key: Key) -> Array:
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
         return np.array(self.chosen, np.int64)
 
 
@@ -38,9 +38,9 @@ class Spy(Selector[Config]):
         super().__init__(Config())
         self.given: list[tuple[list[int], list[int], int]] = []
 
-    def select(self, candidates: Array, sizes: Array, count: int, key: Key) -> Array:
-        self.given.append((candidates.tolist(), sizes.tolist(), count))
-        return candidates[:count]
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
+        self.given.append((candidates.clients.tolist(), candidates.sizes.tolist(), count))
+        return candidates.clients[:count]
 
 
 class Script(Pacing[Config]):

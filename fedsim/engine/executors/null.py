@@ -19,8 +19,13 @@ from fedsim.engine.worker import Resources, Worker
 from fedsim.params import Array, freeze
 
 
-class _Kept:
-    """A promise that was kept when it was made."""
+class Kept:
+    """A promise that was kept when it was made.
+
+    Attributes:
+        result: What came of the job.
+        error: What it raised, if it did.
+    """
 
     __slots__ = ("error", "result")
 
@@ -46,10 +51,10 @@ class Null(Executor):
     def submit(self, job: Job, due: Due) -> Promise:
         """Answer a job without doing it."""
         try:
-            return _Kept(self._answer(job))
+            return Kept(self._answer(job))
         except Exception as error:
             # As for any executor, an error surfaces when the result is due.
-            return _Kept(error=error)
+            return Kept(error=error)
 
     def wait(self, promise: Any) -> Any:
         """Return the answer."""

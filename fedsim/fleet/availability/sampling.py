@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from fedsim.fleet.availability.base import Availability, Clients
+from fedsim.fleet.availability.base import Clients, Flags
 from fedsim.rng import Key
 
 SMALL = 2048
@@ -18,7 +20,7 @@ PATIENCE = 8
 
 
 def sample_available(
-    eligible: Clients, count: int, at_s: float, availability: Availability, key: Key
+    eligible: Clients, count: int, are_there: Callable[[Clients], Flags], key: Key
 ) -> Clients:
     """Draw up to ``count`` of the eligible clients that are there, uniformly and without replacement.
 
@@ -34,16 +36,14 @@ def sample_available(
     Args:
         eligible: Clients ``[n]``, each once.
         count: How many are wanted, zero or more.
-        at_s: The instant.
-        availability: When clients are there.
+        are_there: Says which of some clients are.
         key: Decides the draw, together with ``eligible``.
 
     Returns:
         The clients, in the order drawn; fewer than ``count`` only if these are all that are there.
 
     Raises:
-        IndexError: A client that does not exist.
-        ValueError: No instant of a run, or a negative count.
+        ValueError: A negative count.
     """
     if count < 0:
         raise ValueError(f"{count} clients are wanted: give zero or more")
@@ -61,11 +61,11 @@ def sample_available(
         places = places[~seen[places]]
         seen[places] = True
         asked += len(places)
-        there = eligible[places][availability.available(eligible[places], at_s)][:missing]
+        there = eligible[places][are_there(eligible[places])][:missing]
         found.append(there)
         missing -= len(there)
     if missing:
         rest = eligible[~seen]
-        rest = rest[availability.available(rest, at_s)]
+        rest = rest[are_there(rest)]
         found.append(generator.permutation(rest)[:missing])
     return np.concatenate([*found, eligible[:0]])

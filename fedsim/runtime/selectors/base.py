@@ -1,24 +1,104 @@
-"""Who is asked: the contract of a selector."""
+"""Who is asked: the contract of a selector, and those whom it chooses from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
 
+import numpy as np
+
+from fedsim.fleet import Availability, sample_available
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
+
+ONE_BY_ONE = 2048
+"""Above so many eligible clients they are asked whether they are there as they are drawn."""
+
+
+class Candidates:
+    """The clients that may be asked at an instant: eligible, owing no answer, and there.
+
+    Args:
+        eligible: Clients that can take part at all, ascending.
+        busy: Those that owe an answer, in any order.
+        availability: When clients are there; None where all always are.
+        at_s: The instant.
+        sizes: Gives the training samples of clients.
+    """
+
+    def __init__(
+        self,
+        eligible: Array,
+        busy: Array,
+        availability: Availability | None,
+        at_s: float,
+        sizes: Callable[[Array], Array],
+    ) -> None:
+        self._eligible = eligible
+        self._busy = busy
+        self._availability = availability
+        self._at_s = at_s
+        self._sizes = sizes
+
+    @cached_property
+    def free(self) -> Array:
+        """All that are eligible and owe no answer, whether they are there or not, ascending."""
+        if not len(self._busy):
+            return self._eligible
+        return self._eligible[~np.isin(self._eligible, self._busy)]
+
+    @cached_property
+    def clients(self) -> Array:
+        """All of them, ascending; on a large fleet better :meth:`sample` some."""
+        if self._availability is None:
+            return self.free
+        return self.free[self._availability.available(self.free, self._at_s)]
+
+    @property
+    def sizes(self) -> Array:
+        """The training samples of each, int64."""
+        return self._sizes(self.clients)
+
+    def sample(self, count: int, key: Key) -> Array:
+        """Draw ``count`` of them, or all if they are fewer: each at most once, all equally likely.
+
+        On a large fleet only those drawn are asked whether they are there.
+        """
+        if self._availability is not None and len(self._eligible) > ONE_BY_ONE:
+            return sample_available(self._eligible, count, self.includes, key)
+        wanted = min(count, len(self.clients))
+        return key.numpy().choice(self.clients, size=wanted, replace=False, shuffle=False)
+
+    def any(self, key: Key) -> bool:
+        """Say whether there is one; ``key`` decides who is looked at first."""
+        return len(self.sample(1, key)) > 0
+
+    def includes(self, clients: Array) -> Array:
+        """Say of some of the eligible which may be asked, booleans of their shape."""
+        asked: Array = ~np.isin(clients, self._busy) if len(self._busy) else np.ones(len(clients), np.bool_)
+        if self._availability is not None:
+            asked &= self._availability.available(clients, self._at_s)
+        return asked
+
+    def knows(self, clients: Array) -> Array:
+        """Say of any clients which may be asked, booleans of their shape."""
+        places = np.minimum(np.searchsorted(self._eligible, clients), max(len(self._eligible) - 1, 0))
+        known: Array = self._eligible[places] == clients if len(self._eligible) else clients != clients
+        known[known] = self.includes(clients[known])
+        return known
 
 
 class Selector(Plugin[C], ABC):
     """Chooses a cohort."""
 
     @abstractmethod
-    def select(self, candidates: Array, sizes: Array, count: int, key: Key) -> Array:
-        """Return ``min(count, len(candidates))`` of the candidates, each at most once.
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
+        """Return ``count`` of the candidates, or all if they are fewer, each at most once, in any order.
 
         Args:
-            candidates: Clients that may be asked now, int64, ascending.
-            sizes: Training samples of each candidate, int64.
+            candidates: Clients that may be asked now.
             count: How many are wanted.
             key: Names this selection's generators.
         """

@@ -5,20 +5,19 @@ from __future__ import annotations
 from fedsim.config import Config
 from fedsim.params import Array
 from fedsim.rng import Key
-from fedsim.runtime.selectors.base import Selector
+from fedsim.runtime.selectors.base import Candidates, Selector
 
 
 class BySize(Selector[Config]):
     """A candidate with twice as many training samples is twice as likely to be drawn next."""
 
-    def select(self, candidates: Array, sizes: Array, count: int, key: Key) -> Array:
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
         """Draw one after the other, each in proportion to size among those that are left."""
-        wanted = min(count, len(candidates))
+        clients, sizes = candidates.clients, candidates.sizes
+        wanted = min(count, len(clients))
         if not wanted:
-            return candidates[:0]
-        return key.numpy().choice(
-            candidates, size=wanted, replace=False, p=sizes / sizes.sum(), shuffle=False
-        )
+            return clients[:0]
+        return key.numpy().choice(clients, size=wanted, replace=False, p=sizes / sizes.sum(), shuffle=False)
 
 
 PLUGIN = BySize

@@ -5,16 +5,15 @@ from __future__ import annotations
 from fedsim.config import Config
 from fedsim.params import Array
 from fedsim.rng import Key
-from fedsim.runtime.selectors.base import Selector
+from fedsim.runtime.selectors.base import Candidates, Selector
 
 
 class Uniform(Selector[Config]):
     """Every candidate is as likely as every other."""
 
-    def select(self, candidates: Array, sizes: Array, count: int, key: Key) -> Array:
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
         """Draw without replacement."""
-        wanted = min(count, len(candidates))
-        return key.numpy().choice(candidates, size=wanted, replace=False, shuffle=False)
+        return candidates.sample(count, key)
 
 
 PLUGIN = Uniform

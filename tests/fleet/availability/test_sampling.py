@@ -26,18 +26,21 @@ class Known(Availability):
     def _next(self, client: int, tick: int) -> int | None:
         return None
 
+    def now(self, clients: Clients) -> Flags:
+        return self.available(clients, 0.0)
+
 
 @given(st.integers(0, 6000), st.floats(0, 1), st.integers(0, 300), st.integers(0, 5))
 def test_a_sample_is_of_the_eligible_that_are_there(num: int, share: float, count: int, seed: int) -> None:
     generator = Key.root(seed).numpy()
     presence = Known(generator.random(10_000) < share)
     eligible = generator.permutation(10_000)[:num]
-    sample = sample_available(eligible, count, 0.0, presence, Key.root(seed))
+    sample = sample_available(eligible, count, presence.now, Key.root(seed))
     there = set(eligible[presence.flags[eligible]].tolist())
     assert len(set(sample.tolist())) == len(sample) == min(count, len(there))
     assert set(sample.tolist()) <= there
     assert sample.dtype == eligible.dtype
-    assert sample.tolist() == sample_available(eligible, count, 0.0, presence, Key.root(seed)).tolist()
+    assert sample.tolist() == sample_available(eligible, count, presence.now, Key.root(seed)).tolist()
 
 
 # The rejection alone, the rejection that gives up for the mask, and the mask alone.
@@ -56,7 +59,7 @@ def test_every_ordered_choice_is_equally_likely(
     runs = 12_000
     counts = dict.fromkeys(permutations((1, 4, 5, 9, 11), 2), 0)
     for run in range(runs):
-        sample = sample_available(np.arange(12), 2, 0.0, presence, Key.root(run))
+        sample = sample_available(np.arange(12), 2, presence.now, Key.root(run))
         counts[int(sample[0]), int(sample[1])] += 1
     expected = runs / len(counts)
     # Chi-square with 19 degrees of freedom: above 50.8 in one of 10 000 cases.
@@ -67,19 +70,19 @@ def test_every_ordered_choice_is_equally_likely(
 
 def test_few_are_asked_where_many_are_there_and_nobody_twice() -> None:
     presence = Known(np.arange(100_000) % 4 == 0)
-    assert len(sample_available(np.arange(100_000), 100, 0.0, presence, Key.root(0))) == 100
+    assert len(sample_available(np.arange(100_000), 100, presence.now, Key.root(0))) == 100
     assert presence.asked < 1000
     nobody = Known(np.zeros(100_000, np.bool_))
-    assert len(sample_available(np.arange(100_000), 100, 0.0, nobody, Key.root(0))) == 0
+    assert len(sample_available(np.arange(100_000), 100, nobody.now, Key.root(0))) == 0
     assert nobody.asked == 100_000
 
 
 def test_a_negative_number_is_refused() -> None:
     with pytest.raises(ValueError, match="-1 clients are wanted"):
-        sample_available(np.arange(3), -1, 0.0, Known(np.ones(3, np.bool_)), Key.root(0))
+        sample_available(np.arange(3), -1, Known(np.ones(3, np.bool_)).now, Key.root(0))
 
 
 def test_nobody_is_wanted_or_eligible() -> None:
     presence = Known(np.ones(3, np.bool_))
-    assert sample_available(np.arange(3), 0, 0.0, presence, Key.root(0)).tolist() == []
-    assert sample_available(np.arange(0), 2, 0.0, presence, Key.root(0)).tolist() == []
+    assert sample_available(np.arange(3), 0, presence.now, Key.root(0)).tolist() == []
+    assert sample_available(np.arange(0), 2, presence.now, Key.root(0)).tolist() == []

@@ -5,14 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from fedsim.config import Config
+from fedsim.params import Array
 from fedsim.rng import Key
+from fedsim.runtime.selectors.base import Candidates
 from fedsim.runtime.selectors.by_size import PLUGIN
 
 CANDIDATES = np.array([2, 5, 6, 9])
 
 
+def offered(clients: Array, sizes: Array) -> Candidates:
+    return Candidates(clients, clients[:0], None, 0.0, lambda _: sizes)
+
+
 def draw(sizes: list[int], count: int, number: int = 0) -> list[int]:
-    chosen = PLUGIN(Config()).select(CANDIDATES, np.array(sizes), count, Key.root(0).child(number))
+    chosen = PLUGIN(Config()).select(offered(CANDIDATES, np.array(sizes)), count, Key.root(0).child(number))
     return [int(client) for client in chosen]
 
 
@@ -35,4 +41,4 @@ def test_a_draw_is_a_function_of_its_key() -> None:
 
 def test_nobody_is_drawn_of_nobody() -> None:
     empty = np.empty(0, np.int64)
-    assert len(PLUGIN(Config()).select(empty, empty, 3, Key.root(0))) == 0
+    assert len(PLUGIN(Config()).select(offered(empty, empty), 3, Key.root(0))) == 0
