@@ -1,6 +1,14 @@
-"""``python -m fedsim``: the same as the ``fedsim`` command."""
+"""``python -m fedsim``, and the ``fedsim`` command: it catches a Ctrl-C that comes while Python imports, too."""
 
-from fedsim.cli import main
+
+def start() -> None:
+    """Run the command line."""
+    try:
+        from fedsim.cli import main
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    main(prog_name="fedsim")
+
 
 if __name__ == "__main__":
-    main(prog_name="fedsim")
+    start()

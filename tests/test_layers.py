@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +12,11 @@ import pytest
 
 import fedsim
 
-LAYERS = (
-    ("errors", "units", "rng", "config", "task", "params", "plugins", "shares", "torchvision_compat"),
-    ("clock", "wire"),
-    ("network",),
-    ("bus",),
-    ("fleet", "data", "models"),
-    ("engine",),
-    ("algorithms",),
-    ("runtime",),
-    ("scenario",),
-    ("report",),
-    ("cli", "__main__"),
+DESIGN = (Path(__file__).parents[1] / "DESIGN.md").read_text()
+# Layer by layer the places that the table names, such as `clock/` or `errors units rng`.
+LAYERS = tuple(
+    tuple(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", row))))
+    for row in re.findall(r"^\| \d+ [^|]*\|([^|]*)\|", DESIGN, re.M)
 )
 # The package itself, which holds the version, is below all.
 LAYER = {"": 0} | {place: number for number, places in enumerate(LAYERS) for place in places}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.report import text
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
 
@@ -57,6 +58,31 @@ def test_example_scenario_is_valid(tmp_path: Path) -> None:
     parts = build(load_scenario(path))
     assert len(parts.fleet) == 20
     assert tomllib.loads(found[1])["algorithm"]["params"] == {"mu": 0.1}
+
+
+def test_what_the_demo_moves_is_what_its_table_says() -> None:
+    """Times and bytes do not depend on what is learned, so nothing is trained here."""
+    printed = _between("<!-- demo table -->", "<!-- end of demo table -->", "")
+    moved = {}
+    for algorithm in ("local", "fedavg", "fedprox", "fedmd"):
+        scenario = load_scenario(
+            ROOT / "scenarios" / "quickstart.toml",
+            ["engine.executor=null", "evaluation.every=0"],
+            algorithm=algorithm,
+        )
+        result = run(build(scenario))
+        totals = result.totals
+        moved[algorithm] = totals.bytes_up + totals.bytes_down
+        row = re.search(rf"^{algorithm} .*$", printed, re.M)
+        assert row is not None
+        cells = [cell.rstrip("*") for cell in re.split(r"  +", row[0])]
+        assert cells[-6:-3] == [
+            text.duration(result.simulated_s),
+            text.size(totals.bytes_up),
+            text.size(totals.bytes_down),
+        ]
+        assert cells[-2:] == [text.count(totals.parameters_up + totals.parameters_down), "0"]
+    assert 10 * moved["fedmd"] <= moved["fedavg"]
 
 
 def test_files_to_read_first_exist() -> None:
