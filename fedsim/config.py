@@ -1,5 +1,13 @@
 """Base of every settings record: frozen, strict, unknown keys refused, each field documented."""
 
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -12,9 +20,21 @@ class Config(BaseModel):
     ``fedsim list`` show. Quantities with a dimension use the types of :mod:`fedsim.units`.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    # Validators are built when they are first needed: there are hundreds of records, and a run needs some.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Take the strings below the fields for their descriptions.
+
+        Pydantic can do so itself (``use_attribute_docstrings``), but searches all modules for each class, and
+        torch has thousands: that took most of the time to start.
+        """
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, text in _documented(cls.__module__).get(cls.__qualname__, {}).items():
+            field = cls.__pydantic_fields__.get(name)
+            if field is not None and field.description is None:
+                field.description = text
 
 
 def _as_tuple(value: Any) -> Any:
@@ -23,3 +43,40 @@ def _as_tuple(value: Any) -> Any:
 
 AsTuple = BeforeValidator(_as_tuple)
 """Lets a strict tuple field accept a list, as a TOML array becomes: ``Annotated[tuple[X, ...], AsTuple]``."""
+
+
+@cache
+def _documented(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the strings below annotated names, by the class's qualified name; none without the source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError, SyntaxError):
+        return {}
+    return dict(_classes(tree.body, ""))
+
+
+def _classes(body: Sequence[ast.stmt], above: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield f"{above}{node.name}", _texts(node.body)
+            yield from _classes(node.body, f"{above}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _classes(node.body, f"{above}{node.name}.<locals>.")
+        else:
+            blocks = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
+            for block in blocks:
+                yield from _classes(block, above)
+
+
+def _texts(body: Sequence[ast.stmt]) -> dict[str, str]:
+    texts = {}
+    for field, below in pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        ):
+            texts[field.target.id] = inspect.cleandoc(below.value.value)
+    return texts

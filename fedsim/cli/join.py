@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from fedsim.cli import plans
 from fedsim.cli.sockets import client_tls, seconds
 from fedsim.errors import UserError
 
@@ -69,7 +68,6 @@ def command(
         raise UserError(f"{url!r} is no address of a server: write it as http://127.0.0.1:8470")
     ranges, tls = ClientRanges.parse(clients), client_tls(ca)
 
-    plans.import_early()
     import asyncio
 
     from fedsim.cli.joining import Joining

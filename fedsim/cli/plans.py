@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from fedsim.scenario import Scenario
 
 
-def import_early() -> None:
-    """Import what is made more slowly once torch is there.
-
-    For the documentation of settings pydantic searches all modules, and torch has thousands.
-    """
-    import fedsim.fleet  # noqa: F401
-
-
 def load(
     file: Path, overrides: Sequence[str], *, algorithm: str | None = None, seed: int | None = None
 ) -> Scenario:
@@ -29,7 +21,6 @@ def load(
     Raises:
         UserError: It has faults.
     """
-    import_early()
     from fedsim.scenario import load_scenario
 
     return load_scenario(file, overrides, algorithm=algorithm, seed=seed)
