@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from fedsim.errors import InvariantError
+
 Call = Callable[..., Result]
 
 
@@ -62,6 +64,43 @@ def test_faults_exit_with_2(call: Call, arguments: list[str]) -> None:
     result = call(*arguments, "--algorithm", "fedmd")
     assert result.exit_code == 2
     assert result.stderr.startswith("fedsim: ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        (
+            "fleet.0.availability={name = 'trace', params = {file = 'never.csv', step = '1 h'}}",
+            "no client can take part: at 0 s none of 4 that could be asked is available, and none will be",
+        ),
+        (
+            "participation.pacing.params={min_replies = 5, on_failure = 'stop'}",
+            "a round had fewer than min_replies = 5 replies",
+        ),
+    ],
+)
+def test_a_scenario_whose_rehearsal_fails_is_at_fault(
+    call: Call, here: Path, setting: str, problem: str
+) -> None:
+    (here / "never.csv").write_text("0,0,0\n")
+    result = call("check", "tiny.toml", "--set", setting)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"fedsim: tiny.toml: its rehearsal failed: {problem}")
+    assert "the run failed" not in result.stderr
+    # A run that has begun has failed.
+    assert call("run", "tiny.toml", "--quiet", "--set", setting).exit_code == 1
+
+
+def test_a_bug_in_a_rehearsal_is_no_fault_of_the_scenario(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(parts: object) -> None:
+        raise InvariantError("a frame was counted twice")
+
+    monkeypatch.setattr("fedsim.report.forecast.rehearse", broken)
+    result = call("check", "tiny.toml")
+    assert result.exit_code == 1
+    assert result.stderr == "fedsim: the run failed: a frame was counted twice\n"
 
 
 def test_who_cannot_hold_the_job_is_told(call: Call, here: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def summary(folder: Path) -> Any:
 
 
 def _address(said: str) -> str:
-    return next(word.rstrip(",") for word in said.split() if word.startswith("http://"))
+    return next(word.rstrip(",") for word in said.split() if word.startswith(("http://", "https://")))
 
 
 SLOW = ("--algorithm", "fedme", "--set", "run.rounds=6", "--set", "evaluation.every=6")
@@ -129,3 +130,53 @@ def test_run_starts_its_processes_itself(call: Call, here: Path, monkeypatch: py
     assert "4 of 4 clients, 8 times: merged 8, dropped 0, rejected 0, late 0" in result.stdout
     assert call("run", "tiny.toml", "--out", "memory").exit_code == 0
     assert summary(here / "there")["model_hash"] == summary(here / "memory")["model_hash"]
+
+
+def _certificate(folder: Path, name: str) -> tuple[str, str]:
+    """Make a certificate that signs itself, and its key."""
+    files = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
+    command = [
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-addext", "keyUsage=critical,digitalSignature,keyCertSign", "-out", files[0], "-keyout", files[1]),
+    ]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603
+    return files
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here: it makes the certificates")
+def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path) -> None:
+    certificate, key = _certificate(here, "server")
+    other, _ = _certificate(here, "other")
+    made = call("token", "new", "--clients", "0-3", "--tokens", "tokens")
+    shell.environment["FEDSIM_TOKEN"] = secret = made.stdout.strip().splitlines()[-1]
+    tls = ("--tls-cert", certificate, "--tls-key", key, "--tokens", "tokens")
+    serve = shell.start("serve", "tiny.toml", "--listen", "127.0.0.1:0", "--out", "there", *tls)
+    url = _address(serve.says("listening"))
+    assert url.startswith("https://")
+    shares = ("--clients", "0-3", "--patience", "20 s")
+    mistakes = {
+        "does not show a certificate that this process trusts": (url, *shares),
+        "give the authority's with --ca": (url, *shares, "--ca", other),
+        "encrypts: write https://": (url.replace("https", "http"), *shares),
+        "does not know this token": (url, *shares, "--ca", certificate, "--token", secret + "x"),
+    }
+    tried = [(said, shell.start("join", *arguments)) for said, arguments in mistakes.items()]
+    for said, one in tried:
+        assert one.ends() == 2, one.said()
+        assert said in one.said()
+        assert "Traceback" not in one.said()
+    join = shell.start("join", url, *shares, "--ca", certificate)
+    assert serve.ends() == 0, serve.said()
+    assert join.ends() == 0, join.said()
+    assert summary(here / "there")["participation"]["merged"] == 8
+
+
+def test_encryption_where_there_is_none_is_told(shell: Shell) -> None:
+    serve = shell.start("serve", "tiny.toml", "--listen", "127.0.0.1:0")
+    url = _address(serve.says("listening")).replace("http", "https")
+    join = shell.start("join", url, "--clients", "0-3", "--patience", "20 s")
+    assert join.ends() == 2
+    assert "does not encrypt: write http://" in join.said()
+    serve.process.send_signal(signal.SIGINT)
+    assert serve.ends() == 130

@@ -44,6 +44,11 @@ class Accounts:
         self._trace = trace
         self._overhead = overhead
         self._log = log
+        self._is_sealed = False
+
+    def seal(self) -> None:
+        """Enter nothing more; what is done amiss, or once more, is counted all the same."""
+        self._is_sealed = True
 
     def reject(self, cause: str, why: str = "") -> None:
         """Count something that a peer did; the log tells of the 1st, 2nd, 4th, 8th, ... of each cause."""
@@ -61,18 +66,22 @@ class Accounts:
             self.retransmitted_frames += 1
             self.retransmitted_bytes += len(ask.frame)
             return
+        if self._is_sealed:
+            return
         packed = ask.packed
         ask.row = self._enter(ask.header, packed.kind, len(ask.frame), packed.num_parameters, packed.is_data)
 
     def ended(self, ask: Ask, outcome: Outcome, cause: str = "") -> None:
         """Enter what became of a delivery to a client; only the first end counts."""
-        if ask.row < 0 or ask.has_ended:
+        if ask.row < 0 or ask.has_ended or self._is_sealed:
             return
         ask.has_ended = True
         self._end(ask.header, ask.row, outcome, cause)
 
     def came(self, header: Header, message: Message | None, num_bytes: int, why: str = "") -> None:
         """Enter an answer that has arrived whole; ``None`` for one that cannot be decoded."""
+        if self._is_sealed:
+            return
         if message is None:
             row = self._enter(header, UNREADABLE, num_bytes, 0, False)
             self._end(header, row, Outcome.UNDECODABLE, why)

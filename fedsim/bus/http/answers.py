@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedsim.bus.base import Header
+from fedsim.bus.http.blobs import name_of
 from fedsim.bus.http.frames import checksum
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.link import Link
@@ -30,6 +31,7 @@ class Answer:
         left: Done when the frame has left, or never will.
         number: Its number in the session; 0 while it waits.
         is_new: Whether nothing of it was ever sent.
+        state: The state of its client that becomes durable with it, if any does.
         is_up: Whether its notice may go out: it needs no blob, or the blob is at the server.
     """
 
@@ -37,6 +39,7 @@ class Answer:
     frame: Frame | None
     left: asyncio.Future[None]
     number: int = 0
+    state: bytes | None = None
     is_up: bool = False
     is_new: bool = True
 
@@ -100,6 +103,7 @@ class Answers:
             self._waiting.append(answer)
             self._fill()
         else:
+            answer.state = self._state.pending(answer.header.client)
             self._to_keep.append(answer)
             self._keep.set()
 
@@ -150,7 +154,7 @@ class Answers:
         if answer.frame is not None:
             async with self._slots:
                 is_new, answer.is_new = answer.is_new, False
-                await transfers.send(answer.number, answer.frame, is_new=is_new)
+                await transfers.send(answer.number, name_of(answer.header), answer.frame, is_new=is_new)
         answer.is_up = True
         self._advance()
 
@@ -177,8 +181,10 @@ class Answers:
                 continue
             batch, self._to_keep = list(self._to_keep), deque()
             gone, self._to_forget = self._to_forget, []
-            await asyncio.to_thread(state.turn, [(answer.header, answer.frame) for answer in batch], gone)
+            kept = [(answer.header, answer.frame, answer.state) for answer in batch]
+            await asyncio.to_thread(state.turn, kept, gone)
             for answer in batch:
+                answer.state = None
                 self._durable(answer.key)
                 self._waiting.append(answer)
             self._fill()

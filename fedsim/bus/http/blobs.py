@@ -14,11 +14,14 @@ from hmac import compare_digest
 
 import numpy as np
 
+from fedsim.bus.base import Header
 from fedsim.bus.http.control import SessionError
 
 DIGEST_BYTES = 32
 HELD = "Fedsim-Held"
 """Header of answers to PUT and HEAD: how many bytes of the blob the server holds."""
+ANSWER = "Fedsim-Answer"
+"""Header of PUT and HEAD: which answer a blob is. A process that has lost its memory may number them anew."""
 SESSION = "Fedsim-Session"
 """Header of every request about blobs."""
 _HASHED_AT_ONCE = 1 << 19
@@ -44,6 +47,11 @@ def pieces(parts: Sequence[bytes | memoryview], start: int, most: int) -> Iterat
         for at in range(start, len(view), most):
             yield view[at : at + most]
         start = 0
+
+
+def name_of(header: Header) -> str:
+    """Return how :data:`ANSWER` names an answer."""
+    return f"{header.client}-{header.dispatch}"
 
 
 def range_start(header: str | None) -> int | None:

@@ -19,6 +19,7 @@ from fedsim.bus.http.frames import framed
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.link import Link
 from fedsim.bus.http.mailbox import Mailbox
+from fedsim.bus.http.opening import open_socket
 from fedsim.bus.http.probing import Prober, Probing
 from fedsim.bus.http.session import (
     DELIVERIES,
@@ -35,8 +36,6 @@ from fedsim.bus.http.transfer import Backoff, SessionGone, Transfers, jitter, op
 from fedsim.errors import UserError
 from fedsim.wire import SERVER, Kinds, Message, Packed
 
-_MOST_MESSAGE = 64 << 20
-"""Longest WebSocket message from the server: its greeting is one."""
 _LOST = (aiohttp.ClientError, OSError, SessionError, SessionGone)
 
 
@@ -232,27 +231,7 @@ class HttpClient:
         """Hold one connection until it ends; a UserError is for good, all else worth another attempt."""
         http, limits = self._http, self.limits
         assert http is not None  # noqa: S101
-        timeout = aiohttp.ClientWSTimeout(ws_close=min(1.0, limits.stall_timeout_s))
-        try:
-            async with asyncio.timeout(limits.handshake_timeout_s):
-                socket = await http.ws_connect(
-                    f"{self._url}/bus", max_msg_size=_MOST_MESSAGE, compress=0, timeout=timeout
-                )
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status == 401:
-                raise UserError(
-                    f"the server at {self._url} does not know this token: ask for one made with "
-                    "`fedsim token new`, and give it with --token or FEDSIM_TOKEN"
-                ) from None
-            raise
-        except aiohttp.ClientSSLError as error:
-            # What trying again would not mend; a handshake that is cut off, it may.
-            if isinstance(error, aiohttp.ClientConnectorCertificateError) or "WRONG_VERSION" in str(error):
-                raise UserError(
-                    f"the server at {self._url} does not show a certificate that this process trusts "
-                    f"({str(error)[:300]}): give the authority's with --ca, or write http:// if it has none"
-                ) from None
-            raise
+        socket = await open_socket(http, self._url, limits, is_first=self._greeting is None)
         try:
             await self._talk(socket, http)
         finally:
@@ -269,8 +248,7 @@ class HttpClient:
             "ready": self.kinds is not None,
         }
         await socket.send_bytes(encode("hello", **hello))
-        async with asyncio.timeout(self.limits.handshake_timeout_s):
-            welcome = await self._heard(socket, frozenset({"welcome", "refused", "bye"}))
+        welcome = await self._welcome(socket)
         if welcome is None or welcome.word == "bye":
             return
         self._welcomed(welcome)
@@ -297,7 +275,10 @@ class HttpClient:
                 )
                 while True:
                     said = await self._heard(socket, FROM_SERVER)
-                    if said is None or said.word == "bye":
+                    if said is None:
+                        return
+                    if said.word == "bye":
+                        await socket.send_bytes(encode("bye"))
                         return
                     link.heard()
                     self._understand(link, said, transfers)
@@ -308,6 +289,26 @@ class HttpClient:
                 self._link.close()
                 self._link = None
             await self._beside.stop()
+
+    async def _welcome(self, socket: aiohttp.ClientWebSocketResponse) -> Control | None:
+        """Return what is said first; None where the connection has ended.
+
+        Raises:
+            UserError: The two sides do not understand each other.
+        """
+        try:
+            async with asyncio.timeout(self.limits.handshake_timeout_s):
+                said = await self._heard(socket, frozenset({"welcome", "refused", "bye"}))
+        except SessionError as error:
+            why = str(error)
+        else:
+            if said is not None or socket.close_code != aiohttp.WSCloseCode.POLICY_VIOLATION:
+                return said
+            why = "it does not understand this process"
+        raise UserError(
+            f"what answers at {self._url} does not speak this fedsim's protocol ({why[:200]}): check the "
+            "address, and install the same version of fedsim on both sides"
+        )
 
     async def _heard(self, socket: aiohttp.ClientWebSocketResponse, words: frozenset[str]) -> Control | None:
         """Return what is said next; None once the connection has ended."""

@@ -10,6 +10,7 @@ from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
+from fedsim.bus.http.blobs import name_of
 from fedsim.bus.http.frames import checksum
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.link import Link
@@ -132,18 +133,21 @@ class Conversation:
         link = Link(self._socket, self._limits, lambda: peer.inbox.last, lambda: _abort(request))
         peer.link = link
         writer: asyncio.Task[None] | None = None
+        has_left = False
         try:
             self._server.joined(peer, hello, resumed)
             writer = loop.create_task(self._write(peer, link))
             while peer.link is link:
-                if not self._server.has_room:
+                said = await self._heard(_AFTER_HELLO)
+                if said is None or said.word == "bye":
+                    has_left = said is not None
+                    break
+                link.heard()
+                # Whoever waits here wakes together with all others, and the first may fill it up again.
+                while said.word in DELIVERIES and not self._server.has_room:
                     link.is_paused = True
                     await self._server.room()
                     link.is_paused = False
-                said = await self._heard(_AFTER_HELLO)
-                if said is None or said.word == "bye":
-                    break
-                link.heard()
                 if peer.link is link:
                     self._understand(peer, link, said)
         finally:
@@ -153,10 +157,11 @@ class Conversation:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_CLOSING_S):
                             await asyncio.shield(writer)
+                            await self._socket.close(code=WSCloseCode.GOING_AWAY)
                 writer.cancel()
                 await asyncio.gather(writer, return_exceptions=True)
             if peer.link is link:
-                peer.link = None
+                peer.link, peer.has_left = None, has_left
                 peer.gone_at = loop.time()
                 self._server.parted(peer)
 
@@ -180,7 +185,7 @@ class Conversation:
             self._server.arrived(peer, values["n"])
         elif word == "bad":
             wanted = self._server.unusable(peer, values["n"], values["why"])
-        elif word == "ready":
+        elif word == "ready" and not peer.is_ready:
             self._server.readied(peer)
         elif word in ("told", "fault"):
             wanted = self._server.told(peer, said)
@@ -194,7 +199,7 @@ class Conversation:
         frame: memoryview | None = None
         if said.word == "blob" and number > peer.inbox.last:
             upload = peer.uploads.get(number)
-            if upload is None or upload.frame is None:
+            if upload is None or upload.frame is None or upload.name not in ("", name_of(header)):
                 raise ConnectionAbortedError(f"blob {number} is not here (any more): it has to come again")
             if len(upload.frame) != values["b"]:
                 raise SessionError(f"blob {number} has {len(upload.frame)} bytes, {values['b']} announced")
@@ -233,7 +238,8 @@ class Conversation:
 
         try:
             await link.write(transmit)
-            await self._socket.close(code=WSCloseCode.GOING_AWAY)
+            # Whoever hears the last word answers it; who has not may come back for it.
+            asyncio.get_running_loop().call_later(_CLOSING_S, link.abort)
         except OSError:
             pass  # the reader hears of it too
         except Exception as error:

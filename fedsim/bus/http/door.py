@@ -32,8 +32,8 @@ class Door(web.Server):
         )
         self._limits = limits
         self._rejected = rejected
-        self._open: dict[RequestHandler, asyncio.Transport] = {}
-        self._strangers: dict[RequestHandler, asyncio.TimerHandle] = {}
+        self._open: dict[asyncio.Protocol, asyncio.Transport] = {}
+        self._strangers: dict[asyncio.Protocol, asyncio.TimerHandle] = {}
 
     @property
     def num_connections(self) -> int:
@@ -43,35 +43,44 @@ class Door(web.Server):
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Count a connection, or close it at once."""
         super().connection_made(handler, transport)
-        if len(self._open) >= self._limits.max_connections and not self._evict():
-            self._rejected["connections"] += 1
-            transport.abort()
-            return
-        self._open[handler] = transport
-        self._strangers[handler] = asyncio.get_running_loop().call_later(
-            self._limits.handshake_timeout_s, self._expire, handler
-        )
-        if len(self._strangers) > self._limits.max_handshakes:
-            self._evict()
+        self.enter(handler, transport)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget a connection."""
-        self._open.pop(handler, None)
-        self._known(handler)
+        self.leave(handler)
         super().connection_lost(handler, exc)
+
+    def enter(self, guest: asyncio.Protocol, transport: asyncio.Transport) -> bool:
+        """Count a connection, a stranger for now; False where there is no room, so that it is closed."""
+        if len(self._open) >= self._limits.max_connections and not self._evict():
+            self._rejected["connections"] += 1
+            transport.abort()
+            return False
+        self._open[guest] = transport
+        self._strangers[guest] = asyncio.get_running_loop().call_later(
+            self._limits.handshake_timeout_s, self._expire, guest
+        )
+        if len(self._strangers) > self._limits.max_handshakes:
+            self._evict()
+        return True
+
+    def leave(self, guest: asyncio.Protocol) -> None:
+        """Count a connection no more."""
+        self._open.pop(guest, None)
+        self._known(guest)
 
     def known(self, request: web.BaseRequest) -> None:
         """Note that a request has shown a valid token."""
         self._known(request.protocol)
 
-    def _known(self, handler: RequestHandler) -> None:
-        timer = self._strangers.pop(handler, None)
+    def _known(self, guest: asyncio.Protocol) -> None:
+        timer = self._strangers.pop(guest, None)
         if timer is not None:
             timer.cancel()
 
-    def _expire(self, handler: RequestHandler) -> None:
+    def _expire(self, guest: asyncio.Protocol) -> None:
         self._rejected["slow"] += 1
-        self._turn_out(handler)
+        self._turn_out(guest)
 
     def _evict(self) -> bool:
         oldest = next(iter(self._strangers), None)
@@ -81,8 +90,8 @@ class Door(web.Server):
         self._turn_out(oldest)
         return True
 
-    def _turn_out(self, handler: RequestHandler) -> None:
-        self._known(handler)
-        transport = self._open.pop(handler, None)
+    def _turn_out(self, guest: asyncio.Protocol) -> None:
+        self._known(guest)
+        transport = self._open.pop(guest, None)
         if transport is not None:
             transport.abort()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl as tls
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -16,6 +19,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.registry import Registry
 from fedsim.bus.http.routes import Routes
 from fedsim.bus.http.session import SessionError
+from fedsim.bus.http.vestibule import Vestibule
 
 _BLOB = "/blob/"
 _MOST_DIGITS = 16
@@ -47,6 +51,35 @@ class Front:
         self._registry = registry
         self._accounts = accounts
         self._routes = Routes(limits, registry, accounts)
+        self._vestibule: Vestibule | None = None
+        self._listener: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int, context: tls.SSLContext | None) -> int:
+        """Let connections in, encrypted if so told; return the port.
+
+        Raises:
+            OSError: The address cannot be listened at.
+        """
+        way_in: Callable[[], asyncio.BaseProtocol] = self.door
+        if context is not None:
+            way_in = self._vestibule = Vestibule(self.door, context, self._limits.handshake_timeout_s)
+        self._listener = await asyncio.get_running_loop().create_server(way_in, host, port, backlog=512)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    def lock(self) -> None:
+        """Let no further connection in."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def close(self, grace_s: float) -> None:
+        """Close all connections; requests that are being answered have so long."""
+        self.lock()
+        if self._vestibule is not None:
+            await self._vestibule.close()
+        self.door.pre_shutdown()
+        await self.door.shutdown(grace_s)
+        if self._listener is not None:
+            await self._listener.wait_closed()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever it is; nothing is raised but cancellation."""
@@ -59,7 +92,9 @@ class Front:
         except (OSError, web.RequestPayloadError):
             pass  # the connection broke
         except Exception as error:
-            self._server.failed(error)
+            # Of a connection that broke before a request's body was read, aiohttp makes a RuntimeError.
+            if request.transport is not None or not isinstance(error, RuntimeError):
+                self._server.failed(error)
         if request.transport is not None:
             request.transport.abort()
         return web.Response(status=400)

@@ -63,11 +63,13 @@ class Upload:
     """A blob on its way up.
 
     Attributes:
+        name: Which answer it is.
         blob: Its bytes.
         is_busy: Whether a request is at it.
         frame: The frame once it is whole and verified.
     """
 
+    name: str
     blob: Arriving
     is_busy: bool = False
     frame: memoryview | None = None
@@ -90,6 +92,7 @@ class Peer:
         link: Its connection, while it has one.
         is_ready: Whether it understands messages already.
         gone_at: When its connection ended.
+        has_left: Whether it has ended that itself, for good as far as it knows.
     """
 
     session: str
@@ -104,6 +107,7 @@ class Peer:
     link: Link | None = None
     is_ready: bool = False
     gone_at: float = 0.0
+    has_left: bool = False
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.limits.outbox_bytes, self.limits.outbox_count)

@@ -9,7 +9,7 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.control import PROTOCOL, Control
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.peer import Ask, Peer
-from fedsim.bus.http.session import Inbox, SessionError
+from fedsim.bus.http.session import Inbox, SessionError, encode
 from fedsim.errors import UserError
 
 
@@ -108,6 +108,16 @@ class Registry:
         for ask in peer.asks():
             self.put(ask)
         self._retired(peer, why)
+
+    def dismiss(self, since: float) -> bool:
+        """Say goodbye to all that are connected; say whether to go on waiting.
+
+        That is as long as one is connected, or has lost its connection since an instant and may come back.
+        """
+        for peer in self:
+            if peer.link is not None and not peer.link.is_finishing:
+                peer.link.finish(encode("bye"))
+        return any(peer.link is not None or (peer.gone_at >= since and not peer.has_left) for peer in self)
 
     def lapse(self, before_s: float) -> Iterator[Ask]:
         """Forget sessions without a connection since an instant; yield deliveries that waited longer."""

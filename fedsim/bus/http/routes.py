@@ -12,7 +12,7 @@ import asyncio
 from aiohttp import web
 
 from fedsim.bus.http.accounts import Accounts
-from fedsim.bus.http.blobs import HELD, Arriving, content_range, pieces, range_start
+from fedsim.bus.http.blobs import ANSWER, HELD, Arriving, content_range, pieces, range_start
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.peer import Peer, Upload
 from fedsim.bus.http.registry import Registry
@@ -20,6 +20,7 @@ from fedsim.bus.http.session import SessionError
 
 _AHEAD = 1 << 17
 """The numbers of blobs go so far beyond the last answer; an outbox holds fewer deliveries."""
+_MOST_NAME = 32
 
 
 class Routes:
@@ -37,6 +38,8 @@ class Routes:
             return await self._put(request, peer, number)
         if request.method == "HEAD":
             upload = peer.uploads.get(number)
+            if upload is not None and upload.name != request.headers.get(ANSWER):
+                upload = None
             return web.Response(headers={HELD: str(upload.blob.held if upload else 0)})
         if request.method == "GET":
             return await self._get(request, peer, number)
@@ -68,14 +71,18 @@ class Routes:
         start, end, total = span
         if total - 32 > self._limits.frame.frame_bytes or total <= 32:
             return self._refused("size", 413)
+        name = request.headers.get(ANSWER, "")[:_MOST_NAME]
         upload = peer.uploads.get(number)
+        if upload is not None and upload.name != name and not upload.is_busy:
+            del peer.uploads[number]
+            upload = None
         if upload is None:
             if not peer.inbox.last < number <= peer.inbox.last + _AHEAD:
                 return self._refused("repeated", 410)
             if len(peer.uploads) >= 2 * self._limits.in_flight_uploads:
                 return self._later()
-            upload = peer.uploads[number] = Upload(Arriving(total - 32))
-        if upload.is_busy or upload.blob.total != total or upload.blob.held != start:
+            upload = peer.uploads[number] = Upload(name, Arriving(total - 32))
+        if upload.is_busy or upload.name != name or upload.blob.total != total or upload.blob.held != start:
             held = upload.blob.held
             if upload.blob.total != total and not upload.is_busy:
                 del peer.uploads[number]

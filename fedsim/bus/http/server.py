@@ -3,14 +3,14 @@
 Nothing that a peer does ends the server: whatever is against the rules is counted in ``rejected`` by its
 cause, and the connection closed. Memory that peers can make it use is bounded by
 
-    max_connections x 1 MiB + upload_bytes + inbox_bytes + max_ws_message x max_connections
+    max_connections x (1 MiB + chunk_bytes + max_ws_message) + upload_bytes + inbox_bytes + one frame
     + probes under way x probe_bytes
 
-where 1 MiB is what aiohttp, asyncio and the kernel's TLS buffers of one connection take at most (a read of
-256 KiB, a read buffer twice that, and the session's own records). What the server itself sends is held until
-it is answered, arrays of a broadcast once for all receivers: at most ``outbox_bytes`` for each session, and
-what waits for room behind that. An answer is only taken from whom it was asked of, once, so ledger, trace and
-inbox cannot be flooded either.
+where 1 MiB is what aiohttp, asyncio and TLS take at most of what comes on one connection (a read of 256 KiB,
+a read buffer twice that, and the session's own records), and ``chunk_bytes`` what waits to go out there. What
+the server itself sends is held until it is answered, arrays of a broadcast once for all receivers: at most
+``outbox_bytes`` for each session, and what waits for room behind that. An answer is only taken from whom it
+was asked of, once, so ledger, trace and inbox cannot be flooded either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 from fedsim.bus.base import Delivery, Header
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.accounts import Accounts, Log
-from fedsim.bus.http.door import Door
 from fedsim.bus.http.frames import framed, read
 from fedsim.bus.http.front import Front
 from fedsim.bus.http.limits import HttpLimits
@@ -79,7 +78,6 @@ class HttpServer:
     ) -> None:
         self.limits = limits or HttpLimits()
         self._kinds = kinds
-        self._access = access
         self._greeting = greeting
         self._num_clients = num_clients
         self._log = log
@@ -93,8 +91,7 @@ class HttpServer:
         self._change = asyncio.Event()
         self._finished = False
         self.is_closing = False
-        self._door: Door | None = None
-        self._listener: asyncio.Server | None = None
+        self._front = Front(self, access, self.limits, self._registry, self._accounts)
         self._tending: asyncio.Task[None] | None = None
 
     @property
@@ -115,7 +112,7 @@ class HttpServer:
     @property
     def num_connections(self) -> int:
         """TCP connections that are open."""
-        return 0 if self._door is None else self._door.num_connections
+        return self._front.door.num_connections
 
     # For the runtime
 
@@ -125,42 +122,32 @@ class HttpServer:
         Raises:
             OSError: The address cannot be listened at.
         """
-        loop = asyncio.get_running_loop()
-        front = Front(self, self._access, self.limits, self._registry, self._accounts)
-        self._door = front.door
-        patience_s = None if ssl is None else self.limits.handshake_timeout_s
-        self._listener = await loop.create_server(
-            self._door, host, port, ssl=ssl, backlog=512, ssl_handshake_timeout=patience_s
-        )
-        self._tending = loop.create_task(self._tend(), name="bus: heartbeats")
-        return int(self._listener.sockets[0].getsockname()[1])
+        port = await self._front.listen(host, port, ssl)
+        self._tending = asyncio.get_running_loop().create_task(self._tend(), name="bus: heartbeats")
+        return port
 
     async def close(self, grace_s: float = 5.0) -> None:
-        """Say goodbye, wait at most so long for what is under way, and close everything."""
-        self.is_closing = True
-        if self._listener is not None:
-            self._listener.close()
-        for peer in self._registry:
-            if peer.link is not None:
-                peer.link.finish(encode("bye"))
+        """Say goodbye, wait at most so long for what is under way, and close everything.
+
+        Processes that have lost their connection as the run ended may come back meanwhile, and hear of it.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + grace_s
-        while any(peer.link is not None for peer in self._registry):
-            try:
-                async with asyncio.timeout_at(end):
+        since = end - 2 * grace_s if self._finished else end
+        self.is_closing = not self._finished
+        if self.is_closing:
+            self._front.lock()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(end):
+                while self._registry.dismiss(since):
                     await self._change.wait()
-            except TimeoutError:
-                break
+        self.is_closing = True
         self._changed()
         if self._tending is not None:
             self._tending.cancel()
             with suppress(asyncio.CancelledError):
                 await self._tending
-        if self._door is not None:
-            self._door.pre_shutdown()
-            await self._door.shutdown(max(0.05, end - loop.time()))
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        await self._front.close(max(0.05, end - loop.time()))
         for ask in list(self._asked.values()):
             self._lost(ask, "the server has closed")
         self._probes.close()
@@ -226,9 +213,14 @@ class HttpServer:
         """
         return await self._probes.ask(client, question, timeout_s, self._registry.owner(client))
 
+    def seal(self) -> None:
+        """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
+        self._accounts.seal()
+
     def finish(self) -> None:
-        """Tell all processes, those that come back later too, that the run is over."""
+        """Tell all processes, those that come back later too, that the run is over, and :meth:`seal`."""
         self._finished = True
+        self.seal()
         for peer in self._registry:
             if peer.link is not None:
                 peer.link.say(encode("finish"))
@@ -253,6 +245,8 @@ class HttpServer:
         for number in replay:
             link.post(number)
         self._log.info("process joined", clients=f"{peer.clients!s:.80}", resumed=resumed)
+        # The process that had this session before may have been another, which understood messages already.
+        peer.is_ready = False
         if hello.values["ready"]:
             self.readied(peer)
 

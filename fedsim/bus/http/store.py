@@ -28,6 +28,9 @@ _MAGIC = b"fedsim state 1\n"
 _ANSWER = re.compile(r"(\d{1,10})-(\d{1,10})")
 _STATE = re.compile(r"(\d{1,10})(\.new)?")
 
+Kept = tuple[Header, Frame | None, bytes | None]
+"""An answer, and the state of its client that goes with it: the one that was pending when it was sent."""
+
 
 class StateFolder:
     """A folder that one client process at a time may use, for one run.
@@ -104,6 +107,10 @@ class StateFolder:
         """Set a client's state; it becomes durable together with the client's next answer."""
         self._new[client] = state
 
+    def pending(self, client: int) -> bytes | None:
+        """Return the state that goes with the client's answer that is sent now; None for one that stands."""
+        return self._new.get(client)
+
     def replies(self) -> list[tuple[Header, Frame | None]]:
         """Return the answers that are kept, with their frames, by client and dispatch.
 
@@ -116,16 +123,15 @@ class StateFolder:
             found.append((Header(*values), None if frame is None else Frame(frame, (), len(frame))))
         return found
 
-    def turn(self, answers: Sequence[tuple[Header, Frame | None]], gone: Sequence[Header]) -> None:
+    def turn(self, answers: Sequence[Kept], gone: Sequence[Header]) -> None:
         """Make answers durable, each with its client's new state, and forget others; blocks on the disk."""
-        for header, frame in answers:
-            self._keep(header, frame)
+        for header, frame, state in answers:
+            self._keep(header, frame, state)
         for header in gone:
             (self._answers / _name(header)).unlink(missing_ok=True)
 
-    def _keep(self, header: Header, frame: Frame | None) -> None:
+    def _keep(self, header: Header, frame: Frame | None, state: bytes | None) -> None:
         client = header.client
-        state = self._new.get(client)
         place, beside = self._states / str(client), self._states / f"{client}.new"
         if state is not None:
             _save(beside, state)
@@ -157,9 +163,11 @@ class StateFolder:
         fresh = {path.name[:-4]: path for path in self._states.iterdir() if path.name.endswith(".new")}
         if not fresh:
             return
-        stands = {self._read_answer(self._answers / name)[2] for name in self._answer_names()}
+        stands = {
+            (name.split("-")[0], self._read_answer(self._answers / name)[2]) for name in self._answer_names()
+        }
         for client, path in fresh.items():
-            if sha256(_load(path)).digest() in stands:
+            if (client, sha256(_load(path)).digest()) in stands:  # other clients may be in the same state
                 path.replace(self._states / client)
             else:
                 path.unlink()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import aiohttp
 
-from fedsim.bus.http.blobs import DIGEST_BYTES, HELD, SESSION, Arriving, digest_of, pieces
+from fedsim.bus.http.blobs import ANSWER, DIGEST_BYTES, HELD, SESSION, Arriving, digest_of, pieces
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.wire import Frame
 
@@ -124,8 +124,8 @@ class Transfers:
                     backoff.succeeded()
             await backoff.pause()
 
-    async def send(self, number: int, frame: Frame, *, is_new: bool) -> None:
-        """Send a frame as a blob, of which some may be there unless it is new.
+    async def send(self, number: int, name: str, frame: Frame, *, is_new: bool) -> None:
+        """Send the frame of an answer as a blob, of which some may be there unless it is new.
 
         Raises:
             SessionGone: The server does not know the session.
@@ -133,13 +133,14 @@ class Transfers:
         backoff, held = Backoff(self._limits, self._jitter), 0
         total = len(frame) + DIGEST_BYTES
         loop = asyncio.get_running_loop()
+        headers = {**self._headers, ANSWER: name}
         digest = loop.run_in_executor(None, digest_of, frame.parts)
         while True:
             try:
                 if not is_new:
-                    held = await self._held(number)
+                    held = await self._held(number, headers)
                 is_new = False
-                if held == total or await self._put(number, frame, digest, held):
+                if held == total or await self._put(number, headers, frame, digest, held):
                     return
             except (aiohttp.ClientError, OSError):
                 pass
@@ -158,15 +159,22 @@ class Transfers:
                 blob.add(data)
         return True
 
-    async def _held(self, number: int) -> int:
-        async with self._http.head(f"{self._url}/{number}", headers=self._headers) as response:
+    async def _held(self, number: int, headers: Mapping[str, str]) -> int:
+        async with self._http.head(f"{self._url}/{number}", headers=headers) as response:
             if response.status == 403:
                 raise SessionGone
             if response.status != 200:
                 raise ConnectionAbortedError(f"status {response.status}")
             return int(response.headers.get(HELD, "0"))
 
-    async def _put(self, number: int, frame: Frame, digest: asyncio.Future[bytes], held: int) -> bool:
+    async def _put(
+        self,
+        number: int,
+        headers: Mapping[str, str],
+        frame: Frame,
+        digest: asyncio.Future[bytes],
+        held: int,
+    ) -> bool:
         """Send the rest of a blob; say whether it is whole now."""
         total = len(frame) + DIGEST_BYTES
 
@@ -176,7 +184,7 @@ class Transfers:
             yield (await asyncio.shield(digest))[max(0, held - len(frame)) :]
 
         headers = {
-            **self._headers,
+            **headers,
             "Content-Range": f"bytes {held}-{total - 1}/{total}",
             "Content-Length": str(total - held),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl as tls
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -64,6 +65,9 @@ class Harm:
         reset_after: After so many bytes, upwards, the connection is reset; then once only.
         reset_every: All connections are reset each time that so many bytes have passed, either way.
         stall_after: After so many bytes, upwards, nothing moves any more.
+        stall_down_after: The same, downwards.
+        repeat_up: So many of the next deliveries within WebSocket messages are passed on twice, upwards.
+        repeat_down: The same, downwards.
     """
 
     slice_bytes: int = 1 << 16
@@ -72,6 +76,51 @@ class Harm:
     reset_after: int | None = None
     reset_every: int = 0
     stall_after: int | None = None
+    stall_down_after: int | None = None
+    repeat_up: int = 0
+    repeat_down: int = 0
+
+
+class Messages:
+    """Cuts what travels one way on a connection into WebSocket messages, after the head of its HTTP."""
+
+    WORDS = (b"\xa1t\xa4send", b"\xa1t\xa4blob", b"\xa1t\xa4none")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._in_head = True
+
+    def feed(self, data: bytes) -> list[tuple[bytes, bool]]:
+        """Return the pieces that are whole now, each with whether it is a delivery."""
+        self._data += data
+        pieces = []
+        while (length := self._length()) and length <= len(self._data):
+            piece = bytes(self._data[:length])
+            del self._data[:length]
+            pieces.append((piece, not self._in_head and self._is_delivery(piece)))
+            self._in_head = False
+        return pieces
+
+    def _length(self) -> int:
+        data = self._data
+        if self._in_head:
+            return data.find(b"\r\n\r\n") + 4 if b"\r\n\r\n" in data else 0
+        if len(data) < 10:  # enough for any length; a shorter message is a last word
+            return len(data) if len(data) >= 2 and len(data) == self._start(data) + (data[1] & 0x7F) else 0
+        short = data[1] & 0x7F
+        wide = {126: 4, 127: 10}.get(short, 2)
+        return self._start(data) + (short if wide == 2 else int.from_bytes(data[2:wide], "big"))
+
+    @staticmethod
+    def _start(data: bytes | bytearray) -> int:
+        return {126: 4, 127: 10}.get(data[1] & 0x7F, 2) + (4 if data[1] & 0x80 else 0)
+
+    def _is_delivery(self, piece: bytes) -> bool:
+        start = self._start(piece)
+        body = piece[start : start + 16]
+        if piece[1] & 0x80:
+            body = bytes(byte ^ piece[start - 4 + place % 4] for place, byte in enumerate(body))
+        return piece[0] & 0x0F == 2 and body[1:8] in self.WORDS
 
 
 @dataclass
@@ -84,6 +133,8 @@ class Proxy:
     down: int = 0
     accepted: int = 0
     port: int = 0
+    repeated_up: int = 0
+    repeated_down: int = 0
     _since_reset: int = 0
     _open: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
@@ -143,6 +194,8 @@ class Proxy:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
         harm = self.harm
+        messages: Messages | None = None
+        is_first = True
         while data := await reader.read(harm.slice_bytes):
             await self._open.wait()
             if harm.latency_s or harm.bytes_per_s:
@@ -159,6 +212,14 @@ class Proxy:
                     await asyncio.sleep(60)
             else:
                 self.down += len(data)
+                if harm.stall_down_after is not None and self.down >= harm.stall_down_after:
+                    harm.stall_down_after = None
+                    await asyncio.sleep(60)
+            if is_first and data.startswith((b"GET /bus", b"HTTP/1.1 101")):
+                messages = Messages()
+            is_first = False
+            if messages is not None:
+                data = b"".join(self._repeated(*piece, up) for piece in messages.feed(data))
             self._since_reset += len(data)
             if harm.reset_every and self._since_reset >= harm.reset_every:
                 self._since_reset = 0
@@ -169,6 +230,19 @@ class Proxy:
             await asyncio.sleep(0)  # a stream's read does not wait where it has something: let others run
         with suppress(OSError):
             writer.write_eof()
+
+    def _repeated(self, piece: bytes, is_delivery: bool, up: bool) -> bytes:
+        if not is_delivery:
+            return piece
+        if up and self.harm.repeat_up:
+            self.harm.repeat_up -= 1
+            self.repeated_up += 1
+            return piece * 2
+        if not up and self.harm.repeat_down:
+            self.harm.repeat_down -= 1
+            self.repeated_down += 1
+            return piece * 2
+        return piece
 
     @staticmethod
     def _reset(writer: asyncio.StreamWriter) -> None:
@@ -195,12 +269,13 @@ class World:
     log: Log
     port: int
     limits: HttpLimits
+    scheme: str = "http"
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     kinds: Kinds = field(default_factory=lambda: Kinds(COMMON))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def client(self, clients: str = "0-9", url: str | None = None, **options: Any) -> HttpClient:
         options = {"kinds": self.kinds, "limits": self.limits, **options}
@@ -245,25 +320,44 @@ class World:
         await self.server.close(0.2)
 
 
+async def new_world(
+    *,
+    access: Access | None = None,
+    num_clients: int = 10,
+    greeting: bytes = b"the scenario",
+    kinds: Kinds | None = None,
+    encrypt: tls.SSLContext | None = None,
+    **limits: Any,
+) -> World:
+    """Start a server; whoever asks for it closes it."""
+    ledger, trace, log = Ledger(), Trace(keep=True), Log()
+    options = HttpLimits(**{**QUICK, **limits})
+    server = HttpServer(
+        kinds=kinds or Kinds(COMMON),
+        ledger=ledger,
+        trace=trace,
+        access=access or Access.open(),
+        limits=options,
+        greeting=greeting,
+        num_clients=num_clients,
+        log=log,
+    )
+    port = await server.start("127.0.0.1", 0, encrypt)
+    return World(server, ledger, trace, log, port, options, "http" if encrypt is None else "https")
+
+
+@pytest.fixture
+def unmanaged_world() -> Callable[..., Awaitable[World]]:
+    """For a test with loops of its own, which closes what it makes."""
+    return new_world
+
+
 @pytest.fixture
 async def make_world() -> AsyncIterator[Callable[..., Awaitable[World]]]:
     made: list[World] = []
 
-    async def make(*, access: Access | None = None, num_clients: int = 10, **limits: Any) -> World:
-        ledger, trace, log = Ledger(), Trace(keep=True), Log()
-        options = HttpLimits(**{**QUICK, **limits})
-        server = HttpServer(
-            kinds=Kinds(COMMON),
-            ledger=ledger,
-            trace=trace,
-            access=access or Access.open(),
-            limits=options,
-            greeting=b"the scenario",
-            num_clients=num_clients,
-            log=log,
-        )
-        port = await server.start("127.0.0.1", 0)
-        made.append(World(server, ledger, trace, log, port, options))
+    async def make(**options: Any) -> World:
+        made.append(await new_world(**options))
         return made[-1]
 
     before = asyncio.all_tasks()

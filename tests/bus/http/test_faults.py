@@ -77,6 +77,49 @@ async def test_a_reset_in_the_middle_loses_and_repeats_nothing(make_world: Any, 
     assert world.server.rejected["unasked"] == 0
 
 
+@pytest.mark.parametrize("num", [50, 40_000])
+@pytest.mark.parametrize("way", ["stall_after", "stall_down_after"])
+@pytest.mark.parametrize("after", [1_000, 300_000])
+async def test_a_stall_loses_and_repeats_nothing(make_world: Any, num: int, way: str, after: int) -> None:
+    world = await make_world(stall_timeout_s=0.1, heartbeat_s=0.1)
+    proxy = await world.proxy(slice_bytes=1 << 12)
+    client = await world.join(url=proxy.url)
+    rounds = 2 if num > 50 else 60
+    setattr(
+        proxy.harm, way, (proxy.up if way == "stall_after" else proxy.down) + min(after, 20 * num * rounds)
+    )
+    await exchange(world, client, rounds, num)
+    assert getattr(proxy.harm, way) is None
+    assert world.server.rejected["unasked"] == 0
+
+
+async def test_a_black_hole_loses_and_repeats_nothing(make_world: Any) -> None:
+    world = await make_world(heartbeat_s=0.05, stall_timeout_s=0.1, patience_s=5.0)
+    proxy = await world.proxy()
+    client = await world.join(url=proxy.url)
+    exchanging = asyncio.ensure_future(exchange(world, client, 30, 40_000))
+    for _ in range(3):
+        before = proxy.up
+        await world.until(lambda before=before: proxy.up > before + 500_000 or exchanging.done())
+        assert not exchanging.done()
+        proxy.swallow(True)
+        await world.until(lambda: not world.server.attended(0))
+        proxy.swallow(False)
+    await exchanging
+    assert world.server.rejected["silent"] >= 1
+
+
+async def test_what_is_repeated_on_the_way_is_taken_once(make_world: Any) -> None:
+    world = await make_world(control_burst=10_000)  # a peer that repeats itself so much is turned out else
+    proxy = await world.proxy(repeat_up=10**9, repeat_down=10**9)
+    client = await world.join(url=proxy.url)
+    await exchange(world, client, 5, 50)
+    await exchange_more(world, client)
+    assert proxy.repeated_up >= 520
+    assert proxy.repeated_down >= 520
+    assert not world.server.rejected
+
+
 async def test_resets_all_the_time(make_world: Any) -> None:
     world = await make_world()
     proxy = await world.proxy(slice_bytes=1 << 12, reset_every=70_000)
@@ -217,7 +260,7 @@ async def test_a_killed_process_takes_its_session_up_again(make_world: Any, tmp_
         state.put(number, b"after")
         world.answer(first, deliveries[number])
     state.put(4, b"without an answer")
-    await world.until(lambda: len(state.replies()) == 2)
+    await world.until(lambda: list(state._new) == [4])  # the other two are durable, with their answers
     await first.close(0)
     state.close()
     proxy.reset_all()
@@ -231,7 +274,7 @@ async def test_a_killed_process_takes_its_session_up_again(make_world: Any, tmp_
         world.answer(second, delivery)
     answers = [await within(world.server.receive()) for _ in range(5)]
     assert sorted(answer.header.sender for answer in answers) == [0, 1, 2, 3, 4]
-    await world.until(lambda: not state.replies())  # acknowledged, so forgotten
+    await world.until(lambda: not state._answer_names())  # acknowledged, so forgotten
     assert len(world.ledger) == 10
     state.close()
 

@@ -398,25 +398,80 @@ async def test_paths_that_lead_nowhere(make_world: Any, path: str) -> None:
     assert sum(world.server.rejected.values()) == 1
 
 
-@pytest.mark.parametrize(("attempts", "most"), [(600, 50)])
-async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int) -> None:
-    world = await make_world(max_handshakes=most, max_connections=most + 10)
-    client = await world.join()
-    crowd = []
-    highest = 0
-    for start in range(0, attempts, 100):
-        for _ in range(min(100, attempts - start)):
-            reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-            crowd.append((reader, writer))
-        highest = max(highest, world.server.num_connections)
-    assert highest <= most + 10
-    assert world.server.rejected["connections"] >= attempts - most - 10
-    world.ask(3)
-    delivery = await within(client.receive())
-    world.answer(client, delivery)
-    await within(world.server.receive())
-    late = await world.join("0-9")  # a newcomer gets in, too
-    assert late is not client
-    for _, writer in crowd:
+async def test_a_blob_of_another_answer_under_the_same_number(make_world: Any) -> None:
+    world = await make_world()
+    for number in range(2):
+        world.ask(number)
+    frames = [up(world, number) for number in range(2)]
+    blobs = [frame + sha256(frame).digest() for frame in frames]
+    span = f"bytes 0-{len(blobs[0]) - 1}/{len(blobs[0])}"
+    assert len(blobs[0]) == len(blobs[1])
+    async with peer(world) as one:
+        assert await one.put(1, blobs[0], span, **{"Fedsim-Answer": "0-0"}) == 204
+        header = header_values(world.down(1).reply())
+        await one.say(encode("blob", n=1, h=header, a=0, b=len(frames[0])))
+        await one.closed()  # what is here is another answer, so this one has to come (again)
+    async with peer(world) as two:
+        url, names = f"{world.url}/blob/1", {"Fedsim-Session": NAME, "Fedsim-Answer": "1-0"}
+        async with two.http.head(url, headers=names) as response:
+            assert response.headers["Fedsim-Held"] == "0"
+        assert await two.put(1, blobs[1], span, **{"Fedsim-Answer": "1-0"}) == 204
+        await two.say(encode("blob", n=1, h=header, a=0, b=len(frames[1])))
+        assert (await within(world.server.receive())).header.sender == 1
+    assert world.server.rejected["decode"] == 0
+
+
+class Crowd:
+    """Connections that say nothing: each is opened, and given up once the server has closed it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.begun = self.ended = 0
+        self._stays = asyncio.Event()
+
+    async def one(self) -> None:
+        self.begun += 1
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        closed = asyncio.ensure_future(reader.read())
+        staying = asyncio.ensure_future(self._stays.wait())
+        await asyncio.wait((closed, staying), return_when=asyncio.FIRST_COMPLETED)  # noqa: TID251
+        self.ended += closed.done()
+        for task in (closed, staying):
+            task.cancel()
+        await asyncio.gather(closed, staying, return_exceptions=True)
         writer.transport.abort()
+
+    def go(self) -> None:
+        self._stays.set()
+
+
+@pytest.mark.parametrize(("attempts", "most"), [(300, 20), pytest.param(10_000, 500, marks=pytest.mark.slow)])
+async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int) -> None:
+    world = await make_world(
+        max_handshakes=most - 5, max_connections=most, handshake_timeout_s=60.0, patience_s=60.0
+    )
+    client = await world.join()
+    echoing = asyncio.ensure_future(echo(world, client))
+    crowd, tasks, highest = Crowd(world.port), list[asyncio.Task[None]](), 0
+    for start in range(0, attempts, 50):
+        tasks += [asyncio.ensure_future(crowd.one()) for _ in range(50)]
+        world.ask(start % 10, start)  # and somebody honest is served all the while
+        assert (await within(world.server.receive())).header.dispatch == start
+        highest = max(highest, world.server.num_connections)
+        await world.until(lambda: crowd.ended >= crowd.begun - most)
+    assert most / 2 < highest <= most
+    assert world.server.rejected["connections"] >= attempts - most
+    assert world.server.attended(3)
+    echoing.cancel()
+    late = await world.join("0-9")  # a newcomer gets in, too
+    await within(world.server.attendance([0]))
+    world.ask(0, attempts)
+    assert (await within(late.receive())).header.dispatch == attempts
+    crowd.go()
+    await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.sleep(0.02)
+
+
+async def echo(world: Any, client: Any) -> None:
+    while True:
+        world.answer(client, await client.receive())

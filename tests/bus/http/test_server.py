@@ -222,6 +222,22 @@ async def test_a_full_inbox_stops_reading_until_somebody_receives(make_world: An
     assert got == list(range(10))
 
 
+async def test_a_full_inbox_takes_one_answer_more_of_all_sessions_together(make_world: Any) -> None:
+    world = await make_world(inbox_bytes=1000)
+    clients = [await world.join(str(number)) for number in range(6)]
+    for number, client in enumerate(clients):
+        for dispatch in range(2):
+            world.ask(number, dispatch, num=10_000)
+            world.answer(client, await within(client.receive()))
+    await asyncio.sleep(0.05)
+    assert 40_000 < world.server._mailbox.num_bytes < 41_000
+    got = []
+    for _ in range(12):
+        got.append((await within(world.server.receive())).header)
+        assert world.server._mailbox.num_bytes < 41_000
+    assert len(set(got)) == 12
+
+
 async def test_what_cannot_be_sent_is_refused(make_world: Any) -> None:
     world = await make_world(num_clients=4)
     client = await world.join("0-3")

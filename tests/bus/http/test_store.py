@@ -37,7 +37,7 @@ def test_a_state_is_durable_with_its_answer(tmp_path: Path) -> None:
     one.put(4, b"other")
     assert one.get(3) == b"state"
     assert one.get(9) is None
-    one.turn([(UP, FRAME), (Header(4, -1, 2, "train", 0, 0), None)], [])
+    one.turn([(UP, FRAME, one.pending(3)), (Header(4, -1, 2, "train", 0, 0), None, one.pending(4))], [])
     one.put(3, b"newer, without an answer")
     assert one.get(3) == b"newer, without an answer"
     one.close()
@@ -54,14 +54,41 @@ def test_a_state_is_durable_with_its_answer(tmp_path: Path) -> None:
     other.close()
 
 
+def test_another_clients_answer_does_not_stand_for_an_equal_state(tmp_path: Path) -> None:
+    one = StateFolder(tmp_path)
+    one.put(3, b"equal")
+    one.turn([(UP, FRAME, one.pending(3))], [])
+    one.close()
+    states = tmp_path / "states"
+    (states / "4.new").write_bytes(
+        (states / "3").read_bytes()
+    )  # a crash, before client 4's answer was written
+    other = StateFolder(tmp_path)
+    assert (other.get(3), other.get(4)) == (b"equal", None)
+    other.close()
+
+
+def test_a_state_that_came_later_does_not_go_with_an_earlier_answer(tmp_path: Path) -> None:
+    one = StateFolder(tmp_path)
+    one.put(3, b"first")
+    first = UP, FRAME, one.pending(3)
+    one.put(3, b"second")  # the disk is slow
+    one.turn([first], [])
+    assert one.get(3) == one.pending(3) == b"second"
+    one.close()
+    other = StateFolder(tmp_path)
+    assert (other.get(3), other.pending(3)) == (b"first", None)
+    other.close()
+
+
 @pytest.mark.parametrize("stands", [True, False])
 def test_a_crash_between_state_and_answer(tmp_path: Path, stands: bool) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"old")
-    one.turn([(UP, FRAME)], [])
+    one.turn([(UP, FRAME, one.pending(3))], [])
     one.put(3, b"new")
     later = Header(3, -1, 3, "train", 6, 5, 1)
-    one.turn([(later, FRAME)], [])
+    one.turn([(later, FRAME, one.pending(3))], [])
     one.close()
     # As it is before the last move: the new state beside the old one, its answer written or not.
     states = tmp_path / "states"
@@ -85,7 +112,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: object) -> No
     assert callable(spoil)
     one = StateFolder(tmp_path)
     one.put(3, b"state")
-    one.turn([(UP, FRAME)], [])
+    one.turn([(UP, FRAME, one.pending(3))], [])
     one.close()
     path = tmp_path / name
     path.write_bytes(spoil(path.read_bytes()))

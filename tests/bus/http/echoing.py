@@ -1,0 +1,34 @@
+"""A client process of its own, for tests that kill it: counts what it answers of each client, and says so.
+
+python echoing.py URL CLIENTS FOLDER
+"""
+
+import asyncio
+import sys
+
+from fedsim.bus.http.access import ClientRanges
+from fedsim.bus.http.client import HttpClient
+from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.store import StateFolder
+from fedsim.wire import COMMON, Kinds, ModelUpdate
+
+
+async def main(url: str, clients: str, folder: str) -> None:
+    state = StateFolder(folder)
+    limits = HttpLimits(backoff_first_s=0.005, backoff_cap_s=0.02, chunk_bytes=1 << 16)
+    hosted = ClientRanges.parse(clients)
+    client = HttpClient(url, clients=hosted, kinds=Kinds(COMMON), limits=limits, state=state)
+    await client.connect()
+    sys.stdout.write("joined\n")
+    sys.stdout.flush()
+    while True:
+        delivery = await client.receive()
+        number = delivery.header.receiver
+        count = int(state.get(number) or b"0") + 1
+        state.put(number, b"%d" % count)
+        message: object = delivery.message
+        client.send(delivery.header.reply(), ModelUpdate.of(message.model, num_samples=count))  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

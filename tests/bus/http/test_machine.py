@@ -1,0 +1,267 @@
+"""A state machine over a real server, a real client process's endpoint, and a proxy between them.
+
+Messages go down and answers up while connections are cut and stalled, deliveries are repeated on the way, and
+the process is killed and started again, with what it remembers or without. Nothing waits for time: each step
+waits for what has to happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from fedsim.bus import Delivery
+from fedsim.bus.http.session import Inbox
+from fedsim.bus.http.store import StateFolder
+
+Key = tuple[int, int]
+"""Client and dispatch."""
+
+CLIENTS = 3
+SIZES = {"header": 0, "small": 10, "blob": 20_000}  # floats
+COUNTS = st.integers(1, 4)
+MOST_AT_ONCE = 4
+MOST_UNANSWERED = 5
+LONGEST_S = 20.0
+
+
+class Talk(RuleBasedStateMachine):
+    new_world: Callable[..., Awaitable[Any]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends = ExitStack()
+        self.loop = asyncio.new_event_loop()
+        self.folders: list[TemporaryDirectory[str]] = []
+        self.refused = {"up": 0, "down": 0}
+        self.asked: list[Key] = []
+        self.framed = 0
+        self.coming: set[Key] = set()  # the process will receive them
+        self.in_hand: dict[int, deque[Delivery]] = {client: deque() for client in range(CLIENTS)}
+        self.going: set[Key] = set()  # the server will receive them
+        self.received: list[Key] = []
+        self.is_stalled = False
+        self.sent_again = 0  # answers that a process has found in its folder, and the server had already
+
+    def do(self, work: Awaitable[Any]) -> Any:
+        async def within() -> Any:
+            async with asyncio.timeout(LONGEST_S):
+                return await work
+
+        return self.loop.run_until_complete(within())
+
+    @initialize()
+    def start(self) -> None:
+        accept = Inbox.accept
+
+        def noting(inbox: Inbox, number: int) -> bool:
+            is_new = accept(inbox, number)
+            if not is_new:
+                self.refused["down" if inbox._gaps else "up"] += 1
+            return is_new
+
+        self.ends.enter_context(patch.object(Inbox, "accept", noting))
+        self.world = self.do(
+            self.new_world(num_clients=CLIENTS, chunk_bytes=1 << 14, outbox_count=MOST_UNANSWERED)
+        )
+        self.proxy = self.do(self.world.proxy(slice_bytes=1 << 13))
+        self.forget()
+        self.do(self.begin())
+
+    def forget(self) -> None:
+        self.folders.append(TemporaryDirectory())
+        self.ends.enter_context(self.folders[-1])
+
+    async def begin(self) -> None:
+        """Start a process, and work out what it has to receive and what the server has."""
+        self.executor = ThreadPoolExecutor(2)
+        self.loop.set_default_executor(self.executor)
+        self.state = StateFolder(Path(self.folders[-1].name))
+        durable = {(header.client, header.dispatch) for header, _ in self.state.replies()}
+        self.client = self.world.client(
+            f"0-{CLIENTS - 1}", url=self.proxy.url, state=self.state, jitter=lambda: 0.0
+        )
+        await self.client.connect()
+        waiting = set(self.world.server._asked)
+        self.sent_again += len(durable - waiting)
+        self.coming = waiting - durable
+        self.going = set(self.asked) - set(self.received) - self.coming
+        for deliveries in self.in_hand.values():
+            deliveries.clear()
+
+    async def kill(self) -> None:
+        closing = asyncio.ensure_future(self.client.close(0))
+        await asyncio.sleep(0)
+        self.proxy.reset_all()  # its connections end with a process; it does not take its leave
+        await closing
+        # Files that a thread was writing at that moment are written, or were not begun.
+        self.executor.shutdown(wait=True)
+        self.state.close()
+
+    # Rules
+
+    @rule(asks=st.lists(st.tuples(st.integers(0, CLIENTS - 1), st.sampled_from(list(SIZES))), min_size=1))
+    def ask(self, asks: list[tuple[int, str]]) -> None:
+        for client, size in asks[:MOST_AT_ONCE]:
+            key = client, len(self.asked)
+            self.asked.append(key)
+            self.coming.add(key)
+            self.framed += size != "header"
+            self.do(self.send_down(key, SIZES[size]))
+
+    @property
+    def num_deliverable(self) -> int:
+        """How many deliveries will come, even if nobody answers meanwhile."""
+        unanswered = sum(map(len, self.in_hand.values())) + len(self.going)
+        return min(len(self.coming), MOST_UNANSWERED - unanswered)
+
+    @precondition(lambda self: self.num_deliverable > 0 and not self.is_stalled)
+    @rule(count=COUNTS)
+    def deliver(self, count: int) -> None:
+        for _ in range(min(count, self.num_deliverable)):
+            delivery = self.do(self.client.receive())
+            key = delivery.header.client, delivery.header.dispatch
+            assert key in self.coming, "delivered twice, or after it was answered"
+            earlier = [other for other in self.coming if other[0] == key[0] and other < key]
+            assert not earlier, "not in order"
+            self.coming.remove(key)
+            self.in_hand[key[0]].append(delivery)
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(count=COUNTS, first=st.integers(0, CLIENTS - 1))
+    def answer(self, count: int, first: int) -> None:
+        for step in range(count):
+            deliveries = self.in_hand[(first + step) % CLIENTS]
+            if deliveries:
+                delivery = deliveries.popleft()
+                self.going.add((delivery.header.client, delivery.header.dispatch))
+                self.do(self.send_up(delivery))
+
+    @precondition(lambda self: self.going and not self.is_stalled)
+    @rule(count=COUNTS)
+    def take(self, count: int) -> None:
+        for _ in range(min(count, len(self.going))):
+            answer = self.do(self.world.server.receive())
+            key = answer.header.client, answer.header.dispatch
+            assert key in self.going, "received twice, or without an answer"
+            earlier = [other for other in self.received if other[0] == key[0] and other > key]
+            assert not earlier, "not in order"
+            self.going.remove(key)
+            self.received.append(key)
+
+    @precondition(lambda self: self.asked)
+    @rule()
+    def cut(self) -> None:
+        self.proxy.reset_all()
+
+    @precondition(lambda self: self.asked)
+    @rule(num_bytes=st.sampled_from([1, 100, 500, 5_000, 50_000, 100_000]))
+    def cut_in_the_middle(self, num_bytes: int) -> None:
+        self.proxy.harm.reset_after = self.proxy.up + num_bytes
+
+    @precondition(lambda self: self.asked and not self.is_stalled)
+    @rule()
+    def stall(self) -> None:
+        self.proxy.swallow(True)
+        self.is_stalled = True
+
+    @precondition(lambda self: self.is_stalled)
+    @rule()
+    def go_on(self) -> None:
+        self.proxy.swallow(False)
+        self.is_stalled = False
+
+    @rule(up=st.booleans())
+    def repeat(self, up: bool) -> None:
+        if up:
+            self.proxy.harm.repeat_up += 1
+        else:
+            self.proxy.harm.repeat_down += 1
+
+    @precondition(lambda self: self.asked)
+    @rule(remembers=st.booleans())
+    def restart(self, remembers: bool) -> None:
+        self.do(self.kill())
+        self.proxy.swallow(False)
+        self.is_stalled = False
+        if not remembers:
+            self.forget()
+        self.do(self.begin())
+
+    # What must hold
+
+    @invariant()
+    def nothing_is_repeated_but_by_the_proxy(self) -> None:
+        if hasattr(self, "proxy"):
+            assert self.refused["up"] <= self.proxy.repeated_up
+            assert self.refused["down"] <= self.proxy.repeated_down
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "client"):
+                self.settle()
+        finally:
+            if hasattr(self, "world"):
+                self.do(self.world.close())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+            self.ends.close()
+
+    def settle(self) -> None:
+        """Let everything come to rest, and count."""
+        if self.is_stalled:
+            self.go_on()
+        while self.coming or any(self.in_hand.values()):
+            self.deliver(len(self.coming))
+            self.answer(CLIENTS, 0)
+            self.take(len(self.going))
+        self.take(len(self.going))
+        server, ledger = self.world.server, self.world.ledger
+        assert sorted(self.received, key=lambda key: key[1]) == self.asked
+        assert not server._asked
+        assert not server._mailbox.num_bytes
+        self.do(self.world.until(lambda: not len(self.client._answers._outbox)))
+        self.do(self.world.until(lambda: not self.state._answer_names()))
+        assert ledger.outcomes()["delivered"] == len(ledger) == 2 * self.framed
+        assert all(len(peer.outbox) == 0 and not peer.uploads for peer in server._registry)
+        assert not {"fault", "client", "route", "decode"} & set(server.rejected), server.rejected
+        assert server.rejected["unasked"] <= self.sent_again
+        self.nothing_is_repeated_but_by_the_proxy()
+        self.do(self.kill())
+
+    async def send_down(self, key: Key, num: int) -> None:
+        if num:
+            self.world.ask(*key, num)
+        else:
+            self.world.server.send(self.world.down(*key), None)
+
+    async def send_up(self, delivery: Delivery) -> None:
+        if delivery.message is None:
+            self.client.send(delivery.header.reply(), None)
+        else:
+            self.world.answer(self.client, delivery)
+
+
+def test_every_message_arrives_once_and_in_order_whatever_happens(unmanaged_world: Any) -> None:
+    class TalkHere(Talk):
+        new_world = staticmethod(unmanaged_world)
+
+    run_state_machine_as_test(TalkHere, settings=settings(max_examples=30, stateful_step_count=30))

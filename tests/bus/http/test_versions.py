@@ -1,0 +1,162 @@
+"""Two sides that do not fit: the process that joins is told plainly, and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from fedsim import __version__
+from fedsim.bus.http.access import ClientRanges
+from fedsim.bus.http.session import encode
+from fedsim.cli.joining import Joining
+from fedsim.errors import UserError
+from fedsim.runtime.greeting import FORMAT, Greeting
+
+TINY = """
+[run]
+rounds = 2
+[data]
+name = "digits"
+limit = 200
+[models.linear]
+[[fleet]]
+count = 4
+device = "high"
+"""
+
+
+async def join(url: str) -> None:
+    """Join as ``fedsim join`` does."""
+    joining = Joining(
+        url=url,
+        clients=ClientRanges.parse("0-1"),
+        token=None,
+        tls=None,
+        state=None,
+        data=None,
+        workers=1,
+        patience_s=5.0,
+        quiet=True,
+    )
+    async with asyncio.timeout(10):
+        await joining.host()
+
+
+def greeting(scenario: str = TINY, **changes: Any) -> bytes:
+    return Greeting(scenario, "fedavg", **changes).encode()
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        (greeting(fedsim="99.1"), rf"runs fedsim 99.1 .* this is fedsim {__version__} .* the same version"),
+        (greeting(format=FORMAT + 1), rf"\(format {FORMAT + 1}\).* the same version on both sides"),
+        (b"hello", "no fedsim server: check the address and the port"),
+        (b'{"fedsim": 1}', "no fedsim server"),
+        (greeting("[data]\nname = 'lab.secret'\n"), r"(?s)scenario cannot be read here .*private plugins"),
+        (greeting("= rubbish"), "scenario cannot be read here"),
+    ],
+)
+async def test_a_greeting_that_is_none_for_this_version(make_world: Any, said: bytes, match: str) -> None:
+    world = await make_world(num_clients=4, greeting=said)
+    with pytest.raises(UserError, match=match):
+        await join(world.url)
+    await goes_on(world)
+    assert not world.server.rejected
+
+
+async def test_another_protocol(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await make_world(num_clients=4, greeting=greeting())
+    with monkeypatch.context() as patched:
+        patched.setattr("fedsim.bus.http.client.PROTOCOL", 7)
+        with pytest.raises(UserError, match=r"speaks protocol 7, this server 1: install the same version"):
+            await join(world.url)
+    await goes_on(world)
+
+
+async def test_a_hello_that_the_server_does_not_understand(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await make_world(num_clients=4, greeting=greeting())
+
+    def newer(word: str, **values: Any) -> bytes:
+        return encode(word, **values, more=True) if word == "hello" else encode(word, **values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedsim.bus.http.client.encode", newer)
+        with pytest.raises(UserError, match=r"does not speak this fedsim's protocol .* the same version"):
+            await join(world.url)
+    assert world.server.rejected["session"] == 1
+    await goes_on(world)
+
+
+Serve = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def serve() -> Any:
+    """Return what serves something else."""
+    runners = []
+
+    async def serve(handler: Any) -> str:
+        runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        runners.append(runner)
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    yield serve
+    for runner in runners:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_some_other_server(serve: Serve, status: int) -> None:
+    async def page(request: web.BaseRequest) -> web.Response:
+        return web.Response(text="welcome", status=status)
+
+    url = await serve(page)
+    with pytest.raises(UserError, match=rf"is no fedsim server \(status {status}\): check the address"):
+        await join(url)
+
+
+@pytest.mark.parametrize("word", [b"hello", b"\x81\xa1t\xa7welcome"])
+async def test_some_other_websocket(serve: Serve, word: bytes) -> None:
+    async def talk(request: web.BaseRequest) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_bytes(word)
+        await socket.receive()
+        return socket
+
+    url = await serve(talk)
+    with pytest.raises(UserError, match="does not speak this fedsim's protocol"):
+        await join(url)
+
+
+async def test_a_server_that_is_only_busy_is_tried_again(serve: Serve) -> None:
+    tries = 0
+
+    async def busy(request: web.BaseRequest) -> web.Response:
+        nonlocal tries
+        tries += 1
+        return web.Response(status=503 if tries < 3 else 404)
+
+    url = await serve(busy)
+    with pytest.raises(UserError, match="status 404"):
+        await join(url)
+    assert tries == 3
+
+
+async def goes_on(world: Any) -> None:
+    """Exchange something with an honest process."""
+    client = await world.join("0-3")
+    world.ask(2)
+    async with asyncio.timeout(5):
+        world.answer(client, await client.receive())
+        assert (await world.server.receive()).header.sender == 2

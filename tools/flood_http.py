@@ -1,0 +1,243 @@
+"""A flood: what client processes, honest and hostile, can make a server hold whose actor does not read.
+
+The server runs by itself in a process; another floods it, all at once, over many sessions:
+
+- honest processes answer what they were asked, small frames and blobs, while nobody receives;
+- hostile ones leave blobs half sent, fetch blobs and do not read them, and send messages as long as allowed;
+- strangers begin a request and never end it.
+
+Printed are the bytes that the server accounts for, and by how much its resident memory has grown, at their
+highest, beside the bound that ``fedsim/bus/http/server.py`` states, for limits as small as can be flooded
+quickly. Afterwards an honest process must be served as ever. ::
+
+    python tools/flood_http.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+
+from fedsim.bus import Header, Ledger
+from fedsim.bus.http.access import Access, ClientRanges
+from fedsim.bus.http.client import HttpClient
+from fedsim.bus.http.limits import KIB, MIB, HttpLimits
+from fedsim.bus.http.server import HttpServer
+from fedsim.bus.http.session import PROTOCOL, encode
+from fedsim.clock import Trace
+from fedsim.params import Model
+from fedsim.runtime.log import silent
+from fedsim.wire import COMMON, DEFAULT, Kinds, ModelBroadcast, ModelUpdate, pack
+
+LIMITS = HttpLimits(
+    frame=replace(DEFAULT, frame_bytes=4 * MIB),
+    max_sessions=40,
+    max_connections=120,
+    max_handshakes=40,
+    upload_bytes=48 * MIB,
+    session_upload_bytes=16 * MIB,
+    inbox_bytes=32 * MIB,
+    outbox_bytes=64 * MIB,
+    stall_timeout_s=60.0,
+    handshake_timeout_s=30.0,
+)
+PER_CONNECTION = 2 * MIB
+HONEST, HOSTILE, ROUNDS = 8, 16, 30
+LARGE, SMALL = 900_000, 12_000  # floats: 3.6 MB and 48 kB
+SETTLED_S = 1.0
+
+
+def bound() -> int:
+    """Return the most that peers can make the server hold, as its docstring states it."""
+    connections = LIMITS.max_connections * (PER_CONNECTION + LIMITS.max_ws_message)
+    return connections + LIMITS.upload_bytes + LIMITS.inbox_bytes + LIMITS.frame.frame_bytes
+
+
+def resident() -> int:
+    """Return this process's resident bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4 * KIB
+
+
+def broadcast(num: int) -> ModelBroadcast:
+    """Return a message of so many numbers."""
+    return ModelBroadcast.of(Model("mlp", {"w": np.ones(num, np.float32)}, {}))
+
+
+async def serve() -> None:
+    """Be the server: ask everybody for more than it reads, and write down what it holds."""
+    clients = HONEST + HOSTILE
+    server = HttpServer(
+        kinds=Kinds(COMMON),
+        ledger=Ledger(),
+        trace=Trace(),
+        access=Access.open(),
+        limits=LIMITS,
+        greeting=b"",
+        num_clients=clients + 1,
+        log=silent(),
+    )
+    say(await server.start("127.0.0.1", 0))
+    await server.attendance(range(clients))
+    packed = {num: pack(broadcast(num)) for num in (LARGE, SMALL)}
+    asked = 0
+    for dispatch in range(ROUNDS):
+        for client in range(clients):
+            num = LARGE if (dispatch + client) % 3 == 0 else SMALL
+            server.send(Header(-1, client, 1, "train", dispatch, dispatch), packed[num])
+            asked += 1
+    before, highest, accounted = resident(), 0, 0
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    told = asyncio.ensure_future(lines.readline())
+    while not told.done():  # the flood goes on
+        await asyncio.sleep(0.01)
+        held = sum(peer.upload_bytes for peer in server._registry)
+        accounted = max(accounted, server._mailbox.num_bytes + held)
+        highest = max(highest, resident() - before)
+    # Now somebody reads again, and a process that was not part of it is served.
+    received = 0
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(SETTLED_S):
+                await server.receive()
+            received += 1
+    await server.attendance([clients])
+    server.send(Header(-1, clients, 1, "train", 0, 0), packed[LARGE])
+    async with asyncio.timeout(20):
+        while (await server.receive()).header.sender != clients:
+            received += 1
+    say(accounted, highest, received, asked, dict(server.rejected))
+    await server.close(0.1)
+
+
+def say(*values: object) -> None:
+    """Tell the process that floods."""
+    print(*values, sep="\t", flush=True)
+
+
+async def honest(port: int, client: int) -> None:
+    """Answer everything."""
+    made = HttpClient(
+        f"http://127.0.0.1:{port}",
+        clients=ClientRanges.of([client]),
+        kinds=Kinds(COMMON),
+        limits=replace(LIMITS, backoff_first_s=0.05, backoff_cap_s=0.2, inbox_bytes=1 << 30),
+    )
+    try:
+        await made.connect()
+        while True:
+            delivery = await made.receive()
+            assert isinstance(delivery.message, ModelBroadcast)
+            made.send(delivery.header.reply(), ModelUpdate.of(delivery.message.model, num_samples=1))
+    except ConnectionError:
+        pass
+    finally:
+        await made.close(0)
+
+
+async def hostile(port: int, client: int) -> None:
+    """Leave blobs half sent, fetch blobs without reading them, and send messages as long as allowed."""
+    url, name = f"http://127.0.0.1:{port}", f"{client:032x}"
+    hello = encode("hello", proto=PROTOCOL, session=name, clients=str(client), last=0, base=0, ready=True)
+    total = LIMITS.frame.frame_bytes
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        aiohttp.ClientSession(headers={"Fedsim-Session": name}, connector=connector) as http,
+        http.ws_connect(f"{url}/bus", max_msg_size=0) as socket,
+    ):
+        await socket.send_bytes(hello)
+        fetching = [await fetch(port, name, number) for number in (1, 4)]
+        for number in range(1, 9):
+            span = {"Content-Range": f"bytes 0-{total - 101}/{total}"}
+            with suppress(aiohttp.ClientError):
+                async with http.put(f"{url}/blob/{number}", data=bytes(total - 100), headers=span):
+                    pass
+        long = encode("told", id=1, at=0, of=1 << 20)
+        while not socket.closed:
+            with suppress(ConnectionError):
+                await socket.send_bytes(long + bytes(LIMITS.max_ws_message - len(long) - 64))
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(3600)
+        del fetching
+
+
+async def fetch(port: int, name: str, number: int) -> asyncio.StreamWriter:
+    """Ask for a blob and read nothing of it."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+    writer.write(f"GET /blob/{number} HTTP/1.1\r\nHost: x\r\nFedsim-Session: {name}\r\n\r\n".encode())
+    return writer
+
+
+async def stranger(port: int) -> None:
+    """Begin a request, go on for ever, and come back when turned out."""
+    while True:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(b"GET /bus HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+                while True:
+                    writer.write(b"x" * 512)
+                    await writer.drain()
+                    await asyncio.sleep(0.1)
+            finally:
+                writer.transport.abort()
+
+
+async def flood(seconds: float) -> bool:
+    """Flood a server for so long; print what it held, and say whether that is within bounds."""
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, "--serve", stdin=pipe, stdout=pipe
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    port = int(await server.stdout.readline())
+    tasks = [asyncio.ensure_future(honest(port, client)) for client in range(HONEST)]
+    tasks += [asyncio.ensure_future(hostile(port, HONEST + place)) for place in range(HOSTILE)]
+    await asyncio.sleep(seconds / 4)
+    tasks += [asyncio.ensure_future(stranger(port)) for _ in range(2 * LIMITS.max_handshakes)]
+    await asyncio.sleep(seconds)
+    server.stdin.write(b"enough\n")
+    late = asyncio.ensure_future(honest(port, HONEST + HOSTILE))
+    said = (await server.stdout.readline()).decode().strip().split("\t")
+    for task in [*tasks, late]:
+        task.cancel()
+    await asyncio.gather(*tasks, late, return_exceptions=True)
+    server.stdin.close()
+    status = await server.wait()
+    if len(said) != 5 or status:
+        print(f"the server has ended with status {status}: {said}")
+        return False
+    accounted, grown, limit = int(said[0]), int(said[1]), bound()
+    most = LIMITS.inbox_bytes + LIMITS.frame.frame_bytes + LIMITS.upload_bytes
+    print(f"flood of a server that does not read: afterwards it received {said[2]} answers of {said[3]}")
+    print(f"  turned away: {said[4]}")
+    fine = accounted <= most and grown <= limit and "'fault'" not in said[4]
+    print(f"  held in its inbox and of blobs, at most  {accounted / MIB:6.1f} MiB of {most / MIB:.0f}")
+    print(f"  growth of its resident memory, at most   {grown / MIB:6.1f} MiB of {limit / MIB:.0f}")
+    return fine
+
+
+def main() -> int:
+    """Flood; return the exit status."""
+    parser = argparse.ArgumentParser(description="Flood a server of the aiohttp bus.")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 where a bound is exceeded")
+    parser.add_argument("--seconds", type=float, default=6.0, help="how long (default 6)")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        asyncio.run(serve())
+        return 0
+    return int(not asyncio.run(flood(arguments.seconds)) and arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
