@@ -38,6 +38,8 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_network.py --check
 	$(BIN)/python tools/bench_scale.py --check
 	$(BIN)/python tools/bench_http.py --check
+	$(BIN)/python tools/flood_http.py --check
+	$(BIN)/python tools/crowd_http.py --check
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -87,6 +87,8 @@ class Joining:
             self._say("the run is over")
         finally:
             await client.close()
+            if folder is not None:
+                folder.close()
 
     def build(self, greeting: Greeting) -> Parts:
         """Return the parts of the run, from the server's scenario and this machine's data.

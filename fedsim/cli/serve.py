@@ -97,7 +97,13 @@ def command(
 
     with watching(f"{plan.name} {name}", plan.parts.rounds, quiet=quiet, passed=PASSED) as watch:
         perform = OverSockets(
-            plan=plan, address=listen, tls=tls, access=access, wait_s=wait_s, listening=listening
+            plan=plan,
+            address=listen,
+            tls=tls,
+            access=access,
+            wait_s=wait_s,
+            listening=listening,
+            tell=None if quiet else note,
         )
         recorded = record(plan, folder, force=force, watch=watch, perform=perform, bus="http")
     show(recorded, folder, passed=PASSED)

@@ -26,6 +26,36 @@ from fedsim.runtime.run import kinds_of
 from fedsim.runtime.serve import serve
 
 
+@dataclass(slots=True)
+class _Telling:
+    """A log that also tells a person who comes and goes.
+
+    Attributes:
+        log: The log.
+        tell: Is given a line.
+        expected: Clients that the run has.
+    """
+
+    log: Log
+    tell: Callable[[str], None]
+    expected: int
+
+    def info(self, event: str, **values: Any) -> Any:
+        """Note something ordinary."""
+        if event == "process joined":
+            again = " again" if values["resumed"] else ""
+            self.tell(f"the process of clients {values['clients']} has joined{again}")
+        elif event == "process gone":
+            self.tell(f"the process of clients {values['clients']} is gone; it may come back")
+        return self.log.info(event, **values)
+
+    def warning(self, event: str, **values: Any) -> Any:
+        """Note something that a reader may have to know."""
+        if event == "clients missing":
+            self.tell(f"beginning without {values['count']} of {self.expected} clients")
+        return self.log.warning(event, **values)
+
+
 @dataclass(slots=True, kw_only=True)
 class OverSockets:
     """Does a run as the server of client processes; what :func:`fedsim.report.record.record` performs.
@@ -37,6 +67,7 @@ class OverSockets:
         access: Who may host which clients.
         wait_s: Begin after so long with whoever is there; None to wait for all.
         listening: Is told the address once the server listens.
+        tell: Is told in words who comes and goes.
         processes: Makes the processes that are run beside, given the address.
     """
 
@@ -46,6 +77,7 @@ class OverSockets:
     access: Access
     wait_s: float | None = None
     listening: Callable[[Address], None] = lambda address: None
+    tell: Callable[[str], None] | None = None
     processes: Callable[[Address], Processes] = lambda address: Processes((), {})
     _round: int = field(default=0, init=False)
 
@@ -67,6 +99,8 @@ class OverSockets:
             self._round = row.round
             watch(row)
 
+        if self.tell is not None:
+            log = _Telling(log, self.tell, parts.data.num_clients)
         ledger = Ledger()
         server = HttpServer(
             kinds=kinds_of(parts),

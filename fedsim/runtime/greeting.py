@@ -46,7 +46,7 @@ def read(data: bytes) -> Greeting:
     """
     try:
         said: Any = json.loads(data) if len(data) <= MOST_BYTES else None
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     version = said.get("fedsim") if isinstance(said, dict) else None
     if not isinstance(said, dict) or not isinstance(version, str):

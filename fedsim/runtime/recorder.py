@@ -54,6 +54,10 @@ class _Tally:
     late: int = 0
 
 
+OUTCOMES = tuple(outcome.name for outcome in dataclasses.fields(_Tally))
+"""What can become of a dispatch, its asking first."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """Collects; ``watch`` is told of each finished round.
@@ -67,7 +71,7 @@ class Recorder:
         rows: One per finished round.
         drops: Dispatches without an answer in time, by cause.
         reasons: Replies that could not be merged, by reason.
-        by_client: Tallies of dispatches, ``[K]`` each.
+        counted: Tallies of dispatches by outcome, int32 ``[K]``, of the outcomes that there were.
     """
 
     num_clients: int
@@ -76,7 +80,7 @@ class Recorder:
     rows: list[RoundRow] = field(default_factory=list)
     drops: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    by_client: dict[str, Array] = field(init=False)
+    counted: dict[str, Array] = field(default_factory=dict)
     _tally: _Tally = field(default_factory=_Tally)
     _round: int = 0
     _began_at_s: float = 0.0
@@ -84,10 +88,15 @@ class Recorder:
     _accuracy: Accuracy | None = None
     _drops: Counter[str] = field(default_factory=Counter)
 
-    def __post_init__(self) -> None:
-        self.by_client = {
-            outcome.name: np.zeros(self.num_clients, np.int32) for outcome in dataclasses.fields(_Tally)
-        }
+    @property
+    def by_client(self) -> dict[str, Array]:
+        """Tallies of dispatches by outcome, int32 ``[K]`` each."""
+        nobody = np.zeros(self.num_clients, np.int32)
+        return {outcome: self.counted.get(outcome, nobody) for outcome in OUTCOMES}
+
+    def was_asked(self, client: int) -> bool:
+        """Say whether a client was ever asked."""
+        return "asked" in self.counted and bool(self.counted["asked"][client])
 
     def begin(self, round: int, at_s: float) -> None:  # noqa: A002
         """A round begins."""
@@ -118,30 +127,36 @@ class Recorder:
     def asked(self, client: int) -> None:
         """A client is asked."""
         self._tally.asked += 1
-        self.by_client["asked"][client] += 1
+        self._count("asked", client)
 
     def merged(self, client: int) -> None:
         """Its reply is merged."""
         self._tally.merged += 1
-        self.by_client["merged"][client] += 1
+        self._count("merged", client)
 
     def dropped(self, client: int, cause: str) -> None:
         """It has not answered in time."""
         self._tally.dropped += 1
-        self.by_client["dropped"][client] += 1
+        self._count("dropped", client)
         self.drops[cause] += 1
         self._drops[cause] += 1
 
     def rejected(self, client: int, reason: str) -> None:
         """Its reply cannot be merged."""
         self._tally.rejected += 1
-        self.by_client["rejected"][client] += 1
+        self._count("rejected", client)
         self.reasons[reason] += 1
 
     def late(self, client: int) -> None:
         """Its reply comes after its dispatch was closed."""
         self._tally.late += 1
-        self.by_client["late"][client] += 1
+        self._count("late", client)
+
+    def _count(self, outcome: str, client: int) -> None:
+        tally = self.counted.get(outcome)
+        if tally is None:  # most runs have only some of the outcomes
+            tally = self.counted[outcome] = np.zeros(self.num_clients, np.int32)
+        tally[client] += 1
 
     def measured(self, accuracy: Accuracy) -> None:
         """Accuracy was measured in the round at hand."""

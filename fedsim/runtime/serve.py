@@ -34,6 +34,9 @@ class Server(Endpoint, Probed, Protocol):
     What it receives are answers to what was sent, each at most once.
     """
 
+    def seal(self) -> None:
+        """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
+
 
 def unused(parts: Parts) -> str | None:
     """Say what of a scenario's fleet plays no part in real time, where it would have mattered."""
@@ -91,15 +94,16 @@ async def serve(
         )
         initial, tasks = parts.initial(), Tasks()
         books = Books(parts.data.num_clients, ledger, trace, watch)
-        asked = books.recorder.by_client["asked"]
         contexts = Contexts(present, engine, initial)
-        states = RemoteStates(present, server, contexts, initial, lambda client: bool(asked[client]), log)
+        was_asked = books.recorder.was_asked
+        states = RemoteStates(present, server, contexts, initial, was_asked, log)
         observer = Observer(present, engine, contexts, states, trace)
         conductor = Conductor(present, engine, server, initial, observer, books.recorder, trace, log)
 
         async def conduct() -> Callable[[str], RunResult]:
             await conductor.run()
             # At this very instant: what comes from now on belongs to no round.
+            server.seal()
             return books.close(verify=parts.verify, is_going_on=True)
 
         tasks.start(conductor.listen(), "server inbox")

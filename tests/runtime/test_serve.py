@@ -68,6 +68,9 @@ class Middle(Inbox):
         left.set_result(None)
         return left
 
+    def seal(self) -> None:
+        self.sealed = True
+
     def attended(self, client: int) -> bool:
         return client in self.hosts
 
