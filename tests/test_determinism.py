@@ -1,6 +1,7 @@
 """A run repeats itself to the last bit: with any number of workers, again, and under another hash seed.
 
-The fleet is unequal and the leases are short, so that clients drop out, answer late and are asked again.
+The fleet is unequal and the leases are short, so that clients answer late and are asked again. Under
+``POLICIES`` links are shared, rounds have deadlines, and clients leave and drop out.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from fedsim.runtime.run import RunResult, run
 ALGORITHMS = ("fedavg", "fedmd")
 CLIENTS = 8
 TIMEOUT_S = {"fedavg": 0.5, "fedmd": 0.12}
+POLICIES = "fedavg with policies"
 
 
 def _made(folder: str, name: str, **settings: Any) -> Any:
     plugin = load(folder, name)
-    return plugin(plugin.Config(**settings))
+    return plugin(plugin.Config.model_validate(settings))
 
 
-def _run(algorithm: str, workers: int, seed: int = 0) -> RunResult:
+def _run(algorithm: str, workers: int, seed: int = 0, *, policies: bool = False) -> RunResult:
     key = Key.root(3)
     data = federate(
         _made("fedsim.data", "digits").load(LoadContext(None, CLIENTS, key)),
@@ -45,24 +47,33 @@ def _run(algorithm: str, workers: int, seed: int = 0) -> RunResult:
         global_test_share=0.1,
         limit=500,
     )
+    common = {"count": 4, "model": "mlp", "drop_out": "1 /s" if policies else "0 /s"}
     groups = [
-        GroupConfig.model_validate({"count": 4, "device": "high", "model": "mlp"}),
-        GroupConfig.model_validate({"count": 4, "device": "low", "model": "mlp", "up": "100 kbit/s"}),
+        GroupConfig.model_validate({"device": "high", **common}),
+        GroupConfig.model_validate({"device": "low", "up": "100 kbit/s", **common}),
     ]
+    coming = _made("fedsim.fleet.availability", "renewal", on="2 s", off="1 s") if policies else None
+    late = {"deadline": "250 ms", "late": "carry", "over_selection": 1.4} if policies else {}
     return run(
         Parts(
             algorithm=_made("fedsim.algorithms", algorithm),
             data=data,
-            fleet=build_fleet(groups, ServerConfig(), Key.root(seed), default_model="mlp"),
+            fleet=build_fleet(
+                groups,
+                ServerConfig(),
+                Key.root(seed),
+                default_model="mlp",
+                availability=[coming] * 2 if coming else None,
+            ),
             architectures={
                 "mlp": Architecture("mlp", _made("fedsim.models", "mlp", hidden=(16,)), data.task),
             },
-            network=_made("fedsim.network", "naive"),
+            network=_made("fedsim.network", "fluid" if policies else "naive"),
             executor=load("fedsim.engine.executors", "threads")(ExecutorConfig(workers=workers)),  # type: ignore[arg-type]
             selector=_made("fedsim.runtime.selectors", "uniform"),
-            pacing=_made("fedsim.runtime.pacing", "synchronous"),
+            pacing=_made("fedsim.runtime.pacing", "synchronous", **late),
             training=TrainingConfig(lr=0.1, batch_size=16),
-            rounds=4,
+            rounds=12 if policies else 4,
             seed=seed,
             clients_per_round=5,
             client_timeout_s=TIMEOUT_S[algorithm],
@@ -117,9 +128,13 @@ def test_other_processes_with_other_hash_seeds_change_nothing(first: dict[str, R
     ]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    expected = {name: _fingerprint(result) for name, result in first.items()}
+    results = first | {POLICIES: _run("fedavg", workers=1, policies=True)}
+    assert {"dropped out", "timeout"} <= results[POLICIES].drops.keys()
+    expected = {name: _fingerprint(result) for name, result in results.items()}
     assert [json.loads(output) for output in outputs] == [expected, expected]
 
 
 if __name__ == "__main__":
-    json.dump({name: _fingerprint(_run(name, workers=2)) for name in ALGORITHMS}, sys.stdout)
+    made = {name: _run(name, workers=2) for name in ALGORITHMS}
+    made[POLICIES] = _run("fedavg", workers=2, policies=True)
+    json.dump({name: _fingerprint(result) for name, result in made.items()}, sys.stdout)

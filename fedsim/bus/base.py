@@ -65,8 +65,11 @@ class Delivery:
 class Presence(Protocol):
     """Is told by a simulated bus from when to when it matters whether a client is there."""
 
-    def expect(self, client: int, dispatch: int) -> None:
-        """Something sets out for the client: it is at work on this dispatch from now on."""
+    def expect(self, client: int, dispatch: int) -> bool:
+        """Something sets out for the client: it is at work on this dispatch from now on.
+
+        Say whether it is: where the work of a client that is away is lost, nothing sets out.
+        """
 
     def dismiss(self, client: int, dispatch: int) -> None:
         """Nothing more is to come of this dispatch."""

@@ -69,8 +69,13 @@ class MemoryBus:
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
         left = running_loop().create_future()
-        if self.presence is not None and header.sender == SERVER:
-            self.presence.expect(header.receiver, header.dispatch)
+        if (
+            self.presence is not None
+            and header.sender == SERVER
+            and not self.presence.expect(header.receiver, header.dispatch)
+        ):
+            left.set_result(None)  # nobody is there to take it: no frame is put on a link
+            return left
         if message is None:
             self.deliver(Delivery(header, None))
             left.set_result(None)

@@ -9,11 +9,9 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 from __future__ import annotations
 
 import math
-from array import array
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
 from fedsim.clock import VirtualTimeLoop, running_loop
@@ -48,8 +46,7 @@ class FluidCarrier:
         *,
         is_checked: bool = False,
     ) -> None:
-        latency_ns = np.rint((links.latency_s + links.server_latency_s) * 1e9)
-        self._latency_ns = array("q", latency_ns.astype(np.int64).tobytes())
+        self._latency_s, self._server_latency_s = links.latency_s, links.server_latency_s
         down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
         self._down = SharedLink(server_up or links.server_up_bps, links.down_bps, links.down_traces, down)
         self._up = SharedLink(server_down or links.server_down_bps, links.up_bps, links.up_traces, up)
@@ -69,7 +66,8 @@ class FluidCarrier:
         self._carried += 1
         client, link = (sender, self._up) if receiver < 0 else (receiver, self._down)
         link.loop = _loop()
-        return FluidPassage(link, client, self._latency_ns[client], self._carried, parcel, listener)
+        latency_ns = round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
+        return FluidPassage(link, client, latency_ns, self._carried, parcel, listener)
 
     def set_client_capacity(self, client: int, direction: Direction, bps: float) -> None:
         """Change the capacity of a client's link from now on, or until a trace that it follows steps.

@@ -1,9 +1,44 @@
-"""The links of a fleet as arrays: a star with the server in the middle."""
+"""The links of a fleet: a star with the server in the middle, a number for each client and quantity."""
 
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
 
 from fedsim.network.traces import Traces
 from fedsim.params import Array
+
+
+class PerClient(Protocol):
+    """A number for each client, ``[K]``; an array is one."""
+
+    def __getitem__(self, client: int, /) -> float:
+        """Return a client's."""
+
+    def __len__(self) -> int: ...
+
+
+class InGroups:
+    """A number for each client, where whole groups of consecutive clients share one, exactly.
+
+    Args:
+        groups: How many clients each has, and their number or array of numbers.
+    """
+
+    def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
+        self._columns = [column for _, column in groups]
+        self._starts = list(accumulate((num for num, _ in groups), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, client: int) -> float:
+        place = bisect_right(self._starts, client) - 1
+        column = self._columns[place]
+        return column if isinstance(column, float) else column.item(client - self._starts[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +56,9 @@ class Links:
         down_traces: What downlinks follow.
     """
 
-    up_bps: Array
-    down_bps: Array
-    latency_s: Array
+    up_bps: PerClient
+    down_bps: PerClient
+    latency_s: PerClient
     server_up_bps: float
     server_down_bps: float
     server_latency_s: float

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from array import array
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import numpy as np
-
 from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
+from fedsim.network.links import PerClient
 from fedsim.network.load import LoadCheck, Move, Room
 from fedsim.network.star import Flow, Star, noise_s
 from fedsim.network.traces import Shifted, Traces
-from fedsim.params import Array
 
 SERVER_LINK = "the server's link"
 """What an account calls it."""
@@ -126,7 +123,7 @@ class SharedLink:
 
     Args:
         capacity: Of the server's link, bit/s, or over time.
-        caps_bps: Of the clients' links, bit/s, ``[K]``; copied.
+        caps_bps: Of the clients' links, bit/s, ``[K]``.
         traces: What clients' links follow over time, instead of that.
         check: Keeps an account of what the links carry; None: nobody does.
 
@@ -139,14 +136,14 @@ class SharedLink:
     def __init__(
         self,
         capacity: float | Capacity,
-        caps_bps: Array,
+        caps_bps: PerClient,
         traces: Traces | None = None,
         check: LoadCheck | None = None,
     ) -> None:
         self._trace = capacity if isinstance(capacity, Capacity) else None
         self._star = Star(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
-        # Read one by one, which Python's arrays do at a third of NumPy's cost.
-        self._caps_bps = array("d", np.asarray(caps_bps, dtype=np.float64).tobytes())
+        self._caps_bps = caps_bps
+        self._changed_bps: dict[int, float] = {}  # caps that are others by now
         self._client_traces: dict[int, Capacity | Shifted] = {}
         self._shared_traces = traces
         self._lent: dict[int, Shifted] = {}  # of these, to clients with a flow
@@ -178,7 +175,7 @@ class SharedLink:
         else:
             self._reshared[client] = None
         flows.append(flow)
-        cap_bps = self._caps_bps[client] / len(flows)
+        cap_bps = self._cap_bps(client) / len(flows)
         star.add(flow, bits, cap_bps)
         if self._check is not None:
             self._check.begin(flow, bits)
@@ -211,7 +208,12 @@ class SharedLink:
             self._advance(self.loop.now_ns)
             self._reshared[client] = None
             self._wake(self.loop.now_ns)
-        self._caps_bps[client] = bps
+        self._changed_bps[client] = bps
+
+    def _cap_bps(self, client: int) -> float:
+        """Return the capacity of a client's link now."""
+        changed = self._changed_bps.get(client) if self._changed_bps else None
+        return float(self._caps_bps[client]) if changed is None else changed
 
     def set_trace(self, client: int, capacity: Capacity) -> None:
         """Let the capacity of a client's link follow a trace from now on."""
@@ -240,8 +242,8 @@ class SharedLink:
             del self._flows[client]
             if client in self._client_timers:
                 self._client_timers.pop(client).cancel()
-            if self._lent:
-                self._lent.pop(client, None)
+            if self._lent and self._lent.pop(client, None) is not None:
+                self._changed_bps.pop(client, None)
 
     def _begin(self, now_ns: int) -> None:
         """Start the clock of an idle link."""
@@ -271,7 +273,7 @@ class SharedLink:
         def room(link: Hashable) -> Room:
             client = link.client if isinstance(link, ClientLink) else None
             trace = self._trace if client is None else self._lent.get(client)
-            capacity_bps = star.capacity_bps if client is None else self._caps_bps[client]
+            capacity_bps = star.capacity_bps if client is None else self._cap_bps(client)
             if trace is None:
                 return Room(capacity_bps, capacity_bps * lasted_s)
             return Room(trace.rate_at(since_ns), 8 * (trace.bytes_by(now_ns) - trace.bytes_by(since_ns)))
@@ -342,7 +344,7 @@ class SharedLink:
         """Divide the links of clients on which flows came or went."""
         for client in self._reshared:
             if flows := self._flows.get(client):
-                cap_bps = self._caps_bps[client] / len(flows)
+                cap_bps = self._cap_bps(client) / len(flows)
                 for flow in flows:
                     self._star.set_cap(flow, cap_bps)
         self._reshared.clear()

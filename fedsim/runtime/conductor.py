@@ -28,7 +28,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import Recorder
 from fedsim.runtime.records import MERGE, REJECT, ROUND_END
 from fedsim.runtime.selectors.base import Candidates
-from fedsim.runtime.tickets import Asked, Tickets
+from fedsim.runtime.tickets import Asked, Newest, Tickets
 from fedsim.runtime.verify import unchanged
 from fedsim.wire import SERVER, Message, Packed, pack
 
@@ -70,7 +70,7 @@ class Conductor:
         self._hook = asyncio.Lock()
         self._background = Background()
         self._tickets = Tickets(endpoint, recorder, trace, log, parts.client_timeout_s)
-        self._merged: dict[int, int] = {}
+        self._merged = Newest(parts.data.num_clients)
         self._selections = 0
         self._unmerged = False
         self._eligible = parts.eligible()
@@ -112,8 +112,10 @@ class Conductor:
         self._round += 1
         self._recorder.begin(self._round, now_s())
 
-    async def someone(self) -> None:
-        """Wait until at least one client that owes no answer is there.
+    async def someone(self, carried: Sequence[Any] = ()) -> None:
+        """Wait until at least one client that owes no answer is there, or one of ``carried`` has ended.
+
+        Where all clients owe an answer, there is nobody to wait for: it returns at once.
 
         Raises:
             RunError: Nobody will ever be.
@@ -128,12 +130,18 @@ class Conductor:
             few = free[:: max(1, len(free) // MOST_ASKED)].tolist()
             next_s = min(fleet.availability.next_change(client, now_s()) for client in few)
             asked += 1
-            if not isfinite(next_s) or asked > MOST_WAITS:
+            if not (carried or isfinite(next_s)) or asked > MOST_WAITS:
                 raise RunError(
                     f"no client can take part: at {now_s():.0f} s none of {len(free)} that could be asked is "
                     "available, and none will be: give some of the fleet another availability"
                 )
-            await sleep_for(max(next_s - now_s(), 1e-9))
+            wait_s = max(next_s - now_s(), 1e-9) if isfinite(next_s) else None
+            if not carried and wait_s is not None:
+                await sleep_for(wait_s)
+                continue
+            answers = [ticket.answer for ticket in carried]
+            if (await wait(answers, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED))[0]:
+                break
 
     def select(self, count: int | None = None) -> Sequence[int]:
         """Return a cohort among the clients that are there and owe no answer, ascending.
@@ -189,7 +197,7 @@ class Conductor:
                 None if message is None else packed[id(message)],
                 round=self._round,
                 version=self._version,
-                merged=self._merged.get(client, -1),
+                merged=self._merged.of(client),
             )
             asked.append(ticket)
         return asked
@@ -306,7 +314,7 @@ class Conductor:
                 self._state = await hook(self._context(name), self._state, replies)
         self._version += 1
         for reply in replies:
-            self._merged[reply.client] = max(reply.dispatch, self._merged.get(reply.client, -1))
+            self._merged.note(reply.client, reply.dispatch)
             self._recorder.merged(reply.client)
         clients = [reply.client for reply in replies]
         dispatches = [reply.dispatch for reply in replies]

@@ -6,17 +6,19 @@ The cheap ones are checked always; those that read the whole trace need it kept,
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedsim.bus import Ledger, Totals
+from fedsim.bus import Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
 from fedsim.runtime.dispatches import PHASES, WORK, Dispatches, Fate, Phase
 from fedsim.runtime.recorder import Recorder
+
+_OUTCOMES = {outcome.name.lower(): outcome for outcome in Outcome}
 
 
 def check_counts(ledger: Ledger, recorder: Recorder) -> None:
@@ -26,9 +28,6 @@ def check_counts(ledger: Ledger, recorder: Recorder) -> None:
         InvariantError: Something was lost or counted twice.
     """
     ledger.check()
-    ends = ledger.outcomes()
-    if sum(ends.values()) != len(ledger):
-        raise InvariantError(f"{len(ledger)} frames were sent, {ends} ended")
     total = Totals()
     for row in recorder.rows:
         total = total + row.traffic
@@ -137,7 +136,10 @@ class _Absences:
 
 
 def check_trace(trace: Trace, ledger: Ledger) -> None:
-    """Check a kept trace: time, starts and ends, bytes, merges.
+    """Check a kept trace: time, starts and ends, bytes, merges, and that nobody works for what is given up.
+
+    The bytes sent each way are those delivered, lost, undecodable and in flight, the same by the trace as by
+    the ledger.
 
     Raises:
         InvariantError: A promise is broken; the message names it.
@@ -146,17 +148,27 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
     if not trace.keep:
         raise ValueError("only a kept trace can be checked: Trace(keep=True)")
     before = 0
-    sent, under_way, merged = [0, 0], Counter[tuple[Any, ...]](), set()
+    frames, under_way = _Frames(), Counter[tuple[Any, ...]]()
+    merged, abandoned = set(), set()
     for at_ns, kind, *values in trace.kept:
         if at_ns < before:
             raise InvariantError(f"time went back from {before} ns to {at_ns} ns at a record of {kind}")
         before = at_ns
+        if kind in ("transfer_start", "job_start") and tuple(values[:2]) in abandoned:
+            raise InvariantError(
+                f"{kind} at {at_ns} ns for dispatch {values[1]} of client {values[0]}, "
+                "which was abandoned before"
+            )
         if kind == "transfer_start":
-            client, dispatch, up, _, num_bytes, *_ = values
-            sent[up] += num_bytes
-            under_way["transfer", client, dispatch, up] += 1
+            frames.start(*values[:3], num_bytes=values[4])
+            under_way["transfer", *values[:3]] += 1
         elif kind == "transfer_end":
             _end(under_way, ("transfer", *values[:3]), at_ns)
+            frames.end(*values[:4])
+        elif kind == "transfer_copy":
+            frames.copy(*values[:4])
+        elif kind == "abandon":
+            abandoned.add(tuple(values[:2]))
         elif kind == "job_start":
             under_way["job", *values[:3]] += 1
         elif kind == "job_end":
@@ -168,10 +180,52 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
                         f"the reply to dispatch {reply[1]} of client {reply[0]} was merged twice"
                     )
                 merged.add(reply)
-    totals = ledger.totals()
-    if [totals.bytes_down + totals.data_down, totals.bytes_up + totals.data_up] != sent:
-        raise InvariantError(f"the trace sent {sent} bytes down and up, the ledger says {totals}")
     _all_ended(under_way, ledger.outcomes()["in_flight"])
+    columns, totals = ledger.columns(), ledger.totals()
+    for way, up, sent in (
+        ("down", False, totals.bytes_down + totals.data_down),
+        ("up", True, totals.bytes_up + totals.data_up),
+    ):
+        mine = columns["up"] == up
+        outcome, num_bytes = columns["outcome"][mine], columns["bytes"][mine]
+        entered = {name: int(num_bytes[outcome == name].sum()) for name in _OUTCOMES}
+        if (seen := frames.bytes_by_outcome(up)) != entered or sum(seen.values()) != sent:
+            raise InvariantError(
+                f"of the frames {way}, the trace has {seen} bytes, the ledger {entered} and {sent} in all"
+            )
+
+
+class _Frames:
+    """The bytes of all frames and what became of them, told of their starts and ends in order."""
+
+    def __init__(self) -> None:
+        self._in_flight: dict[tuple[int, int, bool], deque[int]] = {}
+        self._ended: dict[tuple[int, int, bool], tuple[int, Outcome]] = {}
+        self._bytes = Counter[tuple[bool, Outcome]]()
+
+    def start(self, client: int, dispatch: int, up: bool, *, num_bytes: int) -> None:
+        self._in_flight.setdefault((client, dispatch, up), deque()).append(num_bytes)
+        self._bytes[up, Outcome.IN_FLIGHT] += num_bytes
+
+    def end(self, client: int, dispatch: int, up: bool, outcome: str) -> None:
+        num_bytes = self._in_flight[client, dispatch, up].popleft()
+        self._move(client, dispatch, up, num_bytes, Outcome.IN_FLIGHT, _OUTCOMES[outcome])
+
+    def copy(self, client: int, dispatch: int, up: bool, outcome: str) -> None:
+        # Of several frames of a dispatch, the one that ended last is that which is copied.
+        num_bytes, best = self._ended[client, dispatch, up]
+        if (of_copy := _OUTCOMES[outcome]) > best:
+            self._move(client, dispatch, up, num_bytes, best, of_copy)
+
+    def _move(
+        self, client: int, dispatch: int, up: bool, num_bytes: int, before: Outcome, after: Outcome
+    ) -> None:
+        self._bytes[up, before] -= num_bytes
+        self._bytes[up, after] += num_bytes
+        self._ended[client, dispatch, up] = num_bytes, after
+
+    def bytes_by_outcome(self, up: bool) -> dict[str, int]:
+        return {name: self._bytes[up, outcome] for name, outcome in _OUTCOMES.items()}
 
 
 def _end(under_way: Counter[tuple[Any, ...]], what: tuple[Any, ...], at_ns: int) -> None:

@@ -148,7 +148,7 @@ class Parts:
         return holds
 
     def eligible(self) -> Array:
-        """Return the clients that can take part, int64, ascending.
+        """Return the clients that can take part, int32, ascending.
 
         They have something to train on (specification 3.5, E8), and the memory to do so.
 
@@ -160,7 +160,7 @@ class Parts:
             raise UserError(
                 "no client has a training sample: give the data set more samples, or use fewer clients"
             )
-        eligible = np.flatnonzero(has_samples & self.holds_job())
+        eligible = np.flatnonzero(has_samples & self.holds_job()).astype(np.int32)
         if not len(eligible):
             raise UserError(self._too_small(has_samples))
         return eligible

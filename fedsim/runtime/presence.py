@@ -3,10 +3,11 @@
 Only clients at work are watched: one timer each, at the next instant at which its availability may change.
 Leaving stops the client's transfers and the virtual time of its jobs at once; what happens next is the
 scenario's choice. ``resume``: on its return all goes on where it was. ``restart``: on its return transfers
-and jobs under way begin anew. ``lost``: the work is over, and the server learns of it when the lease runs
-out.
+and jobs under way begin anew. ``lost``: the work is over, that which sets out while the client is away too,
+and the server learns of it when the lease runs out.
 
 Beside it, a device may drop out for good at a constant hazard while it is at work; then the work is lost too.
+While it is away, the hazard stands still like the work.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite, log
 from typing import Literal, Protocol
 
@@ -38,9 +40,29 @@ class Pausable(Protocol):
         """Let it go on, or begin anew."""
 
 
+class _Hazard:
+    """Until a device drops out, in the time that it is there."""
+
+    __slots__ = ("_drop_out", "_lasts_s", "_timer")
+
+    def __init__(self, lasts_s: float, drop_out: Callable[[], None]) -> None:
+        self._lasts_s = lasts_s
+        self._drop_out = drop_out
+        self._timer: asyncio.TimerHandle | None = None
+
+    def go_on(self) -> None:
+        self._timer = call_after(self._lasts_s, self._drop_out)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._lasts_s = self._timer.when() - now_s()
+            self._timer.cancel()
+            self._timer = None
+
+
 @dataclass(slots=True)
 class _Watched:
-    dispatches: list[int]
+    dispatches: dict[int, _Hazard | None]
     is_away: bool = False
     change: asyncio.TimerHandle | None = None
 
@@ -74,33 +96,35 @@ class Presence:
         self._trace = trace
         self._key = key
         self._watched: dict[int, _Watched] = {}
-        self._hazards: dict[tuple[int, int], asyncio.TimerHandle] = {}
 
-    def expect(self, client: int, dispatch: int) -> None:
-        """A client is at work on a dispatch from now on."""
-        if self._drops_out:
-            self._draw_drop_out(client, dispatch)
+    def expect(self, client: int, dispatch: int) -> bool:
+        """A client is at work on a dispatch from now on; say whether it is, and not lost at once."""
+        hazard = self._draw_drop_out(client, dispatch) if self._drops_out else None
         watched = self._watched.get(client)
-        if watched is not None:
-            watched.dispatches.append(dispatch)
-            return
-        self._watched[client] = _Watched([dispatch])
-        self._look(client)
+        if watched is None:
+            self._watched[client] = _Watched({dispatch: hazard})
+            if hazard is not None:
+                hazard.go_on()
+            self._look(client)
+            return client in self._watched
+        watched.dispatches[dispatch] = hazard
+        if hazard is not None and not watched.is_away:
+            hazard.go_on()
+        return True
 
-    def _draw_drop_out(self, client: int, dispatch: int) -> None:
+    def _draw_drop_out(self, client: int, dispatch: int) -> _Hazard | None:
         hazard_per_s = self._fleet.device(client).drop_out_per_s
-        if hazard_per_s:
-            lasts_s = -log(self._key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
-            self._hazards[client, dispatch] = call_after(lasts_s, self._abandon, client, "dropped out")
+        if not hazard_per_s:
+            return None
+        lasts_s = -log(self._key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
+        return _Hazard(lasts_s, partial(self._abandon, client, "dropped out"))
 
     def dismiss(self, client: int, dispatch: int) -> None:
         """Nothing more is to come of a dispatch."""
-        if (hazard := self._hazards.pop((client, dispatch), None)) is not None:
-            hazard.cancel()
         watched = self._watched.get(client)
         if watched is None or dispatch not in watched.dispatches:
             return
-        watched.dispatches.remove(dispatch)
+        _stop(watched.dispatches.pop(dispatch))
         if not watched.dispatches:
             if watched.is_away:
                 # Nobody looks whether it is back before it is asked again: its absence is over for the trace.
@@ -111,9 +135,6 @@ class Presence:
         """Watch nobody any more."""
         for client in list(self._watched):
             self._forget(client)
-        for hazard in self._hazards.values():
-            hazard.cancel()
-        self._hazards.clear()
 
     def _look(self, client: int) -> None:
         """See whether a client is there, act on a change, and look again when it may change next."""
@@ -129,6 +150,8 @@ class Presence:
                 return
             else:
                 self._trace.record(LEAVE, client, self._on_leave)
+                for hazard in watched.dispatches.values():
+                    _stop(hazard)
                 for one in self._pausables:
                     one.pause(client)
         # Time is whole nanoseconds here: a look that comes a rounding too early looks again a little later.
@@ -137,23 +160,30 @@ class Presence:
 
     def _come(self, client: int) -> None:
         self._trace.record(RETURN, client)
+        for hazard in self._watched[client].dispatches.values():
+            if hazard is not None:
+                hazard.go_on()
         for one in self._pausables:
             one.resume(client, restart=self._on_leave == "restart")
 
     def _abandon(self, client: int, cause: str) -> None:
-        watched = self._watched[client]
-        for dispatch in watched.dispatches:
+        for dispatch in self._watched[client].dispatches:
             self._trace.record(ABANDON, client, dispatch, cause)
-            if (hazard := self._hazards.pop((client, dispatch), None)) is not None:
-                hazard.cancel()
         self._forget(client)
         self._give_up(client, cause)
 
     def _forget(self, client: int) -> None:
         watched = self._watched.pop(client)
+        for hazard in watched.dispatches.values():
+            _stop(hazard)
         if watched.change is not None:
             watched.change.cancel()
         if watched.is_away:
             # Nothing of it is under way any more; what comes next is watched anew.
             for one in self._pausables:
                 one.resume(client, restart=False)
+
+
+def _stop(hazard: _Hazard | None) -> None:
+    if hazard is not None:
+        hazard.stop()

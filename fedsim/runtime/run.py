@@ -114,9 +114,9 @@ def _presence(
 def _links(parts: Parts) -> Links:
     fleet, server = parts.fleet, parts.fleet.server
     return Links(
-        fleet.values("up"),
-        fleet.values("down"),
-        fleet.values("latency"),
+        fleet.each("up"),
+        fleet.each("down"),
+        fleet.each("latency"),
         server.up_bps,
         server.down_bps,
         server.latency_s,

@@ -1,13 +1,18 @@
 """Tickets: every asking that the server has not closed, its number, its lease, and what came of it.
 
 A client that has not answered when its lease runs out counts as dropped, whatever the reason; an answer that
-comes later is counted as late and merged by nobody.
+comes later is counted as late and merged by nobody. The server knows of no reason before; but where the trace
+has one by then, because the client dropped out or left, the drop is counted by that.
+
+A client costs an object while it owes an answer, and all clients four bytes for each number that is kept
+beyond that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +38,7 @@ class Asked:
         at_s: When.
         answer: The reply, or None when the lease has run out.
         lease: Ends the waiting.
+        abandoned: Why no answer will come, as the trace has it; empty where one may come.
     """
 
     header: Header
@@ -40,11 +46,46 @@ class Asked:
     at_s: float
     answer: asyncio.Future[Reply | None]
     lease: asyncio.TimerHandle | None = field(default=None)
+    abandoned: str = ""
 
     @property
     def client(self) -> int:
         """Who was asked."""
         return self.header.receiver
+
+
+class Newest(Mapping[int, int]):
+    """The newest dispatch of each client whose reply was merged; holds those clients who have one.
+
+    Args:
+        num_clients: K.
+    """
+
+    def __init__(self, num_clients: int) -> None:
+        self._num_clients = num_clients
+        self._newest: array[int] | None = None  # until something is merged
+
+    def of(self, client: int) -> int:
+        """Return a client's; -1 where there is none."""
+        return -1 if self._newest is None else self._newest[client]
+
+    def note(self, client: int, dispatch: int) -> None:
+        """A reply was merged."""
+        if self._newest is None:
+            self._newest = array("i", [-1]) * self._num_clients
+        self._newest[client] = max(dispatch, self._newest[client])
+
+    def __getitem__(self, client: int) -> int:
+        dispatch = self.of(client)
+        if dispatch < 0:
+            raise KeyError(client)
+        return dispatch
+
+    def __iter__(self) -> Iterator[int]:
+        return (client for client, dispatch in enumerate(self._newest or ()) if dispatch >= 0)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class Tickets:
@@ -68,21 +109,28 @@ class Tickets:
         self._timeout_s = timeout_s
         self._open: dict[tuple[int, int], Asked] = {}
         self._busy: dict[int, int] = {}
-        self._asked_before: dict[int, int] = {}
-        self._turns: dict[tuple[int, str], int] = {}
-        self._took_s: dict[str, dict[int, float]] = {}
+        self._turns: dict[str, array[int]] = {}  # by exchange: how often each client was asked
+        self._took_s: dict[str, array[float]] = {}  # by exchange; negative where it is not known
+        trace.listen({"abandon": self._abandoned})
 
     def busy(self) -> Array:
         """Return the clients that owe an answer, in no special order."""
         return np.fromiter(self._busy, np.int64, len(self._busy))
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
-        """Return how long clients are predicted to take: as long as last, or as they were waited for."""
-        known = self._took_s.get(exchange.name)
-        if not known:
+        """Return how long clients are predicted to take: as long as last, or as they were waited for.
+
+        Times are noted from the first prediction on, which knows of none: not every run has a use for them.
+        """
+        took_s = self._took_s.get(exchange.name)
+        if took_s is None:
+            took_s = self._took_s[exchange.name] = array("d", [-1.0]) * self._recorder.num_clients
+        every = np.frombuffer(took_s)
+        known = every[every >= 0]
+        if not len(known):
             return []
-        usual = float(np.median(list(known.values())))
-        return [known.get(client, usual) for client in clients]
+        usual = float(np.median(known))
+        return [usual if took_s[client] < 0 else took_s[client] for client in clients]
 
     def ask(
         self,
@@ -104,10 +152,13 @@ class Tickets:
             version: How often the server has merged.
             merged: The client's newest dispatch that was merged; -1 where there is none.
         """
-        dispatch = self._asked_before.get(client, 0)
-        turn = self._turns.get((client, exchange), 0)
-        self._asked_before[client] = dispatch + 1
-        self._turns[client, exchange] = turn + 1
+        turns = self._turns.get(exchange)
+        if turns is None:
+            turns = self._turns[exchange] = array("i", [0]) * self._recorder.num_clients
+        turn = dispatch = turns[client]
+        if len(self._turns) > 1:
+            dispatch = sum(of_exchange[client] for of_exchange in self._turns.values())
+        turns[client] = turn + 1
         header = Header(SERVER, client, round, exchange, dispatch, turn, merged)
         asked = Asked(header, version, now_s(), running_loop().create_future())
         asked.lease = call_after(self._timeout_s, self._expire, asked, event_class=EventClass.DEADLINE)
@@ -138,7 +189,8 @@ class Tickets:
         )
         if asked.lease is not None:
             asked.lease.cancel()
-        self._took_s.setdefault(header.exchange, {})[header.client] = now_s() - asked.at_s
+        if (took_s := self._took_s.get(header.exchange)) is not None:
+            took_s[header.client] = now_s() - asked.at_s
         asked.answer.set_result(reply)
 
     def close(self, asked: Asked, cause: str = "too late") -> None:
@@ -160,8 +212,8 @@ class Tickets:
             asked.lease.cancel()
         if not asked.answer.done():
             # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
-            took_s = self._took_s.setdefault(asked.header.exchange, {})
-            took_s[client] = max(took_s.get(client, 0.0), now_s() - asked.at_s)
+            if (took_s := self._took_s.get(asked.header.exchange)) is not None:
+                took_s[client] = max(took_s[client], now_s() - asked.at_s)
             self.drop(asked, cause)
 
     def discard(self, asked: Asked, cause: str) -> None:
@@ -176,7 +228,8 @@ class Tickets:
             self.drop(asked, cause)
 
     def drop(self, asked: Asked, cause: str) -> None:
-        """Count a client that has not answered in time."""
+        """Count a client that has not answered in time, by what it was abandoned for if it was."""
+        cause = asked.abandoned or cause
         self._trace.record(DROP, asked.client, asked.header.dispatch, cause)
         self._recorder.dropped(asked.client, cause)
         self._log.warning("dropped", client=asked.client, dispatch=asked.header.dispatch, cause=cause)
@@ -186,3 +239,9 @@ class Tickets:
             return
         self.drop(asked, "timeout")
         asked.answer.set_result(None)
+
+    def _abandoned(self, at_ns: int, client: int, dispatch: int, cause: str) -> None:
+        """Note what the trace says; nobody acts on it before the lease runs out."""
+        asked = self._open.get((client, dispatch))
+        if asked is not None:
+            asked.abandoned = cause

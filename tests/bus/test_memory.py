@@ -380,3 +380,31 @@ async def test_a_frame_that_has_arrived_does_not_wait_for_the_cyclic_collector(n
         assert sent() is None
     finally:
         gc.enable()
+
+
+class Watch:
+    """Says whether a client's work lives, and notes what it is told."""
+
+    def __init__(self, lives: bool) -> None:
+        self.lives = lives
+        self.told: list[tuple[str, int, int]] = []
+
+    def expect(self, client: int, dispatch: int) -> bool:
+        self.told.append(("expect", client, dispatch))
+        return self.lives
+
+    def dismiss(self, client: int, dispatch: int) -> None:
+        self.told.append(("dismiss", client, dispatch))
+
+
+@pytest.mark.parametrize("message", [BROADCAST, None], ids=["a frame", "no frame"])
+async def test_nothing_is_sent_to_whom_it_would_not_reach(message: Message | None) -> None:
+    bus = make_bus()
+    bus.presence = watch = Watch(lives=False)
+    await bus.server.send(DOWN, message)  # it counts as having left
+    bus.presence = Watch(lives=True)
+    other = replace(DOWN, dispatch=1)
+    await bus.server.send(other, None)
+    assert (await bus.clients.receive()).header == other
+    assert watch.told == [("expect", 2, 0)]
+    assert (len(bus.ledger), bus.trace.kept) == (0, [])

@@ -199,7 +199,7 @@ def test_a_step_of_a_trace_that_is_missed_is_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("pauses", [False, True])
 def test_a_lone_transfer_that_is_too_fast_is_caught(pauses: bool) -> None:
-    faster = NAIVE(Config()).carrier(replace(LINKS, up_bps=1.001 * LINKS.up_bps))
+    faster = NAIVE(Config()).carrier(replace(LINKS, up_bps=1.001 * np.asarray(LINKS.up_bps)))
     with pytest.raises(InvariantError, match=r"a link of 8000000.0 bit/s carried 24000 bits from 0 to -1 in"):
         play(CheckedLone(faster, LINKS), [(0, 0, 3000, pauses)])
     play(CheckedLone(NAIVE(Config()).carrier(LINKS), LINKS), [(0, 0, 3000, pauses)])

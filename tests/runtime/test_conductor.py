@@ -13,6 +13,7 @@ from fedsim.algorithms.base import Exchange, When
 from fedsim.clock import wait
 from fedsim.config import Config
 from fedsim.errors import InvariantError, UserError
+from fedsim.fleet import Availability, Fleet
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.runtime.pacing.base import Pacing, Rounds
@@ -334,6 +335,60 @@ def test_background_work_overlaps_with_the_clients(world: Any) -> None:
 def test_background_work_that_nobody_collects_is_a_bug(when: When, number: int, world: Any) -> None:
     with pytest.raises(InvariantError, match=f"round {number} ended with background work .* polish;"):
         world.play(_with_background(world, collected=False, when=when))
+
+
+def _carrying(world: Any, **changes: Any) -> tuple[Any, Any]:
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "6 s", "late": "carry"}))
+    slow = world.Scripted(work_s=lambda client, exchange: 10.0 if client.client == 0 else 1.0)
+    result, _ = world.play(
+        changes.pop("algorithm", slow), **{"pacing": pacing, "client_timeout_s": 60.0, **changes}
+    )
+    return slow, result
+
+
+def test_whoever_owes_late_answers_is_waited_for_when_there_is_nobody_else(world: Any) -> None:
+    algorithm = world.Scripted(work_s=lambda client, exchange: 10.0)
+    _, result = _carrying(world, algorithm=algorithm, sizes=(1, 1, 1), rounds=4)
+    assert algorithm.noted("merge") == [(2, (0, 1, 2), 12.0), (4, (0, 1, 2), 24.0)]
+    assert [row.ended_at_s for row in result.rounds] == [6, 12, 18, 24]
+    assert [row.asked for row in result.rounds] == [3, 0, 3, 0]
+    assert not result.drops
+
+
+class Away(Availability):
+    """Client 0 is always there; client 1 goes at 5 s and comes back at an instant, if at all."""
+
+    def __init__(self, back_s: int | None) -> None:
+        super().__init__(2)
+        self._back = None if back_s is None else back_s * 1024
+
+    def _states(self, clients: Any, tick: int) -> Any:
+        is_back = self._back is not None and tick >= self._back
+        there = [client == 0 or tick < 5 * 1024 or is_back for client in clients.tolist()]
+        return np.array(there, np.bool_)
+
+    def _next(self, client: int, tick: int) -> int | None:
+        changes = (5 * 1024, self._back)
+        return min((at for at in changes if client == 1 and at is not None and at > tick), default=None)
+
+
+@pytest.mark.parametrize(
+    ("back_s", "merges"),
+    [
+        # Client 0 answers at 12 s, so whoever is away is not waited for longer than that.
+        (None, [(1, (1,), 6.0), (2, (0,), 12.0)]),
+        (50, [(1, (1,), 6.0), (2, (0,), 12.0)]),
+        (8, [(1, (1,), 6.0), (2, (1,), 11.0), (3, (0, 1), 14.0)]),
+    ],
+)
+def test_an_answer_that_is_owed_and_somebody_who_comes_are_waited_for_alike(
+    back_s: int | None, merges: list[Any], world: Any
+) -> None:
+    parts = world.make_parts(world.Scripted(), sizes=(1, 1))
+    fleet = Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model, Away(back_s))
+    algorithm, result = _carrying(world, fleet=fleet, sizes=(1, 1), rounds=3 if back_s == 8 else 2)
+    assert algorithm.noted("merge") == merges
+    assert not result.drops.get("too late")
 
 
 def test_a_quantile_as_deadline_does_not_creep_down(world: Any) -> None:

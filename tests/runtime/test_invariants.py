@@ -39,12 +39,16 @@ def _trace(*records: tuple[Any, ...]) -> Trace:
     return trace
 
 
-def _start(at_ns: int, dispatch: int = 0, num_bytes: int = 10) -> tuple[Any, ...]:
-    return (at_ns, "transfer_start", 0, dispatch, False, "word", num_bytes, 3, False)
+def _start(at_ns: int, dispatch: int = 0, num_bytes: int = 10, up: bool = False) -> tuple[Any, ...]:
+    return (at_ns, "transfer_start", 0, dispatch, up, "word", num_bytes, 3, False)
 
 
-def _end(at_ns: int, dispatch: int = 0) -> tuple[Any, ...]:
-    return (at_ns, "transfer_end", 0, dispatch, False, "delivered")
+def _end(at_ns: int, dispatch: int = 0, outcome: str = "delivered", up: bool = False) -> tuple[Any, ...]:
+    return (at_ns, "transfer_end", 0, dispatch, up, outcome)
+
+
+def _copy(at_ns: int, outcome: str) -> tuple[Any, ...]:
+    return (at_ns, "transfer_copy", 0, 0, False, outcome)
 
 
 JOB = (0, "job_start", 0, 0, "fit", 1.0, 1.0), (1, "job_end", 0, 0, "fit", "done")
@@ -97,7 +101,17 @@ def test_a_sound_trace_passes() -> None:
         ([_start(0), _end(1, dispatch=7)], r"\('transfer', 0, 7, False\) ended at 1 ns without"),
         ([_start(0), _end(1), JOB[1]], r"\('job', 0, 0, 'fit'\) ended at 1 ns without having begun"),
         ([JOB[0], _start(0), _end(1)], "jobs began and never ended"),
-        ([_start(0, num_bytes=11), _end(1)], r"the trace sent \[11, 0\] bytes down and up, the ledger says"),
+        ([_start(0, num_bytes=11), _end(1)], "the trace has .*'delivered': 11} bytes, the ledger .*: 10}"),
+        ([_start(0), _end(1, outcome="lost")], "of the frames down, the trace has .*'lost': 10, .* bytes"),
+        (
+            [_start(0), _end(1), _copy(2, "lost"), _start(3, up=True), _end(4, up=True)],
+            "of the frames up, the trace has .*'delivered': 10} bytes, the ledger .*: 0} and 0 in all",
+        ),
+        (
+            [_start(0), (1, "abandon", 0, 0, "left"), _end(1), (1, "job_start", 0, 0, "fit", 1.0, 1.0)],
+            "job_start at 1 ns for dispatch 0 of client 0, which was abandoned before",
+        ),
+        ([(0, "abandon", 0, 0, "left"), _start(0)], "transfer_start at 0 ns for dispatch 0 of client 0"),
         ([_start(0)], "1 transfers of the trace have no end, the ledger says 0"),
         (
             [
@@ -123,6 +137,30 @@ def test_a_transfer_that_the_ledger_has_under_way_needs_no_end() -> None:
     check_trace(_trace(_start(0)), _ledger(Outcome.IN_FLIGHT))
     with pytest.raises(InvariantError, match="0 transfers of the trace have no end, the ledger says 1"):
         check_trace(_trace(_start(0), _end(1)), _ledger(Outcome.IN_FLIGHT))
+
+
+def test_of_several_copies_the_best_counts() -> None:
+    check_trace(
+        _trace(_start(0), _end(1, outcome="undecodable"), _copy(2, "delivered"), _copy(3, "lost")),
+        _ledger(Outcome.DELIVERED),
+    )
+
+
+def test_a_ledger_whose_frames_ended_otherwise_is_caught() -> None:
+    for outcome in (Outcome.LOST, Outcome.UNDECODABLE):
+        with pytest.raises(InvariantError, match=r"bytes, the ledger .*'delivered': 0} and 10 in all"):
+            check_trace(_trace(_start(0), _end(1)), _ledger(outcome))
+    # One frame is in flight by both, but not the same one.
+    trace = _trace(_start(0), _start(0, dispatch=1, num_bytes=7), _end(1, dispatch=1))
+    ledger = _ledger(Outcome.DELIVERED)
+    ledger.sent(Header(-1, 0, 1, "talk", 1, 0), "word", 7, 3, False)
+    with pytest.raises(InvariantError, match=r"trace has {'in_flight': 10, .* the ledger {'in_flight': 7"):
+        check_trace(trace, ledger)
+
+
+def test_what_went_on_before_an_abandonment_may_end_after_it() -> None:
+    gone = (1, "abandon", 0, 0, "left")
+    check_trace(_trace(_start(0), JOB[0], gone, JOB[1], _end(2)), _ledger(Outcome.DELIVERED))
 
 
 def test_only_a_kept_trace_can_be_checked() -> None:

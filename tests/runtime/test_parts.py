@@ -31,7 +31,7 @@ def test_start_values_are_made_once_and_depend_on_seed_and_label_alone(world: An
 
 def test_who_has_samples_is_eligible(world: Any) -> None:
     eligible = world.make_parts(world.Scripted(), sizes=(0, 2, 0, 1)).eligible()
-    assert eligible.dtype == np.int64
+    assert eligible.dtype == np.int32
     assert eligible.tolist() == [1, 3]
 
 

@@ -15,6 +15,7 @@ from fedsim.fleet import Availability, GroupConfig, ServerConfig, build_fleet
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.rng import Key
+from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 
 UNIT = {"speed": "1 FLOP/s", "memory": "1 GB", "overhead": "0 s", "variation": 0.0, "latency": "0 s"}
 
@@ -116,7 +117,10 @@ def test_several_absences_add_up(world: Any) -> None:
 def test_lost_work_is_known_by_its_lease_alone(world: Any) -> None:
     algorithm, result, trace = play(world, {0: [(1, 5)]}, on_leave="lost", rounds=2)
     assert algorithm.noted("merge") == [(1, (1,), 30.0), (2, (0, 1), 33.0)]
-    assert result.drops == {"timeout": 1}
+    assert result.drops == result.rounds[0].drops == {"left": 1}
+    assert [record for record in trace if record[1] == "drop"] == [(30_000_000_000, "drop", 0, 0, "left")]
+    causes = {cause: dropped.tolist() for cause, dropped in result.dispatches.causes().items()}
+    assert causes == {"left": [True, False, False, False]}
     assert [record for record in trace if record[1] == "abandon"] == [
         (1_000_000_000, "abandon", 0, 0, "left")
     ]
@@ -167,7 +171,7 @@ def test_a_lost_client_loses_its_transfers(world: Any) -> None:
     _, result, trace = play(world, {0: [(1, 5)]}, on_leave="lost", network=NAIVE(Config()), group=group)
     assert result.ledger.outcomes()["lost"] == 1
     assert [r[3:] for r in trace if r[1] == "transfer_end" and r[2] == 0] == [(0, False, "lost", "left")]
-    assert result.drops == {"timeout": 1}
+    assert result.drops == {"left": 1}
 
 
 def test_devices_drop_out_at_a_constant_hazard(world: Any) -> None:
@@ -176,9 +180,78 @@ def test_devices_drop_out_at_a_constant_hazard(world: Any) -> None:
         world, {}, group={"drop_out": f"{hazard_per_s} /s"}, rounds=rounds, sizes=(1,) * 5
     )
     lost = sum(record[1] == "abandon" for record in trace)
-    assert lost == result.drops["timeout"]
+    assert result.drops == {"dropped out": lost}
     expected = rounds * 5 * (1 - np.exp(-hazard_per_s * work_s))  # 52 of 200
     assert abs(lost - expected) < 4 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("say", [None, lambda server, client: None], ids=["a frame", "no frame"])
+def test_whoever_is_asked_while_away_does_nothing_where_that_is_lost(say: Any, world: Any) -> None:
+    # Client 0 is no candidate at 0 s, but the second exchange, at 3 s, is with everyone.
+    exchanges = [Exchange("talk", reply=world.Word), Exchange("echo", who="all", reply=world.Word)]
+    algorithm = world.Scripted(exchanges, **({} if say is None else {"say": say}))
+    _, result, trace = play(world, {0: [(0, 4)]}, algorithm=algorithm, on_leave="lost")
+    assert algorithm.noted("merge", "echo") == [(1, (1,), 33.0)]
+    assert [who for _, who, _ in algorithm.noted("local", "echo")] == [1]
+    assert result.drops == {"left": 1}
+    assert [record for record in trace if record[2] == 0 and record[1] not in ("merge", "round_end")] == [
+        (3_000_000_000, "dispatch", 0, 0, 1, "echo", 0),
+        (3_000_000_000, "abandon", 0, 0, "left"),
+        (33_000_000_000, "drop", 0, 0, "left"),
+    ]
+    assert 0 not in result.ledger.columns()["client"]
+
+
+def test_who_has_left_meanwhile_is_lost_to_the_second_exchange_too(world: Any) -> None:
+    exchanges = [Exchange("talk", reply=world.Word), Exchange("echo", who="answered", reply=world.Word)]
+
+    async def merge(exchange: str, server: Any, state: Any, replies: Any) -> Any:
+        await server.call(world.nothing, flops=10.0)
+        return state
+
+    algorithm = world.Scripted(exchanges, merge=merge)
+    _, result, _ = play(world, {0: [(8, 90)]}, algorithm=algorithm, on_leave="lost")
+    assert algorithm.noted("local", "echo") == [(1, 1, 13.0)]
+    assert result.drops == {"left": 1}
+
+
+def abandoned_s(world: Any, away: Sequence[tuple[float, float]], **changes: Any) -> float:
+    """Return when the one client that works for 200 s drops out, having been away."""
+    slow = world.Scripted(
+        changes.pop("exchanges", [Exchange("talk", reply=world.Word)]),
+        work_s=lambda client, exchange: 200.0 if client.client == 0 else 1.0,
+        **changes.pop("hooks", {}),
+    )
+    group = {"drop_out": "0.02 /s"}
+    settings = {"algorithm": slow, "group": group, "client_timeout_s": 1000.0, **changes}
+    _, _, trace = play(world, {0: away}, **settings)
+    return float(next(record[0] for record in trace if record[1] == "abandon" and record[2] == 0)) / 1e9
+
+
+@pytest.mark.parametrize("on_leave", ["resume", "restart"])
+def test_nobody_drops_out_while_away(on_leave: str, world: Any) -> None:
+    at_s = abandoned_s(world, [], sizes=(1,))
+    assert 8 < at_s < 200
+    away = [(1, 1 + 5 * at_s), (8 + 5 * at_s, 12 + 5 * at_s)]
+    lasted_s = sum(int(b * 1024) - int(a * 1024) for a, b in away) / 1024
+    later_s = abandoned_s(world, away, sizes=(1,), on_leave=on_leave)
+    assert later_s == pytest.approx(at_s + lasted_s, abs=1e-8)
+
+
+def test_nor_on_account_of_what_it_is_asked_meanwhile(world: Any) -> None:
+    # Client 0 leaves at 1 s; at 2 s it is given up for the first exchange, and asked in the second.
+    async def instruct(exchange: str, server: Any, state: Any, cohort: Sequence[int]) -> Any:
+        return state, {client: world.word() for client in cohort if server.round == 1}
+
+    settings = {
+        "exchanges": [Exchange("talk", reply=world.Word), Exchange("echo", who="all", reply=world.Word)],
+        "hooks": {"instruct": instruct},
+        "pacing": SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "2 s", "interval": "100 s"})),
+        "rounds": 3,
+        "sizes": (1, 1),
+    }
+    short_s, long_s = (abandoned_s(world, [(1, until)], **settings) for until in (11, 71))
+    assert 11 < short_s == pytest.approx(long_s - 60, abs=1e-8)
 
 
 def test_comings_and_goings_repeat_themselves(world: Any) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
+from fedsim import clock
 from fedsim.algorithms.base import Exchange
+from fedsim.bus import Delivery, Header, Ledger
+from fedsim.clock import Trace
+from fedsim.runtime.log import silent
+from fedsim.runtime.presence import ABANDON
+from fedsim.runtime.recorder import Recorder
+from fedsim.runtime.tickets import Newest, Tickets
 
 
 def test_a_lost_upload_ends_with_the_lease(world: Any) -> None:
@@ -93,6 +101,111 @@ def test_a_client_may_vanish_between_two_exchanges_of_a_round(world: Any) -> Non
     assert [who for _, who, _ in algorithm.noted("merge")] == [(1, 2), (0, 1, 2)]
     assert [who for _, who, _ in algorithm.noted("instruct", "echo")] == [(1, 2), (0, 1, 2)]
     assert [who for _, who, _ in algorithm.noted("merge", "echo")] == [(2,), (0, 1, 2)]
+
+
+def test_turns_count_by_exchange_and_dispatches_over_all(world: Any) -> None:
+    exchanges = [Exchange(name, reply=world.Word) for name in ("talk", "echo")]
+    _, trace = world.play(world.Scripted(exchanges), rounds=2, sizes=(1, 1))
+    told = [(*record[2:4], *record[5:]) for record in trace if record[1] == "dispatch" and record[2] == 1]
+    assert told == [(1, 0, "talk", 0), (1, 1, "echo", 0), (1, 2, "talk", 1), (1, 3, "echo", 1)]
+
+
+def test_the_newest_merged_dispatch_of_those_who_have_one() -> None:
+    newest = Newest(4)
+    assert (dict(newest), newest.of(3), newest.get(3, -1)) == ({}, -1, -1)
+    for client, dispatch in ((3, 5), (1, 0), (3, 2)):
+        newest.note(client, dispatch)
+    assert dict(newest) == {1: 0, 3: 5}
+    assert (len(newest), newest.of(3), newest.of(0), newest.get(0, -1)) == (2, 5, -1, -1)
+    with pytest.raises(KeyError):
+        newest[2]
+
+
+class Void:
+    """An endpoint that nothing comes out of."""
+
+    def send(self, header: Header, message: Any) -> Any:
+        return None
+
+    async def receive(self) -> Any:
+        raise NotImplementedError
+
+
+def _tickets(num_clients: int) -> Tickets:
+    recorder = Recorder(num_clients, Ledger())
+    return Tickets(Void(), recorder, Trace(), silent(), timeout_s=10.0)
+
+
+def _ask_and_answer(tickets: Tickets, newest: Newest, client: int) -> None:
+    asked = tickets.ask(client, "talk", None, round=1, version=0, merged=newest.of(client))
+    tickets.take(Delivery(asked.header.reply(), None), version=0)
+    tickets.close(asked)
+    newest.note(client, asked.header.dispatch)
+
+
+@pytest.mark.parametrize("predicts", [False, True])
+def test_of_a_client_whose_dispatch_has_ended_a_few_bytes_stay(predicts: bool) -> None:
+    num = 2000
+
+    async def main() -> int:
+        tickets, newest = _tickets(num), Newest(num)
+        if predicts:
+            tickets.predicted_s(Exchange("talk"), [])
+        for client in (*range(50), num - 1):  # whatever is made once
+            _ask_and_answer(tickets, newest, client)
+        await clock.sleep_for(20)
+        before = tracemalloc.get_traced_memory()[0]
+        for client in range(50, num):
+            _ask_and_answer(tickets, newest, client)
+        await clock.sleep_for(20)
+        return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    try:
+        grown = clock.run(main())
+    finally:
+        tracemalloc.stop()
+    assert grown / num < 20  # and that is what the trace has not hashed yet
+
+
+def test_times_are_known_from_the_first_prediction_on() -> None:
+    talk = Exchange("talk")
+
+    async def main() -> None:
+        tickets, newest = _tickets(5), Newest(5)
+        _ask_and_answer(tickets, newest, 0)
+        assert tickets.predicted_s(talk, [0, 1]) == []
+        slow = [tickets.ask(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
+        for asked in slow[:2]:
+            await clock.sleep_for(2)
+            tickets.take(Delivery(asked.header.reply(), None), version=0)
+        await clock.sleep_for(2)
+        tickets.close(slow[2])  # was waited for during 6 s
+        assert tickets.predicted_s(talk, [2, 3, 1, 0]) == [6, 4, 4, 2]
+        assert tickets.predicted_s(Exchange("echo"), [0]) == []
+
+    clock.run(main())
+
+
+def test_a_drop_is_counted_by_what_the_trace_knows_of_its_cause() -> None:
+    async def main() -> list[tuple[Any, ...]]:
+        trace, recorder = Trace(keep=True), Recorder(3, Ledger())
+        tickets = Tickets(Void(), recorder, trace, silent(), timeout_s=10.0)
+        asked = [tickets.ask(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
+        await clock.sleep_for(1)
+        trace.record(ABANDON, 0, 0, "left")
+        trace.record(ABANDON, 1, 0, "dropped out")
+        trace.record(ABANDON, 2, 7, "left")  # of no ticket here
+        tickets.close(asked[1], "too late")
+        await clock.sleep_for(20)
+        assert recorder.drops == {"left": 1, "dropped out": 1, "timeout": 1}
+        return [record for record in trace.kept if record[1] == "drop"]
+
+    assert clock.run(main()) == [
+        (1_000_000_000, "drop", 1, 0, "dropped out"),
+        (10_000_000_000, "drop", 0, 0, "left"),
+        (10_000_000_000, "drop", 2, 0, "timeout"),
+    ]
 
 
 def test_nobody_is_asked_to_go_on_where_nobody_answered(world: Any) -> None:

@@ -45,8 +45,11 @@ class Rounds(Protocol):
     def wanted(self) -> int:
         """Size of a cohort, ``participation.clients_per_round``."""
 
-    async def someone(self) -> None:
-        """Wait until at least one client that owes no answer is there."""
+    async def someone(self, carried: Sequence[Ticket] = ()) -> None:
+        """Wait until at least one client that owes no answer is there, or one of ``carried`` has ended.
+
+        Where all clients owe an answer, there is nobody to wait for: it returns at once.
+        """
 
     def select(self, count: int | None = None) -> Sequence[int]:
         """Return a cohort of ``participation.clients_per_round``, ascending."""

@@ -4,13 +4,14 @@ By default a round closes when everyone asked has answered or has run out of tim
 more clients than are wanted and closes with the fastest (Bonawitz et al., MLSys 2019, arXiv 1902.01046,
 invite 130 %); a deadline closes in any case, at a fixed time or at a quantile of the cohort's predicted
 times. All of these combine, for the first exchange of a round; in the others, which concern those who
-answered it, only the deadline applies. A round with too few replies fails: nothing is merged.
+answered it, only the deadline applies. A round with too few replies fails: nothing is merged. Where late
+replies are carried over and nobody is left to be asked, the round waits for those, until its deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from math import ceil
 from typing import Annotated, Any, Literal, Self
@@ -40,7 +41,8 @@ class SynchronousConfig(Config):
     """Or: the quantile of the cohort's predicted times at which it closes. A client is predicted to take as
     long as it took last, a new one as long as the median of the others; the first round has no deadline."""
     late: Literal["drop", "carry"] = "drop"
-    """What becomes of replies after the deadline: dropped, or merged with the next round's."""
+    """What becomes of replies after the deadline: dropped, or merged with those of the round in which they
+    come, unless their lease runs out before."""
     interval: PositiveSeconds | None = None
     """Time from the beginning of one round to that of the next, where the round takes no longer."""
     min_replies: Annotated[int, Field(ge=1)] = 1
@@ -87,23 +89,29 @@ class Synchronous(Pacing[SynchronousConfig]):
                 if self.config.on_failure == "skip":
                     break
             await rounds.end_round()
-        for tickets in carried.values():
-            rounds.discard(tickets, "the run ended")
+        if left := _all(carried):
+            rounds.discard(left, "the run ended")
 
     async def _round(self, rounds: Rounds, carried: dict[str, list[Ticket]]) -> bool:
         """Hold one round; say whether it succeeded."""
-        await rounds.someone()
+        await rounds.someone(_all(carried))
         cohort = rounds.select(ceil(self.config.over_selection * rounds.wanted))
         answered: Sequence[int] = cohort
         for number, exchange in enumerate(rounds.exchanges):
+            concerns_any = {"all": True, "cohort": bool(cohort), "answered": bool(answered)}[exchange.who]
             tickets = await rounds.ask(exchange, cohort, answered)
-            wanted = rounds.wanted if number == 0 and exchange.who == "cohort" else len(tickets)
-            late = await self._collect(tickets, wanted, self._deadline_s(rounds, exchange, tickets))
-            ready = [*carried.pop(exchange.name, ()), *tickets]
-            if late and self.config.late == "carry":
-                carried[exchange.name] = [one for one in ready if not one.answer.done()]
-                ready = [one for one in ready if one.answer.done()]
-            if tickets and sum(_has_reply(one) for one in ready) < self.config.min_replies:
+            before = carried.pop(exchange.name, [])
+            awaited = tickets or before
+            is_invited = bool(tickets) and number == 0 and exchange.who == "cohort"
+            wanted = rounds.wanted if is_invited else len(awaited)
+            late = await self._collect(awaited, wanted, self._deadline_s(rounds, exchange, awaited))
+            carries = late and self.config.late == "carry"
+            kept, closed = ([*before, *tickets], []) if carries else (before, tickets)
+            carried[exchange.name] = [one for one in kept if not one.answer.done()]
+            ready = [*(one for one in kept if one.answer.done()), *closed]
+            # No failure: an algorithm that asks nobody, and only later exchanges to which answers are owed.
+            is_passed_over = not awaited and (concerns_any or bool(_all(carried)))
+            if not is_passed_over and sum(_has_reply(one) for one in ready) < self.config.min_replies:
                 rounds.discard(ready, "round failed")
                 return False
             answered = await rounds.merge(exchange, ready)
@@ -135,6 +143,10 @@ class Synchronous(Pacing[SynchronousConfig]):
         except TimeoutError:
             return True
         return False
+
+
+def _all(carried: Mapping[str, Sequence[Ticket]]) -> list[Ticket]:
+    return [ticket for tickets in carried.values() for ticket in tickets]
 
 
 def _has_reply(ticket: Ticket) -> bool:

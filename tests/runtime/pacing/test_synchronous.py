@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,11 @@ class Ticket:
 
 
 class Rounds:
-    """Client k answers after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s."""
+    """Client k answers after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s.
+
+    Where it ``is_busy`` while it owes an answer, it is not asked again before; nobody is asked in exchanges
+    of ``asks_nobody``, and those of ``slow`` take so much longer.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,9 @@ class Rounds:
         wanted: int | None = None,
         silent: Sequence[int] = (),
         known: Sequence[float] = (),
+        is_busy: bool = False,
+        asks_nobody: Sequence[str] = (),
+        slow: Mapping[str, float] | None = None,
     ) -> None:
         self.cohort = cohort
         self.exchanges = exchanges
@@ -44,36 +51,45 @@ class Rounds:
         self.wanted = len(cohort) if wanted is None else wanted
         self.silent = silent
         self.known = list(known)
+        self.is_busy = is_busy
+        self.owing: set[int] = set()
+        self.asks_nobody = asks_nobody
+        self.slow = slow or {}
         self.calls: list[tuple[Any, ...]] = []
 
     def begin_round(self) -> None:
         self.calls.append(("begin", now_s()))
 
-    async def someone(self) -> None:
-        self.calls.append(("someone",))
+    async def someone(self, carried: Sequence[Any] = ()) -> None:
+        self.calls.append(("someone", [ticket.client for ticket in carried]))
 
     def select(self, count: int | None = None) -> Sequence[int]:
         self.calls.append(("select", count))
-        return self.cohort
+        return [client for client in self.cohort if not (self.is_busy and client in self.owing)]
 
     async def ask(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
     ) -> Sequence[Ticket]:
         self.calls.append(("ask", exchange.name, list(cohort), list(answered)))
         loop = asyncio.get_running_loop()
-        tickets = [Ticket(client, loop.create_future()) for client in answered]
+        whom = [] if exchange.name in self.asks_nobody else answered
+        tickets = [Ticket(client, loop.create_future()) for client in whom]
+        self.owing.update(whom)
         for ticket in tickets:
             silent = ticket.client in self.silent
-            loop.call_later(20 if silent else ticket.client + 1, _settle, ticket, not silent)
+            takes_s = ticket.client + 1 + self.slow.get(exchange.name, 0)
+            loop.call_later(20 if silent else takes_s, _settle, ticket, not silent)
         return tickets
 
     async def merge(self, exchange: Exchange, tickets: Sequence[Any]) -> Sequence[int]:
         clients = [ticket.client for ticket in tickets]
         self.calls.append(("merge", exchange.name, clients, now_s()))
+        self.owing.difference_update(clients)
         return [t.client for t in tickets if t.answer.done() and t.answer.result()]
 
     def discard(self, tickets: Sequence[Any], cause: str) -> None:
         self.calls.append(("discard", [ticket.client for ticket in tickets], cause, now_s()))
+        self.owing.difference_update(ticket.client for ticket in tickets)
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
         return self.known
@@ -118,10 +134,19 @@ def test_who_is_silent_is_waited_for_until_its_lease_runs_out() -> None:
 
 def test_an_empty_cohort_is_no_reason_to_stop() -> None:
     rounds = play(Rounds([], exchanges=TWO, num_rounds=2))
-    assert [call[0] for call in rounds.of("ask", "merge", "end")] == ["ask", "merge"] * 2 + ["end"] + [
-        "ask",
-        "merge",
-    ] * 2 + ["end"]
+    assert [call[0] for call in rounds.of("ask", "merge", "discard", "end")] == ["ask", "discard", "end"] * 2
+    with pytest.raises(RunError, match="fewer than min_replies = 1"):
+        play(Rounds([], exchanges=TWO), on_failure="stop")
+
+
+def test_an_exchange_in_which_the_algorithm_asks_nobody_is_no_failure() -> None:
+    three = (Exchange("share"), Exchange("rest", who="all"), Exchange("distil"))
+    rounds = play(Rounds([0, 1], exchanges=three, asks_nobody=["rest"]), on_failure="stop", min_replies=2)
+    assert rounds.of("merge", "discard") == [
+        ("merge", "share", [0, 1], 2.0),
+        ("merge", "rest", [], 2.0),
+        ("merge", "distil", [], 2.0),
+    ]
 
 
 def test_over_selection_invites_more_and_closes_with_the_fastest() -> None:
@@ -164,6 +189,71 @@ def test_late_replies_are_carried_into_the_next_round() -> None:
         ("merge", "train", [4, 0], 6.0),  # asked at 0, answered at 5
         ("merge", "train", [4, 0], 9.0),
         ("discard", [4], "the run ended", 9.0),
+    ]
+
+
+def test_a_round_that_finds_nobody_to_ask_waits_for_what_is_carried() -> None:
+    rounds = play(Rounds([4, 9], num_rounds=4, is_busy=True), deadline="3 s", late="carry")
+    assert rounds.of("someone") == [("someone", clients) for clients in ([], [4, 9], [9], [9, 4])]
+    assert rounds.of("begin", "ask", "merge", "discard") == [
+        ("begin", 0.0),
+        ("ask", "train", [4, 9], [4, 9]),
+        ("discard", [], "round failed", 3.0),
+        ("begin", 3.0),
+        ("ask", "train", [], []),
+        ("merge", "train", [4], 6.0),  # client 4 came at 5; client 9 does not come before 10
+        ("begin", 6.0),
+        ("ask", "train", [4], [4]),
+        ("discard", [], "round failed", 9.0),
+        ("begin", 9.0),
+        ("ask", "train", [], []),
+        ("merge", "train", [9, 4], 11.0),
+    ]
+
+
+def test_it_waits_no_longer_than_for_the_last_and_has_to_have_enough() -> None:
+    few = play(Rounds([3, 4], num_rounds=2, is_busy=True), deadline="3 s", late="carry", min_replies=2)
+    assert few.of("merge", "end") == [("end", 3.0), ("merge", "train", [3, 4], 5.0), ("end", 5.0)]
+    short = play(Rounds([4, 9], num_rounds=2, is_busy=True), deadline="3 s", late="carry", min_replies=2)
+    assert short.of("merge", "discard") == [
+        ("discard", [], "round failed", 3.0),
+        ("discard", [4], "round failed", 6.0),
+        ("discard", [9], "the run ended", 6.0),
+    ]
+
+
+def test_a_quantile_is_that_of_those_who_are_waited_for() -> None:
+    rounds = Rounds([4, 6], num_rounds=2, is_busy=True, known=[3.0, 3.0])
+    play(rounds, deadline_quantile=1.0, late="carry")
+    assert rounds.of("merge", "discard") == [
+        ("discard", [], "round failed", 3.0),
+        ("merge", "train", [4], 6.0),
+        ("discard", [6], "the run ended", 6.0),
+    ]
+
+
+def test_what_is_carried_is_not_dropped_by_a_round_that_closes_before_its_deadline() -> None:
+    rounds = Rounds([0, 7], num_rounds=4, is_busy=True)
+    play(rounds, deadline="5 s", late="carry")
+    assert rounds.of("merge", "discard") == [
+        ("merge", "train", [0], 5.0),
+        ("merge", "train", [0], 6.0),
+        ("merge", "train", [0], 7.0),
+        ("merge", "train", [7, 0], 8.0),  # asked at 0, answered at 8
+    ]
+
+
+def test_answers_owed_to_a_later_exchange_are_waited_for_when_nobody_can_be_asked_before() -> None:
+    rounds = Rounds([1], exchanges=TWO, num_rounds=3, is_busy=True, slow={"distil": 7})
+    play(rounds, deadline="5 s", late="carry")
+    assert rounds.of("merge", "discard") == [
+        ("merge", "share", [1], 2.0),
+        ("discard", [], "round failed", 7.0),
+        ("merge", "share", [], 7.0),
+        ("merge", "distil", [1], 11.0),  # asked at 2, answered at 11
+        ("merge", "share", [1], 13.0),
+        ("discard", [], "round failed", 18.0),
+        ("discard", [1], "the run ended", 18.0),
     ]
 
 
