@@ -4,6 +4,9 @@ A quantity is written as a number, perhaps a space, and a unit; a bare number is
 the SI spells them, so case matters: ``mW`` is not ``MW``, ``kB`` is 1000 bytes and ``KiB`` is 1024. Bit rates
 may also be written ``Mbps``, or in bytes (``MB/s``, eight times as much).
 
+Each dimension has a range (:func:`range_of`), wide enough for any device and narrow enough for what is
+computed from it: times fit into 64 bits of nanoseconds, and no quotient of two quantities is infinite.
+
 The pydantic types (:data:`Seconds`, :data:`BitsPerSecond`, ...) read such strings, give floats, and write
 strings that read back as exactly the same float. A default is best written as a user would write it,
 ``Field(default="90 s", validate_default=True)``: the JSON schema then shows it so.
@@ -16,6 +19,7 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -28,13 +32,32 @@ Dimension = Literal["time", "data size", "bit rate", "data rate", "compute", "po
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """The values that a quantity may have, in its base unit.
+
+    Attributes:
+        least: The smallest above zero; whether zero itself is one is for the quantity to say.
+        most: The largest.
+    """
+
+    least: float
+    most: float
+
+    def holds(self, value: float, *, positive: bool) -> bool:
+        """Return whether a value is one of them; zero is, unless only positive ones are."""
+        return self.least <= value <= self.most or (value == 0 and not positive)
+
+
+@dataclass(frozen=True, slots=True)
 class _Scale:
-    """A dimension: what to call it, an example, its units in base units, and those used to show a value."""
+    """A dimension: its name, an example, its units in base units, those used to show a value, its range."""
 
     phrase: str
     example: str
     units: dict[str, float]
     shown: tuple[str, ...]
+    least: str
+    most: str
 
 
 _SCALES: dict[Dimension, _Scale] = {
@@ -53,6 +76,8 @@ _SCALES: dict[Dimension, _Scale] = {
             "d": 86400,
         },
         ("ns", "µs", "ms", "s", "min", "h", "d"),
+        "1 ns",
+        "10000 d",
     ),
     "data size": _Scale(
         "a data size",
@@ -60,6 +85,8 @@ _SCALES: dict[Dimension, _Scale] = {
         {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
         | {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
         ("B", "kB", "MB", "GB", "TB"),
+        "1 B",
+        "1000 TB",
     ),
     "bit rate": _Scale(
         "a bit rate",
@@ -68,31 +95,48 @@ _SCALES: dict[Dimension, _Scale] = {
         | {"bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12}
         | {"B/s": 8, "kB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9},
         ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
+        "0.001 bit/s",
+        "1000 Tbit/s",
     ),
     "data rate": _Scale(
         "a data rate",
         "10 GB/s",
         {"B/s": 1, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "PB/s": 1e15, "EB/s": 1e18},
         ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s", "EB/s"),
+        "1 B/s",
+        "1 EB/s",
     ),
     "compute": _Scale(
         "a computing speed",
         "60 GFLOP/s",
         {"FLOP/s": 1, "kFLOP/s": 1e3, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
         ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"),
+        "1 FLOP/s",
+        "1000 PFLOP/s",
     ),
-    "power": _Scale("a power", "4.5 W", {"mW": 1e-3, "W": 1, "kW": 1e3}, ("mW", "W", "kW")),
+    "power": _Scale(
+        "a power",
+        "4.5 W",
+        {"mW": 1e-3, "W": 1, "kW": 1e3},
+        ("mW", "W", "kW"),
+        "0.001 mW",
+        "1e6 kW",
+    ),
     "energy": _Scale(
         "an energy",
         "58 kJ",
         {"mJ": 1e-3, "J": 1, "kJ": 1e3, "MJ": 1e6, "mWh": 3.6, "Wh": 3600, "kWh": 3.6e6},
         ("mJ", "J", "kJ", "MJ"),
+        "0.001 mJ",
+        "1e9 MJ",
     ),
     "hazard": _Scale(
         "a number of events per time",
         "0.1 /h",
         {"/s": 1, "/min": 1 / 60, "/h": 1 / 3600, "/d": 1 / 86400},
         ("/d", "/h", "/min", "/s"),
+        "1e-6 /d",
+        "1000 /s",
     ),
 }
 
@@ -109,8 +153,36 @@ def parse(text: object, dimension: Dimension, *, positive: bool = False) -> floa
         positive: Whether zero is refused too.
 
     Raises:
-        UnitError: No such quantity; the message gives the value, the rule and an example.
+        UnitError: No such quantity, or one out of its range; the message gives the value, the rule and an
+            example.
     """
+    value = _read(text, dimension)
+    scale, limits = _SCALES[dimension], range_of(dimension)
+    if positive and value == 0:
+        raise UnitError(
+            f"{text!r} is zero; {scale.phrase} above zero is wanted, for example {scale.example!r}"
+        )
+    if not limits.holds(value, positive=positive):
+        problem = f"more than {scale.most}" if value > limits.most else f"less than {scale.least}"
+        raise UnitError(f"{text!r} is {problem}; {scale.phrase} is wanted, {span(dimension, positive)}")
+    return value
+
+
+@cache
+def range_of(dimension: Dimension) -> Range:
+    """Return the values that a quantity of a dimension may have, in the base unit."""
+    scale = _SCALES[dimension]
+    return Range(_read(scale.least, dimension), _read(scale.most, dimension))
+
+
+def span(dimension: Dimension, positive: bool = False) -> str:
+    """Return the range of a dimension in words: ``"zero or from 1 ns to 10000 d"``."""
+    scale = _SCALES[dimension]
+    return f"{'' if positive else 'zero or '}from {scale.least} to {scale.most}"
+
+
+def _read(text: object, dimension: Dimension) -> float:
+    """Return a quantity of zero or more in the base unit, however large."""
     scale = _SCALES[dimension]
     wanted = f"{scale.phrase} is wanted, for example {scale.example!r}"
     if not isinstance(text, str):
@@ -130,10 +202,6 @@ def parse(text: object, dimension: Dimension, *, positive: bool = False) -> floa
         raise UnitError(f"{text!r} is not finite; {wanted}")
     if value < 0:
         raise UnitError(f"{text!r} is negative; {wanted}")
-    if positive and value == 0:
-        raise UnitError(
-            f"{text!r} is zero; {scale.phrase} above zero is wanted, for example {scale.example!r}"
-        )
     return value
 
 
@@ -172,7 +240,7 @@ def spell(value: float, dimension: Dimension) -> str:
     numbers = {unit: float(Decimal(repr(value)) / Decimal(repr(scale.units[unit]))) for unit in scale.shown}
     texts = [f"{number!r}".removesuffix(".0") + f" {unit}" for unit, number in numbers.items()]
     # The base unit is always exact. Of spellings of one length, whole numbers and large units are plainest.
-    exact = [text for text in reversed(texts) if parse(text, dimension) == value]
+    exact = [text for text in reversed(texts) if _read(text, dimension) == value]
     return min(exact, key=lambda text: (len(text), "." in text))
 
 
@@ -213,11 +281,18 @@ class Unit:
         number = _NUMBER.removeprefix("[+-]?")
         return {
             "type": "string",
-            "description": f"{scale.phrase[0].upper()}{scale.phrase[1:]}: a number with a unit.",
+            "description": f"{scale.phrase[0].upper()}{scale.phrase[1:]}: a number with a unit, "
+            f"{span(self.dimension, self.positive)}.",
             "pattern": rf"^\s*\+?{number}\s*({units})\s*$",
             "examples": [scale.example],
         }
 
+
+LONGEST_S = range_of("time").most
+"""The longest time, and the latest instant that a file may name: 27 years."""
+
+FASTEST_BPS = range_of("bit rate").most
+"""The highest bit rate."""
 
 Seconds = Annotated[float, Unit("time")]
 """A time of zero or more."""

@@ -56,7 +56,7 @@ def _head(path: Path) -> list[str]:
 
 
 def test_there_are_scenarios() -> None:
-    assert len(FILES) >= 6
+    assert len(FILES) >= 13
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -76,8 +76,9 @@ def test_its_head_says_what_it_is_for(path: Path) -> None:
     assert re.fullmatch(r"# \S.*[.?]", title)
     assert blank == "#"
     named = [line.split()[1] for line in rest if re.match(r"# [A-Z]\w+ {3,}\S", line)]
-    assert tuple(name for name in dict.fromkeys(named) if name != "Profiles") == PARTS
+    assert tuple(name for name in dict.fromkeys(named) if name not in ("Profiles", "Figures")) == PARTS
     assert ("Profiles" in named) == (path in AT_SIZE)
+    assert ("Figures" in named) == (path in FILES)  # what they say is in tests/test_figures.py
     assert all(len(line) <= 110 for line in path.read_text("utf-8").splitlines())
     assert load_scenario(path).run.name == path.stem
 

@@ -2,6 +2,7 @@ import math
 import re
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from pydantic import Field, ValidationError
 from fedsim.config import Config
 from fedsim.errors import UnitError
 from fedsim.units import (
+    LONGEST_S,
     BitsPerSecond,
     Bytes,
     Dimension,
@@ -20,6 +22,8 @@ from fedsim.units import (
     Watts,
     format_quantity,
     parse,
+    range_of,
+    span,
     spell,
 )
 
@@ -117,6 +121,13 @@ def test_a_number_with_a_unit_is_read(text: str, dimension: Dimension, expected:
         ("8 Mbit/s", "data rate", "'8 Mbit/s' is a bit rate; a data rate is wanted, for example '10 GB/s'"),
         ("0.5 h", "hazard", "'0.5 h' is a time; a number of events per time is wanted, for example '0.1 /h'"),
         ("1 2 s", "time", "'1 2 s' has the unknown unit '2 s'; a time is wanted, for example '150 ms'"),
+        ("1e12 s", "time", "'1e12 s' is more than 10000 d; a time is wanted, zero or from 1 ns to 10000 d"),
+        (
+            "1 ubit/s",
+            "bit rate",
+            "'1 ubit/s' has the unknown unit 'ubit/s' (did you mean 'bit/s'?); a bit rate is wanted, "
+            "for example '20 Mbit/s'",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_value_the_rule_and_an_example(
@@ -124,6 +135,34 @@ def test_a_mistake_is_told_with_its_value_the_rule_and_an_example(
 ) -> None:
     with pytest.raises(UnitError, match=f"^{re.escape(message)}$"):
         parse(value, dimension)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_the_ends_of_a_range_are_in_it_and_what_lies_beyond_is_told(dimension: Dimension) -> None:
+    limits = range_of(dimension)
+    words = re.fullmatch(r"from (.+) to (.+)", span(dimension, positive=True))
+    assert words is not None
+    for text, end in zip(words.groups(), (limits.least, limits.most), strict=True):
+        assert parse(text, dimension, positive=True) == end
+    for value, problem in (
+        (limits.most * 1.01, f"more than {words[2]}"),
+        (limits.least / 2, f"less than {words[1]}"),
+    ):
+        with pytest.raises(UnitError) as caught:
+            parse(spell(value, dimension), dimension)
+        assert f"is {problem}; " in str(caught.value)
+        assert str(caught.value).endswith(f" is wanted, zero or {words[0]}")
+    assert parse(spell(0, dimension), dimension) == 0
+
+
+def test_what_is_computed_from_the_ends_of_ranges_is_finite() -> None:
+    # Instants in 64 bits of nanoseconds, for a client's and the server's latency together.
+    assert 2 * LONGEST_S * 1e9 < 2**63
+    for dimension in DIMENSIONS:
+        limits = range_of(dimension)
+        assert np.isfinite(np.float32(limits.most))
+        assert np.float32(limits.least) > 0
+        assert math.isfinite(limits.most / limits.least * 1e9)
 
 
 def test_zero_is_refused_where_only_more_makes_sense() -> None:
@@ -162,8 +201,11 @@ def test_a_value_is_shown_to_three_digits(value: float, dimension: Dimension, ex
     assert format_quantity(value, dimension) == expected
 
 
-@given(st.floats(1e-12, 1e18), st.sampled_from(DIMENSIONS))
-def test_what_is_shown_is_near_and_what_is_spelt_is_exact(value: float, dimension: Dimension) -> None:
+@given(st.floats(0, 1), st.sampled_from(DIMENSIONS))
+def test_what_is_shown_is_near_and_what_is_spelt_is_exact(place: float, dimension: Dimension) -> None:
+    limits = range_of(dimension)
+    # Every size is as likely as any other; what is shown is rounded, and stays in the range in between.
+    value = 1.01 * limits.least * (0.98 * limits.most / limits.least) ** place
     assert parse(format_quantity(value, dimension), dimension) == pytest.approx(value, rel=0.0051)
     assert parse(spell(value, dimension), dimension) == value
 

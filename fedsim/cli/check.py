@@ -9,6 +9,7 @@ import click
 
 from fedsim.cli import options, plans
 from fedsim.cli.console import heading, pairs, say, table
+from fedsim.errors import RunError, UserError
 
 
 @click.command("check")
@@ -18,7 +19,7 @@ def command(scenario_file: Path, overrides: Sequence[str], algorithm: str | None
     """Check a scenario, and show what it will cost.
 
     Shows the fleet, the data and the models, and rehearses the first rounds without learning, so that bytes
-    and times are measured and not guessed.
+    and times are measured and not guessed. A scenario whose rehearsal fails is at fault: exit status 2.
     """
     from fedsim.report import ineligible, outlook, text
     from fedsim.report.forecast import rehearse
@@ -29,7 +30,12 @@ def command(scenario_file: Path, overrides: Sequence[str], algorithm: str | None
     say(f"{scenario_file}: {what}")
     for grid in (outlook.groups(parts), outlook.fleet(parts), outlook.data(parts), outlook.models(parts)):
         table(grid)
-    forecast = rehearse(parts)
+    try:
+        forecast = rehearse(parts)
+    except RunError as error:
+        if type(error) is not RunError:  # a bug, of fedsim or of a plugin, is no fault of the scenario
+            raise
+        raise UserError(f"{scenario_file}: its rehearsal failed: {error}") from error
     table(forecast.compute())
     table(forecast.frames())
     last, totals = forecast.last, forecast.totals

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import msgpack
 
 from fedsim.clock.timers import now_ns
-from fedsim.errors import DataError
+from fedsim.errors import DataError, RunError
 
 Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
@@ -27,6 +27,9 @@ Listener = Callable[..., object]
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
 _DIGESTED_AT_ONCE = 16384
 """Bytes that are hashed together: hashing each record by itself costs several times as much."""
+
+_LAST_NS = 2**63 - 1
+"""Whoever keeps records holds instants in 64 bits with a sign: 292 years."""
 
 _STAMPED = ("kind", "at_ns")
 
@@ -98,6 +101,7 @@ class Trace:
         Raises:
             ValueError: When the values do not match the fields, or two kinds have one name.
             TypeError: For a value of another type, such as a NumPy integer.
+            RunError: When the instant is later than any record can hold.
             RuntimeError: When no loop is running.
         """
         known = self._kinds.get(kind.name)
@@ -108,6 +112,11 @@ class Trace:
                 f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
             )
         at_ns = now_ns()
+        if at_ns > _LAST_NS:
+            raise RunError(
+                "virtual time has passed 292 years, and no record holds a later instant: give shorter "
+                "durations, faster links and devices, or fewer rounds"
+            )
         try:
             packed = self._pack((known.number, at_ns, *values))
         except (TypeError, OverflowError) as error:

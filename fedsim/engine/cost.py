@@ -3,17 +3,19 @@
 A step is counted once for each combination of step, architectures and shapes, on torch's ``meta`` device
 (:mod:`fedsim.models.flops`), by running the very code that will train. From operations to seconds::
 
-    seconds = overhead + max(flops / (efficiency * speed), bytes / memory_bandwidth) * load
+    seconds = overhead + sum over steps of max(flops / (efficiency * speed), bytes / memory_bandwidth) * load
     load    = exp(variation * normal)
 
-where all but flops and bytes (what the operations read and write) are the device's, and the normal draw is
-keyed by client and asking.
+where all but a step's flops and bytes (what its operations read and write) are the device's, and the normal
+draw is keyed by client and asking. A step is a batch; steps that cost the same are kept once, with how many
+they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import exp, isfinite
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -46,11 +48,44 @@ META = torch.device("meta")
 NOTHING = Operations(0)
 
 
-def duration_s(device: Device, work: Operations, key: Key) -> float:
-    """Return how long a device takes for an amount of work, s; ``key`` names the draw of its load."""
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a whole job asks of a processor, step by step.
+
+    Attributes:
+        steps: How many steps there are of a kind, and what one of them asks for.
+        total: What all of them ask for.
+        bytes_per_flop: Of the step that moves most for what it computes.
+    """
+
+    steps: tuple[tuple[int, Operations], ...]
+    total: Operations
+    bytes_per_flop: float
+
+    @classmethod
+    def of(cls, steps: Iterable[tuple[int, Operations]]) -> Effort:
+        """Return the effort of steps, each kind with how many they are."""
+        steps = tuple((times, step) for times, step in steps if times)
+        total = sum((times * step for times, step in steps), NOTHING)
+        densest = max(
+            (step.moved_bytes / step.flops if step.flops else inf for _, step in steps), default=0.0
+        )
+        return cls(steps, total, densest)
+
+
+def duration_s(device: Device, effort: Effort, key: Key) -> float:
+    """Return how long a device takes for a job, s; ``key`` names the draw of its load."""
     load = exp(device.variation * key.normal()) if device.variation else 1.0
-    computing_s = work.flops / (device.efficiency * device.speed_flops)
-    return device.overhead_s + max(computing_s, work.moved_bytes / device.memory_bandwidth_bytes_per_s) * load
+    flops_per_s, bytes_per_s = device.efficiency * device.speed_flops, device.memory_bandwidth_bytes_per_s
+    if effort.bytes_per_flop * flops_per_s <= bytes_per_s:  # no step waits for memory: the common case
+        return device.overhead_s + effort.total.flops / flops_per_s * load
+    steps_s = [
+        times * max(step.flops / flops_per_s, step.moved_bytes / bytes_per_s) for times, step in effort.steps
+    ]
+    return device.overhead_s + sum(steps_s) * load
+
+
+IDLE = Effort.of(())
 
 
 class Costs:
@@ -58,15 +93,16 @@ class Costs:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._fits: dict[tuple[Any, ...], Operations] = {}
+        self._fits: dict[tuple[Any, ...], Effort] = {}
         self._steps: dict[tuple[Any, ...], Operations] = {}
         self._forwards: dict[tuple[str, int], Operations] = {}
+        self._predictions: dict[tuple[Any, ...], Effort] = {}
 
     def flops(self, job: Job) -> float:
         """Return the floating-point operations of a whole job; see :meth:`work`."""
-        return self.work(job).flops
+        return self.work(job).total.flops
 
-    def work(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Operations:
+    def work(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Effort:
         """Return what a whole job asks of the processor; of a call only its operations are known.
 
         Args:
@@ -82,9 +118,9 @@ class Costs:
             case Fit():
                 return self._fit(job, passes)
             case Predict(model, samples, batch_size):
-                return self._pass(model.architecture, samples, batch_size)
+                return self._passes(model.architecture, (samples,), batch_size)
             case Evaluate(model, parts, batch_size):
-                return sum((self._pass(model.architecture, part, batch_size) for part in parts), NOTHING)
+                return self._passes(model.architecture, parts, batch_size)
             case Call(function, _, declared):
                 if not (declared > 0 and isfinite(declared)):
                     name = getattr(function, "__qualname__", repr(function))
@@ -92,11 +128,11 @@ class Costs:
                         f"the call of {name} declares {declared} FLOP: work takes time, so give a positive, "
                         "finite cost"
                     )
-                return Operations(declared)
+                return Effort.of([(1, Operations(declared))])
 
-    def _fit(self, job: Fit, passes: Mapping[str, Pass] | None) -> Operations:
+    def _fit(self, job: Fit, passes: Mapping[str, Pass] | None) -> Effort:
         if job.num_steps == 0:
-            return NOTHING
+            return IDLE
         if passes is None:
             trained = [job.models[name].architecture for name in job.trained]
             passes = self._resources.passes(trained, job.streams)
@@ -111,9 +147,9 @@ class Costs:
                 "steps where there are no samples"
             )
         counts = size_counts(list(passes.values()), job.num_steps)
-        steps = (times * self._step(job, shape, sizes) for sizes, times in counts.items())
-        work = self._fits[key] = sum(steps, NOTHING)
-        return work
+        effort = Effort.of((times, self._step(job, shape, sizes)) for sizes, times in counts.items())
+        self._fits[key] = effort
+        return effort
 
     def _step(self, job: Fit, shape: tuple[Any, ...], sizes: tuple[int, ...]) -> Operations:
         key = (shape, sizes)
@@ -131,10 +167,19 @@ class Costs:
                 ) from error
         return self._steps[key]
 
-    def _pass(self, architecture: str, samples: Samples, batch_size: int) -> Operations:
-        full, rest = divmod(self._resources.num_samples(samples), batch_size)
-        total = full * self._forward(architecture, batch_size) if full else NOTHING
-        return total + self._forward(architecture, rest) if rest else total
+    def _passes(self, architecture: str, parts: Sequence[Samples], batch_size: int) -> Effort:
+        counts = tuple([self._resources.num_samples(part) for part in parts])
+        key = (architecture, counts, batch_size)
+        if (known := self._predictions.get(key)) is not None:
+            return known
+        batches = [
+            one for count in counts for one in ((count // batch_size, batch_size), (1, count % batch_size))
+        ]
+        effort = Effort.of(
+            (times, self._forward(architecture, size)) for times, size in batches if times and size
+        )
+        self._predictions[key] = effort
+        return effort
 
     def _forward(self, architecture: str, size: int) -> Operations:
         key = (architecture, size)

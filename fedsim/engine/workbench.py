@@ -206,11 +206,11 @@ class Workbench:
 
     def _cost(self, job: Job, passes: Mapping[str, Pass] | None = None) -> tuple[Operations, float]:
         """Return what the party's next job asks for and how long it takes, s."""
-        work = self._engine.costs.work(job, passes)
+        effort = self._engine.costs.work(job, passes)
         self._calls += 1
         device = self._device()
         key = self.key.child("load", self.dispatch, self._calls) if device.variation else self.key
-        return work, duration_s(device, work, key)
+        return effort.total, duration_s(device, effort, key)
 
     async def _submit(self, job: Job, work: Operations, takes_s: float, after_s: float = 0.0) -> Any:
         """Do a job, behind other work that takes ``after_s``."""

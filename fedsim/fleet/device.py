@@ -17,40 +17,43 @@ from fedsim.config import Config
 from fedsim.fleet.quantity import Distribution, Fixed, Spread, Values, fixed, number
 from fedsim.plugins import Plugin
 from fedsim.rng import Key
-from fedsim.units import Dimension
+from fedsim.units import Dimension, Range, range_of
 
-Speed = Annotated[Distribution, Spread("compute", positive=True)]
-Memory = Annotated[Distribution, Spread("data size", positive=True)]
-Rate = Annotated[Distribution, Spread("bit rate", positive=True)]
-Delay = Annotated[Distribution, Spread("time")]
-Variation = Annotated[Distribution, Spread(None)]
-Efficiency = Annotated[Distribution, Spread(None, positive=True)]
-MemoryRate = Annotated[Distribution, Spread("data rate", positive=True)]
-Hazard = Annotated[Distribution, Spread("hazard")]
+SPREADS: dict[str, Spread] = {
+    "speed": Spread("compute", positive=True),
+    "memory": Spread("data size", positive=True),
+    "up": Spread("bit rate", positive=True),
+    "down": Spread("bit rate", positive=True),
+    "latency": Spread("time"),
+    "overhead": Spread("time"),
+    "variation": Spread(None, plain=Range(0, 3)),
+    "efficiency": Spread(None, positive=True, plain=Range(1e-6, 1)),
+    "memory_bandwidth": Spread("data rate", positive=True),
+    "drop_out": Spread("hazard"),
+}
+"""The quantities of a device: what each measures and which values it may have, wherever it is read."""
+
+Speed = Annotated[Distribution, SPREADS["speed"]]
+Memory = Annotated[Distribution, SPREADS["memory"]]
+Rate = Annotated[Distribution, SPREADS["up"]]
+Delay = Annotated[Distribution, SPREADS["latency"]]
+Variation = Annotated[Distribution, SPREADS["variation"]]
+Efficiency = Annotated[Distribution, SPREADS["efficiency"]]
+MemoryRate = Annotated[Distribution, SPREADS["memory_bandwidth"]]
+Hazard = Annotated[Distribution, SPREADS["drop_out"]]
 
 Rows = NDArray[np.int64]
 
-QUANTITIES: dict[str, Dimension | None] = {
-    "speed": "compute",
-    "memory": "data size",
-    "up": "bit rate",
-    "down": "bit rate",
-    "latency": "time",
-    "overhead": "time",
-    "variation": None,
-    "efficiency": None,
-    "memory_bandwidth": "data rate",
-    "drop_out": "hazard",
-}
-"""The quantities of a device and their dimensions; None for a plain number."""
+QUANTITIES: dict[str, Dimension | None] = {name: spread.dimension for name, spread in SPREADS.items()}
+"""The quantities and their dimensions; None for a plain number."""
 
 TRACED = {"up": "up_trace", "down": "down_trace"}
 """Quantities whose place a trace may take, and the key of an entry that gives it."""
 
-POSITIVE = frozenset({"speed", "memory", "up", "down", "efficiency", "memory_bandwidth"})
+POSITIVE = frozenset(name for name, spread in SPREADS.items() if spread.positive)
 """Those that are above zero; the others may be zero."""
 
-UNLIMITED_BYTES_PER_S = 1e18
+UNLIMITED_BYTES_PER_S = range_of("data rate").most
 """A memory bandwidth for which no job ever waits (1 EB/s), so that operations alone decide its time."""
 
 
@@ -122,7 +125,9 @@ class DevicePlugin(Plugin[DeviceConfig]):
         By default every quantity is drawn by itself, from a generator of its own. A class whose quantities
         belong together, such as a table of measured devices, overrides this.
         """
-        return {name: draw_quantity(getattr(self.config, name), num, key.child(name)) for name in QUANTITIES}
+        return {
+            name: draw_quantity(name, getattr(self.config, name), num, key.child(name)) for name in QUANTITIES
+        }
 
     def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
         """Return names, and for each device the place of its own among them, ``[num]``.
@@ -132,6 +137,13 @@ class DevicePlugin(Plugin[DeviceConfig]):
         return None
 
 
-def draw_quantity(law: Distribution, num: int, key: Key) -> float | Values:
-    """Return a quantity of ``num`` devices in base units: one value for all, or an array ``[num]``."""
-    return law.value if isinstance(law, Fixed) else law.draw(num, key.numpy())
+def draw_quantity(name: str, law: Distribution, num: int, key: Key) -> float | Values:
+    """Return a quantity of ``num`` devices in base units: one value for all, or an array ``[num]``.
+
+    What is drawn beyond the quantity's range becomes its end; zero stays where it may be.
+    """
+    if isinstance(law, Fixed):
+        return law.value
+    limits, drawn = SPREADS[name].limits, law.draw(num, key.numpy())
+    clipped = np.clip(drawn, limits.least, limits.most)
+    return clipped if name in POSITIVE else np.where(drawn == 0, 0.0, clipped)

@@ -21,14 +21,14 @@ from fedsim.errors import InvariantError
 from fedsim.fleet.assignment import Places, assign
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, EverPresent, Grouped
 from fedsim.fleet.device import (
-    POSITIVE,
     QUANTITIES,
+    SPREADS,
     TRACED,
     Device,
     DevicePlugin,
 )
 from fedsim.fleet.groups import GroupConfig, ServerConfig
-from fedsim.network import Traces
+from fedsim.network import InGroups, Traces
 from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.units import format_quantity
@@ -176,6 +176,10 @@ class Fleet:
         for group in self.groups:
             result[group.start : group.stop] = group.column(quantity)
         return result
+
+    def each(self, quantity: str) -> InGroups:
+        """Return a quantity of every client in base units, one by one; it costs no memory of its own."""
+        return InGroups([(group.stop - group.start, group.column(quantity)) for group in self.groups])
 
     def traces(self, quantity: str) -> Traces | None:
         """Return what clients' links follow over time, ``[K]``, for ``up`` or ``down``; None if none does."""
@@ -328,16 +332,17 @@ def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
     drawn = profile.draw(num, key)
     columns: dict[str, Column] = {}
     for name in QUANTITIES:
-        value = drawn[name]
-        column: Column = value.astype(np.float32) if isinstance(value, np.ndarray) else float(value)
-        smallest = np.min(column)
-        positive = name in POSITIVE
-        if not np.isfinite(column).all() or smallest < 0 or (positive and smallest == 0):
-            rule = "above zero" if positive else "zero or more"
+        value, spread = drawn[name], SPREADS[name]
+        limits = spread.limits
+        # Before it is cut to a float32, which may be infinite or 0 where the number drawn is not.
+        fits = (limits.least <= value) & (value <= limits.most)
+        if not np.all(fits if spread.positive else fits | (value == 0)):
+            words = f"{limits.least:g} to {limits.most:g}" + ("" if spread.positive else " or zero")
             raise InvariantError(
-                f"device class {name_of(profile)!r} draws {name} values that are not finite and {rule}: "
-                f"mend its draw()"
+                f"device class {name_of(profile)!r} draws {name} values that are not from {words}, in base "
+                "units: mend its draw()"
             )
+        column: Column = value.astype(np.float32) if isinstance(value, np.ndarray) else float(value)
         columns[name] = _read_only(column) if isinstance(column, np.ndarray) else column
     return columns
 

@@ -25,7 +25,7 @@ from fedsim.fleet.device import (
     Speed,
     Variation,
 )
-from fedsim.fleet.quantity import Fixed
+from fedsim.fleet.quantity import MOST_WEIGHT, Fixed
 from fedsim.fleet.table import read_table
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import load
@@ -33,7 +33,9 @@ from fedsim.plugins import load
 DEVICES = "fedsim.fleet.devices"
 """The folder of the device classes."""
 
-Weights = Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=100)]
+Weights = Annotated[
+    dict[str, Annotated[float, Field(gt=0, le=MOST_WEIGHT)]], Field(min_length=1, max_length=100)
+]
 """Labels of architectures, with weights above zero."""
 
 TABLE = "table"

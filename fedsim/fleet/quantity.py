@@ -8,11 +8,15 @@ distribution and its parameters, from which each device draws once::
     up = { distribution = "uniform", low = "5 Mbit/s", high = "20 Mbit/s" }
     latency = { distribution = "normal", mean = "50 ms", deviation = "20 ms", minimum = "5 ms" }
     memory = { distribution = "choice", values = ["4 GB", "8 GB"], weights = [3, 1] }
+
+Each kind of quantity has a range (:attr:`Spread.limits`), in which all that is written lies. What a law draws
+beyond it becomes its end: a log-normal efficiency is never above 1.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,10 +29,13 @@ from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, 
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from fedsim.config import AsTuple, Config
-from fedsim.units import Dimension, Unit
+from fedsim.units import Dimension, Range, Unit, range_of
 
 Values = NDArray[np.float64]
 T = TypeVar("T", bound=float)
+
+MOST_WEIGHT = 1e12
+"""The largest weight of a value, of a row or of a label; a sum of many is finite."""
 
 
 class Distribution(ABC):
@@ -116,7 +123,7 @@ class Choice(_Table[T], Generic[T]):
     distribution: Literal["choice"] = "choice"
     values: Annotated[tuple[T, ...], AsTuple, Field(min_length=1)]
     """The values."""
-    weights: Annotated[tuple[Annotated[float, Field(ge=0)], ...], AsTuple] | None = None
+    weights: Annotated[tuple[Annotated[float, Field(ge=0, le=MOST_WEIGHT)], ...], AsTuple] | None = None
     """One weight for each value; equal ones if left out."""
 
     @model_validator(mode="after")
@@ -161,25 +168,33 @@ def number(value: float) -> Any:
     return Field(default=value, validate_default=True)
 
 
+_ANY = Range(0.0, math.inf)
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Makes ``Annotated[Distribution, Spread(...)]`` a pydantic type: one value, or a table.
 
     Attributes:
-        dimension: What the quantity measures; None for a plain number: from 0 to 3, or, where
-            zero is refused, to 1.
+        dimension: What the quantity measures; None for a plain number.
         positive: Whether zero is refused, in parameters of a table too.
+        plain: Which plain numbers it may be; only without a dimension, which has a range of its own.
     """
 
     dimension: Dimension | None
     positive: bool = False
+    plain: Range = _ANY
+
+    @property
+    def limits(self) -> Range:
+        """The values that it may have, in the base unit."""
+        return self.plain if self.dimension is None else range_of(self.dimension)
 
     @property
     def scalar(self) -> Any:
         """The pydantic type of one value."""
         if self.dimension is None:
-            limits = Field(gt=0, le=1, strict=True) if self.positive else Field(ge=0, le=3, strict=True)
-            return Annotated[float, limits]
+            return Annotated[float, Field(ge=self.plain.least, le=self.plain.most, strict=True)]
         return Annotated[float, Unit(self.dimension, self.positive)]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.errors import DataError
+from fedsim.units import Range
+
+_ANY = Range(0.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,23 @@ class Row:
         where = f"{self.source}, line {self.line}" + (f", column {column!r}" if column else "")
         return DataError(f"{where}: {problem}")
 
-    def number(self, place: int, column: str, *, positive: bool = False) -> float:
-        """Return the cell at a place as a number of zero or more.
+    def number(
+        self,
+        place: int,
+        column: str,
+        *,
+        positive: bool = False,
+        limits: Range = _ANY,
+        factor: float = 1,
+    ) -> float:
+        """Return the cell at a place, times ``factor``, as a number of zero or more.
 
         Args:
             place: The cell's place, from 0.
             column: The column's name, for a message.
             positive: Whether zero is refused too.
+            limits: What the result may be.
+            factor: The column's unit in base units.
 
         Raises:
             DataError: It is none.
@@ -56,7 +69,14 @@ class Row:
             raise self.fault(
                 f"{text!r} is {'zero' if value == 0 else 'negative'}: write a number {rule}", column
             )
-        return value
+        result = value * factor
+        if not limits.holds(result, positive=positive):
+            problem = "too large" if result > limits.most else "too small"
+            rule = f"from {limits.least / factor:.6g} to {limits.most / factor:.6g}"
+            raise self.fault(
+                f"{text!r} is {problem}: write {'' if positive else 'zero or '}a number {rule}", column
+            )
+        return result
 
 
 def read_text(path: str) -> str:

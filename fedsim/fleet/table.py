@@ -7,6 +7,8 @@ memory, up, down and latency is needed, unless the scenario's entry gives that q
   them. Without it, each row is one device, in order, and there are as many devices as rows.
 - ``label`` names the row's device in tables.
 
+A cell may say what a scenario may: :data:`fedsim.fleet.device.SPREADS` has the range of each quantity.
+
 Lines that begin with ``#`` are comments, and say best where the figures come from::
 
     # measured in March, in the laboratory
@@ -30,8 +32,8 @@ import numpy as np
 from fedsim.config import Config
 from fedsim.errors import DataError
 from fedsim.fleet.device import (
-    POSITIVE,
     QUANTITIES,
+    SPREADS,
     UNLIMITED_BYTES_PER_S,
     Delay,
     DevicePlugin,
@@ -45,9 +47,10 @@ from fedsim.fleet.device import (
     Variation,
     draw_quantity,
 )
-from fedsim.fleet.quantity import Values
+from fedsim.fleet.quantity import MOST_WEIGHT, Values
 from fedsim.fleet.rows import Row, read_text, rows_of, same_length
 from fedsim.rng import Key
+from fedsim.units import Range
 
 _RATES = {"bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9}
 _TIMES = {"s": 1.0, "ms": 1e-3}
@@ -76,6 +79,8 @@ COLUMNS: dict[str, tuple[str, float]] = {
 
 OTHERS = ("share", "label")
 """The columns that give none."""
+
+_SHARES = Range(1 / MOST_WEIGHT, MOST_WEIGHT)
 
 NEEDED = ("speed", "memory", "up", "down", "latency")
 """Quantities without a default."""
@@ -160,14 +165,19 @@ def parse_table(text: str, source: str) -> Table:
         if name == "label":
             labels = tuple(_label(row, place) for row in rows)
         elif name == "share":
-            shares = np.array([row.number(place, name) for row in rows])
+            shares = np.array([row.number(place, name, limits=_SHARES) for row in rows])
             if not shares.any():
                 raise header.fault("all shares are zero: give one above zero", name)
             shares = shares / shares.sum()
         else:
             quantity, factor = COLUMNS[name]
-            numbers = [row.number(place, name, positive=quantity in POSITIVE) for row in rows]
-            columns[quantity] = np.array(numbers) * factor
+            spread = SPREADS[quantity]
+            columns[quantity] = np.array(
+                [
+                    row.number(place, name, positive=spread.positive, limits=spread.limits, factor=factor)
+                    for row in rows
+                ]
+            )
             columns[quantity].flags.writeable = False
     return Table(source, columns, shares, labels, len(rows))
 
@@ -223,7 +233,7 @@ class TableDevices(DevicePlugin):
         drawn: dict[str, float | Values] = {}
         for name, law in laws.items():
             if law is not None:
-                drawn[name] = draw_quantity(law, num, key.child(name))
+                drawn[name] = draw_quantity(name, law, num, key.child(name))
             else:
                 drawn[name] = table.columns[name][rows] if name in table.columns else DEFAULTS[name]
         return drawn

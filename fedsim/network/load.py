@@ -160,8 +160,8 @@ class _Watched:
     def left(self) -> None:
         self._stop()
         moved_s = fsum(self._moved_s)
-        # Each stretch begins and ends at whole nanoseconds.
-        off_s = ROUNDING_S * (len(self._moved_s) + 1) + RELATIVE * moved_s
+        # Each stretch begins and ends at whole nanoseconds, and behind a latency that is a float.
+        off_s = (ROUNDING_S + noise_s(self._latency_s)) * (len(self._moved_s) + 1) + RELATIVE * moved_s
         bits = 8 * self._parcel.num_bytes
         if not bits <= self._rate_bps * (moved_s + off_s):
             raise InvariantError(

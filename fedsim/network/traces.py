@@ -21,8 +21,9 @@ from pydantic_core import PydanticCustomError
 
 from fedsim.config import Config
 from fedsim.errors import DataError
-from fedsim.network.capacity import LONGEST_S, Capacity, read_capacity
+from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.rng import Key
+from fedsim.units import LONGEST_S
 
 _TURNS = 2**32
 """Parts into which a lap is cut, so that a place in it is a number of 32 bits."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedsim import clock
 from fedsim.clock import RecordKind, Trace, read_trace
-from fedsim.errors import DataError
+from fedsim.errors import DataError, RunError
 
 SEND = RecordKind("send", ("client", "bytes"))
 MERGE = RecordKind("merge", ("clients", "loss", "note"))
@@ -178,3 +178,15 @@ def test_damage_is_told(rest: list[Any]) -> None:
     content = b"".join(msgpack.packb(item) for item in [{"fedsim_trace": 1}, *rest])
     with pytest.raises(DataError, match="damaged"):
         list(read_trace(io.BytesIO(content)))
+
+
+def test_no_record_is_made_later_than_one_can_hold() -> None:
+    async def record_at(ns: int) -> list[tuple[Any, ...]]:
+        await clock.sleep_until(ns / 1e9)
+        trace = Trace(keep=True)
+        trace.record(EMPTY)
+        return trace.kept
+
+    assert clock.run(record_at(2**62)) == [(2**62, "empty")]
+    with pytest.raises(RunError, match="292 years"):
+        clock.run(record_at(2**63))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsim.data import FederatedData
-from fedsim.engine.cost import Costs, duration_s
+from fedsim.engine.cost import Costs, Effort, duration_s
 from fedsim.engine.jobs import (
     Call,
     ClientSamples,
@@ -325,21 +326,60 @@ def _device(**changes: float) -> Device:
     return Device(memory_bytes=1e9, up_bps=1e6, down_bps=1e6, latency_s=0.0, label="d", **quantities)
 
 
+def _effort(flops: float) -> Effort:
+    return Effort.of([(1, Operations(flops))])
+
+
 def test_seconds_are_overhead_and_work_over_speed() -> None:
-    assert duration_s(_device(), Operations(5e8), Key.root(0)) == 0.25 + 0.5
-    assert duration_s(_device(), Operations(0), Key.root(0)) == 0.25
+    assert duration_s(_device(), _effort(5e8), Key.root(0)) == 0.25 + 0.5
+    assert duration_s(_device(), _effort(0), Key.root(0)) == 0.25
+
+
+def test_each_step_waits_for_the_slower_of_processor_and_memory() -> None:
+    # Of a full batch and a small one, which reads the same weights: at 1 GFLOP/s and 100 MB/s the full one
+    # computes for 0.4 s and the small one moves for 0.1 s. The maximum of the sums would be 0.845 s.
+    steps = [(2, Operations(4e8, 2e7)), (1, Operations(0.45e8, 1e7))]
+    device = _device(memory_bandwidth_bytes_per_s=1e8)
+    assert duration_s(device, Effort.of(steps), Key.root(0)) == pytest.approx(0.25 + 2 * 0.4 + 0.1)
+    assert Effort.of(steps).total == Operations(8.45e8, 5e7)
+    slower = _device(memory_bandwidth_bytes_per_s=1e7)
+    assert duration_s(slower, Effort.of(steps), Key.root(0)) == pytest.approx(0.25 + 2 * 2 + 1)
+    # Where nothing waits for memory the time is that of the sum, to the last bit.
+    faster = _device(memory_bandwidth_bytes_per_s=1e9)
+    assert duration_s(faster, Effort.of(steps), Key.root(0)) == 0.25 + 8.45e8 / 1e9
+    assert Effort.of([(1, Operations(0, 1e8))]).bytes_per_flop == math.inf
+    assert duration_s(device, Effort.of([(3, Operations(0, 1e8))]), Key.root(0)) == 0.25 + 3
+
+
+def test_the_steps_of_a_job_are_kept_apart(costs: Costs, make_fit: Callable[..., Fit], start: Any) -> None:
+    # 11 samples in batches of 4, twice through: four full batches, and two of 3.
+    effort = costs.work(make_fit(num_steps=6))
+    assert [(times, step.flops) for times, step in effort.steps] == [(4, 4 * TRAIN), (2, 3 * TRAIN)]
+    full, small = (step for _, step in effort.steps)
+    # The weights move as often for three samples as for four.
+    assert small.moved_bytes > 0.75 * full.moved_bytes
+    assert effort.total.moved_bytes == 4 * full.moved_bytes + 2 * small.moved_bytes
+    assert effort.bytes_per_flop == small.moved_bytes / small.flops
+    # Beyond this bandwidth no step waits for memory; at half of it all of them do; in between only the small.
+    between = Effort.of([(1, full), (1, small)])
+    bandwidth = 1e9 * (small.moved_bytes / small.flops + full.moved_bytes / full.flops) / 2
+    takes_s = duration_s(_device(memory_bandwidth_bytes_per_s=bandwidth), between, Key.root(0)) - 0.25
+    assert takes_s == pytest.approx(full.flops / 1e9 + small.moved_bytes / bandwidth)
+    of_pass = costs.work(Predict(start("mlp"), ClientSamples(0), 4))
+    assert [(times, step.flops) for times, step in of_pass.steps] == [(2, 4 * FORWARD), (1, 3 * FORWARD)]
+    assert costs.work(Predict(start("mlp"), ClientSamples(0), 4)) is of_pass
+    assert costs.work(Call(len, ([],), 1e6)).steps == ((1, Operations(1e6)),)
+    assert costs.work(make_fit(num_steps=0)).steps == ()
 
 
 def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
     device = _device(variation=0.3)
-    load = duration_s(device, Operations(1e9), Key.root(4)) - 0.25
-    assert duration_s(device, Operations(2e9), Key.root(4)) == pytest.approx(0.25 + 2 * load)
-    doubled = duration_s(_device(variation=0.6), Operations(1e9), Key.root(4)) - 0.25
+    load = duration_s(device, _effort(1e9), Key.root(4)) - 0.25
+    assert duration_s(device, _effort(2e9), Key.root(4)) == pytest.approx(0.25 + 2 * load)
+    doubled = duration_s(_device(variation=0.6), _effort(1e9), Key.root(4)) - 0.25
     assert doubled == pytest.approx(load**2)
-    assert duration_s(device, Operations(1e9), Key.root(4)) != duration_s(
-        device, Operations(1e9), Key.root(5)
-    )
-    draws = [np.log(duration_s(device, Operations(1e9), Key.root(0).child(i)) - 0.25) for i in range(2000)]
+    assert duration_s(device, _effort(1e9), Key.root(4)) != duration_s(device, _effort(1e9), Key.root(5))
+    draws = [np.log(duration_s(device, _effort(1e9), Key.root(0).child(i)) - 0.25) for i in range(2000)]
     assert np.mean(draws) == pytest.approx(0, abs=0.03)
     assert np.std(draws) == pytest.approx(0.3, abs=0.02)
     assert np.mean(np.abs(draws) < 2 * 0.3) == pytest.approx(0.9545, abs=0.015)
@@ -347,7 +387,7 @@ def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
 
 @pytest.mark.parametrize("octet", [b"\x00", b"\xff"])
 def test_the_rarest_draws_are_finite(octet: bytes) -> None:
-    assert 0 < duration_s(_device(variation=0.5, overhead_s=0.0), Operations(1e9), Key(octet * 16)) < 100
+    assert 0 < duration_s(_device(variation=0.5, overhead_s=0.0), _effort(1e9), Key(octet * 16)) < 100
 
 
 @dataclass(frozen=True)

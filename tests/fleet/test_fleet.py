@@ -158,13 +158,16 @@ def test_further_quantities_have_defaults_and_can_be_drawn(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
-        ("efficiency", 0.0, "above zero"),
-        ("memory_bandwidth", -1.0, "above zero"),
-        ("drop_out", float("nan"), "zero or more"),
+        ("efficiency", 0.0, "1e-06 to 1, in"),
+        ("efficiency", 5.0, "1e-06 to 1, in"),
+        ("memory_bandwidth", -1.0, r"1 to 1e\+18, in"),
+        ("drop_out", float("nan"), r"1.15741e-11 to 1000 or zero, in"),
+        ("latency", np.array([0.0, 1e300]), r"1e-09 to 8.64e\+08 or zero, in"),
+        ("up", np.array([1e-300, 1.0]), r"0.001 to 1e\+15, in"),
     ],
 )
 def test_further_quantities_are_checked(
-    name: str, value: float, rule: str, monkeypatch: pytest.MonkeyPatch
+    name: str, value: float | Values, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Wrong(DevicePlugin):
         Config = load("fedsim.fleet.devices", "mid").Config
@@ -173,7 +176,7 @@ def test_further_quantities_are_checked(
             return {**super().draw(num, key), name: value}
 
     monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Wrong)
-    with pytest.raises(InvariantError, match=f"draws {name} values that are not finite and {rule}"):
+    with pytest.raises(InvariantError, match=f"draws {name} values that are not from {rule}"):
         fleet_of({"count": 2})
 
 
@@ -223,13 +226,13 @@ class Broken(DevicePlugin):
 
 def test_a_private_class_that_draws_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Broken)
-    with pytest.raises(InvariantError, match="draws up values that are not finite and above zero"):
+    with pytest.raises(InvariantError, match=r"draws up values that are not from 0.001 to 1e\+15"):
         fleet_of({"count": 2})
 
 
 def test_a_value_given_in_code_is_checked_as_well() -> None:
     group = GroupConfig(count=1, speed=Fixed(float("nan")))
-    with pytest.raises(InvariantError, match="draws speed values that are not finite and above zero"):
+    with pytest.raises(InvariantError, match=r"draws speed values that are not from 1 to 1e\+18"):
         build_fleet([group], ServerConfig(), KEY)
 
 

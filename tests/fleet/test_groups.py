@@ -45,6 +45,11 @@ def test_all_faults_of_an_entry_come_at_once() -> None:
     assert [error["loc"] for error in caught.value.errors()] == [("speed",), ("count",), ("uplink",)]
 
 
+def test_weights_add_up_to_a_finite_sum() -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 1000000000000"):
+        GroupConfig.model_validate({"count": 2, "models": {"small": 1e308, "large": 1e308}})
+
+
 def test_a_fleet_entry_must_say_how_many() -> None:
     with pytest.raises(ValidationError, match="count"):
         GroupConfig.model_validate({"device": "mid"})

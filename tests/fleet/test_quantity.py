@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedsim.config import Config
+from fedsim.fleet.device import draw_quantity
 from fedsim.fleet.quantity import Distribution, Fixed, Spread, choice, fixed, lognormal
+from fedsim.plugins import load
 from fedsim.rng import Key
 
 
@@ -92,6 +94,23 @@ def test_every_law_gives_as_many_values_as_asked_and_repeats_itself(kind: int, n
     assert np.array_equal(values, draw(table, num))
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_what_is_drawn_beyond_the_range_becomes_its_end(sign: int) -> None:
+    name, end = ("efficiency", 1.0) if sign > 0 else ("up", 0.001)
+    laws: dict[str, object] = {
+        "efficiency": {"distribution": "lognormal", "median": 0.9, "sigma": 1},
+        "up": {"distribution": "lognormal", "median": "0.002 bit/s", "sigma": 3},
+        "latency": {"distribution": "choice", "values": ["0 s", "1 s"]},
+    }
+    config = load("fedsim.fleet.devices", "mid").Config.model_validate(laws)
+    drawn = draw_quantity(name, getattr(config, name), 1000, Key.root(0))
+    assert isinstance(drawn, np.ndarray)
+    assert (sign * drawn).max() == sign * end
+    assert 0.3 < np.mean(drawn == end) < 0.6
+    latencies = draw_quantity("latency", getattr(config, "latency"), 100, Key.root(0))  # noqa: B009
+    assert set(np.atleast_1d(latencies).tolist()) == {0.0, 1.0}
+
+
 def test_faults_carry_the_path_into_the_table() -> None:
     assert faults(
         {
@@ -150,6 +169,22 @@ def test_faults_carry_the_path_into_the_table() -> None:
             {"distribution": "choice", "values": ["1 bit/s"], "weights": [0]},
             (),
             "weights are all zero: give at least one above zero",
+        ),
+        (
+            # Their sum would be infinite.
+            {"distribution": "choice", "values": ["1 bit/s", "2 bit/s"], "weights": [1e308, 1]},
+            ("weights", 0),
+            "Input should be less than or equal to 1000000000000",
+        ),
+        (
+            "1e-300 bit/s",
+            (),
+            "'1e-300 bit/s' is less than 0.001 bit/s; a bit rate is wanted, from 0.001 bit/s to 1000 Tbit/s",
+        ),
+        (
+            {"distribution": "lognormal", "median": "1e20 bit/s", "sigma": 1},
+            ("median",),
+            "'1e20 bit/s' is more than 1000 Tbit/s; a bit rate is wanted, from 0.001 bit/s to 1000 Tbit/s",
         ),
     ],
 )

@@ -1,14 +1,17 @@
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from fedsim.errors import DataError
 from fedsim.fleet import Device, Fleet, GroupConfig, ServerConfig, build_fleet
-from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.device import QUANTITIES, SPREADS
+from fedsim.fleet.quantity import Distribution
 from fedsim.fleet.table import COLUMNS, DEFAULTS, NEEDED, parse_table
 from fedsim.rng import Key
+from fedsim.units import spell
 
 PHONES = """# made up
 label,speed_gflops,memory_gb,up_mbps,down_kbps,latency_ms,overhead_s,variation
@@ -110,6 +113,32 @@ def test_an_entry_with_a_file_is_written_back_and_read_again(phones: str) -> Non
         ("up_mbps\n0\n", "line 2, column 'up_mbps': '0' is zero: write a number above zero"),
         ("up_mbps\ninf\n", "line 2, column 'up_mbps': 'inf' is not finite"),
         ("label,up_mbps\n,1\n", "line 2, column 'label': the cell is empty"),
+        (
+            "efficiency\n0.5\n5\n",
+            "line 3, column 'efficiency': '5' is too large: write a number from 1e-06 to 1",
+        ),
+        (
+            "variation\n1000\n",
+            "line 2, column 'variation': '1000' is too large: write zero or a number from 0 to 3",
+        ),
+        (
+            "latency_ms\n1e300\n",
+            "line 2, column 'latency_ms': '1e300' is too large: write zero or a number from 1e-06 to 8.64e",
+        ),
+        ("latency_ms\n1e15\n", "line 2, column 'latency_ms': '1e15' is too large"),
+        ("overhead_s\n1\n1e300\n", "line 3, column 'overhead_s': '1e300' is too large"),
+        ("memory_bytes\n1e308\n", "line 2, column 'memory_bytes': '1e308' is too large"),
+        ("speed_gflops\n1e308\n", "line 2, column 'speed_gflops': '1e308' is too large"),
+        (
+            "speed_flops\n1e-300\n",
+            "line 2, column 'speed_flops': '1e-300' is too small: write a number from 1 to",
+        ),
+        (
+            "up_mbps\n1e-300\n",
+            "line 2, column 'up_mbps': '1e-300' is too small: write a number from 1e-09 to 1e+09",
+        ),
+        ("drop_out_per_h\n1e300\n", "line 2, column 'drop_out_per_h': '1e300' is too large"),
+        ("share,up_mbps\n1e308,1\n1e308,1\n", "line 2, column 'share': '1e308' is too large"),
         ("share,up_mbps\n0,1\n", "line 1, column 'share': all shares are zero"),
     ],
 )
@@ -118,6 +147,29 @@ def test_a_file_that_cannot_be_used_is_told_with_line_and_column(text: str, mess
         parse_table(text, "phones.csv")
     assert str(caught.value).startswith("phones.csv")
     assert message in str(caught.value)
+
+
+def test_a_file_may_say_what_a_scenario_may_and_no_more() -> None:
+    for column, (quantity, factor) in COLUMNS.items():
+        spread = SPREADS[quantity]
+        law = TypeAdapter(Annotated[Distribution, spread])
+        ends = (spread.limits.least, spread.limits.most)
+        for value, fits in (
+            (ends[0], True),
+            (ends[1], True),
+            (ends[0] * 0.9, not ends[0]),
+            (ends[1] * 1.1, False),
+        ):
+            cell = float(f"{value / factor:.9g}") if fits else value / factor
+            written = value if spread.dimension is None else spell(cell * factor, spread.dimension)
+            if fits:
+                parse_table(f"{column}\n{cell!r}\n", "phones.csv")
+                law.validate_python(written)
+            else:
+                with pytest.raises(DataError, match=f"line 2, column '{column}': .* is too"):
+                    parse_table(f"{column}\n{cell!r}\n", "phones.csv")
+                with pytest.raises(ValidationError):
+                    law.validate_python(written)
 
 
 @pytest.mark.parametrize(

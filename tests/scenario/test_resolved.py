@@ -89,7 +89,7 @@ def test_a_comparison_can_be_taken_up_again(load: Load) -> None:
     lr=st.floats(1e-9, 1e3),
     seed=st.integers(0, 2**70),
     up=st.floats(1e-3, 1e12),
-    timeout=st.floats(1e-6, 1e9),
+    timeout=st.floats(1e-6, 8e8),
     hidden=st.lists(st.integers(1, 9), min_size=1),
     name=st.text(min_size=1, max_size=9),
 )

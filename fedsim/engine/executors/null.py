@@ -34,6 +34,7 @@ class Kept:
         self.error = error
 
     def cancel(self) -> bool:
+        """It is too late for that."""
         return False
 
 

@@ -34,6 +34,7 @@ from fedsim.fleet.availability.base import (
     Ticks,
 )
 from fedsim.fleet.availability.tape import Tape, lognormal_tape
+from fedsim.fleet.quantity import MOST_WEIGHT
 from fedsim.rng import Key
 from fedsim.units import Seconds
 
@@ -71,7 +72,8 @@ class DiurnalConfig(Config):
     sigma: Annotated[float, Field(ge=0, le=2)] = 1.0
     """Standard deviation of the logarithm of that time."""
     zones: Annotated[
-        dict[Annotated[str, AfterValidator(_zone)], Annotated[float, Field(ge=0)]], Field(min_length=1)
+        dict[Annotated[str, AfterValidator(_zone)], Annotated[float, Field(ge=0, le=MOST_WEIGHT)]],
+        Field(min_length=1),
     ] = {"-05:00": 47.0, "-06:00": 29.0, "-07:00": 7.0, "-08:00": 17.0}  # noqa: RUF012 (pydantic copies it)
     """Time zones, ahead of UTC, and for each a weight: the share of the clients that live there."""
 

@@ -49,12 +49,10 @@ from fedsim.fleet.availability.base import (
 from fedsim.fleet.availability.tape import Tape
 from fedsim.fleet.rows import Row, read_text, rows_of, same_length
 from fedsim.rng import Key
+from fedsim.units import LONGEST_S
 
 INTERVALS = ("client", "on_at_s", "off_at_s")
 STATES = ("client", "step_s", "states")
-
-_MOST_S = 1e9
-"""Latest instant of a recording; it is 31 years."""
 
 
 class TraceConfig(Config):
@@ -127,7 +125,14 @@ def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
     same_length(rows, rows[0])
     by_client: dict[str, list[tuple[int, int, Row]]] = {}
     for row in rows[1:]:
-        on, off = (int(_instant(row, place) * TICKS_PER_S) for place in (1, 2))
+        on_s, off_s = _instant(row, 1), _instant(row, 2)
+        if off_s <= on_s:
+            raise row.fault(
+                f"{row.cells[2]} s does not come after {row.cells[1]} s: write when the client leaves behind "
+                "when it comes",
+                "off_at_s",
+            )
+        on, off = int(on_s * TICKS_PER_S), int(off_s * TICKS_PER_S)
         if off <= on:
             raise row.fault(
                 f"{row.cells[2]} s is not 1/{TICKS_PER_S} s or more after {row.cells[1]} s", "off_at_s"
@@ -187,9 +192,9 @@ def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:
 def _instant(row: Row, place: int, *, positive: bool = False) -> float:
     name = (INTERVALS if place == 2 else (INTERVALS, STATES)[positive])[place]
     value = row.number(place, name, positive=positive)
-    if value > _MOST_S:
+    if value > LONGEST_S:
         raise row.fault(
-            f"{row.cells[place]} s is above {_MOST_S:g} s: give seconds since the recording began", name
+            f"{row.cells[place]} s is above {LONGEST_S:g} s: give seconds since the recording began", name
         )
     return value
 
