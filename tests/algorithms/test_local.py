@@ -20,8 +20,8 @@ def test_result_does_not_depend_on_other_clients(world: Any) -> None:
     alone = world.parts(world.algorithm("local"), clients_per_round=1)
 
     class OnlyFirst(type(alone.selector)):  # type: ignore[misc]
-        def select(self, candidates: Any, sizes: Any, count: int, key: Any) -> Any:
-            return candidates[:1]
+        def select(self, candidates: Any, count: int, key: Any) -> Any:
+            return candidates.clients[:1]
 
     local = world.algorithm("local", follow_selection=True)
     first = run(replace(alone, algorithm=local, selector=OnlyFirst(alone.selector.config)))
