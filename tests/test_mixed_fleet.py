@@ -1,7 +1,8 @@
 """The nine systems of the five papers on a fleet as people have it; every method with any number of workers.
 
 Three device classes, drop-outs while at work, a deadline that cuts the slow ones off; four architectures
-where the method allows it.
+where the method allows it. Clients with old phones take about 0.1 s for a round, the others less than half of
+that; a round begins every second, so that all who are late are heard of before the next.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FOURTEEN = (*NINE, "centralized", "fedavg_ft", "feddf", "pfeddf", "dsfl")
 SCENARIO = """
 [run]
 name = "mixed"
-rounds = 2
+rounds = 3
 
 [data]
 name = "digits"
@@ -64,14 +65,14 @@ name = "local"
 [participation]
 clients_per_round = 8
 client_timeout = "2 min"
-pacing = { name = "synchronous", params = { deadline = "1.5 s" } }
+pacing = { name = "synchronous", params = { deadline = "70 ms", interval = "1 s" } }
 """
 
 GROUP = """
 [[fleet]]
 count = 4
 device = "{device}"
-drop_out = "400 /h"
+drop_out = "3000 /h"
 variation = 0.5
 {models}
 """
@@ -108,11 +109,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mixed")
 
 
-@pytest.mark.parametrize("algorithm", NINE)
+@pytest.mark.parametrize("algorithm", [name for name in FOURTEEN if name != "centralized"])
 def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
     result = _reference(folder, algorithm)
-    assert sum(row.merged for row in result.rounds) > 0
-    assert result.drops.total() > 0
+    # Who is late is counted when it is heard of: mostly in the row of the round after.
+    rows = [row for row in result.rounds if row.round in (1, 2, 3)]
+    late, dropped = sum(row.late for row in rows), sum(row.dropped for row in rows[:2])
+    assert all(row.merged for row in rows)
+    assert late > 0, "the deadline cuts somebody off"
+    assert dropped > late, "of who has dropped out nothing comes, late or not"
     assert result.final is not None
     assert result.final.mean is not None
 

@@ -1,9 +1,11 @@
 """The scaled-down twins of the five papers: all compared methods, and which claims they show.
 
 Prints one Markdown table for each twin (accuracy, simulated time, bytes, parameters; how much of the real
-time was not learning), then one line for each claim, by its number in the specification. One seed each unless
-``--seeds`` says otherwise. A run takes one worker, so that real time can be told apart; the results are those
-of any number of workers. Run from the root of the repository::
+time was not learning: neither a fit nor a prediction nor an evaluation, but reading the scenario, making the
+data, the server's arithmetic and fedsim itself), the same share over all its runs, then one line for each
+claim, by its number in the specification. One seed each unless ``--seeds`` says otherwise. A run takes one
+worker, so that real time can be told apart; the results are those of any number of workers. Run from the root
+of the repository::
 
     python tools/papers.py                 # all twins
     python tools/papers.py ktpfl_small     # some
@@ -44,10 +46,9 @@ HEADINGS = (
 
 
 class Timed(THREADS):
-    """One worker that notes how long it learns, s: in fits, predictions and evaluations, and in calls."""
+    """One worker that notes how long it learns, s: in fits, predictions and evaluations, not in calls."""
 
     learning_s = 0.0
-    calls_s = 0.0
 
     def submit(self, job: Job, due: Due) -> Any:
         """Take a job, and remember its kind."""
@@ -61,16 +62,19 @@ class Timed(THREADS):
         try:
             return super().wait(promise)
         finally:
-            took = time.perf_counter() - began
             if self.__dict__["kinds"].pop(promise):
-                self.learning_s += took
-            else:
-                self.calls_s += took
+                self.learning_s += time.perf_counter() - began
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished run."""
+    """One finished run.
+
+    Attributes:
+        result: What came of it.
+        wall_s: Real time from reading the scenario on, s.
+        learning_s: The part of it that was learning, s.
+    """
 
     result: RunResult
     wall_s: float
@@ -243,11 +247,10 @@ CASES = (
 
 def outcome(file: str, algorithm: str, changes: Sequence[str], seed: int) -> Outcome:
     """Run one method with one seed."""
+    began = time.perf_counter()
     scenario = load_scenario(FOLDER / f"{file}.toml", changes, algorithm=algorithm, seed=seed)
     timed = Timed(THREADS.Config(workers=1))
-    parts = replace(build(scenario), executor=timed)
-    began = time.perf_counter()
-    result = run(parts)
+    result = run(replace(build(scenario), executor=timed))
     return Outcome(result, time.perf_counter() - began, timed.learning_s)
 
 

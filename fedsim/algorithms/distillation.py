@@ -1,7 +1,8 @@
 """Distillation: bringing a student's predictions near a teacher's (specification 3.2).
 
 Teachers are probabilities, one row per sample, given as the extra ``teacher`` that follows the stream of the
-samples. b: batch, N: classes.
+samples (PersFL's are logits, since each of its students has a temperature of its own). The KL divergence and
+the cross-entropy of mutual learning, PersFL and Fed-ET are also those of this module. b: batch, N: classes.
 """
 
 from __future__ import annotations
@@ -31,20 +32,39 @@ def softmax(logits: Array, temperature: float = 1.0, dtype: DTypeLike = np.float
     return scaled.astype(dtype, copy=False)
 
 
+def divergences(of: Tensor, log_from: Tensor, log_of: Tensor | None = None) -> Tensor:
+    """Return each row's KL(of || from) ``[b]``, summed over classes; ``0 log 0`` is 0.
+
+    Gradients go through all arguments.
+
+    Args:
+        of: Probabilities ``[b, N]``.
+        log_from: Logarithms of those that they are compared with ``[b, N]``.
+        log_of: Logarithms of ``of``, where they are known better than by taking them ``[b, N]``.
+    """
+    return (of * ((of.clamp_min(SMALLEST).log() if log_of is None else log_of) - log_from)).sum(dim=1)
+
+
+def cross_entropies(labels: Tensor, log_student: Tensor) -> Tensor:
+    """Return each row's cross-entropy to soft labels ``[b]``: KL(labels || student) and the labels' entropy.
+
+    Gradients go through both arguments.
+
+    Args:
+        labels: Probabilities ``[b, N]``.
+        log_student: Logarithms of the student's probabilities ``[b, N]``.
+    """
+    return -(labels * log_student).sum(dim=1)
+
+
 def kl_divergence(teacher: Tensor, log_student: Tensor) -> Tensor:
-    """Return KL(teacher || student), summed over classes, mean over the batch; ``0 log 0`` is 0.
+    """Return KL(teacher || student), mean over the batch.
 
     Args:
         teacher: Probabilities ``[b, N]``; no gradient goes through them.
         log_student: Logarithms of the student's probabilities ``[b, N]``.
     """
-    teacher = teacher.detach()
-    return (teacher * (teacher.clamp_min(SMALLEST).log() - log_student)).sum(1).mean()
-
-
-def soft_cross_entropy(teacher: Tensor, log_student: Tensor) -> Tensor:
-    """Return the cross-entropy to soft labels, mean over the batch: KL and the teacher's entropy."""
-    return -(teacher.detach() * log_student).sum(1).mean()
+    return divergences(teacher.detach(), log_student).mean()
 
 
 def no_classes(task: Task) -> str | None:

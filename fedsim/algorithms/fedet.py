@@ -28,7 +28,7 @@ from torch import Tensor
 
 from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import SMALLEST, no_classes, softmax
+from fedsim.algorithms.distillation import divergences, no_classes, softmax
 from fedsim.algorithms.likeness import unlike
 from fedsim.algorithms.prototypes import by_architecture, start_models, trained
 from fedsim.algorithms.soundness import sound_logits, taken_up
@@ -86,7 +86,7 @@ class Ensemble:
         share = extras[SHARE]
         # Where nobody dissents all rows are zero, and so is the term.
         teacher = extras[DISSENT] / torch.where(share > 0, share, 1.0)[:, None]
-        terms = (teacher * (teacher.clamp_min(SMALLEST).log() - F.log_softmax(logits, dim=1))).sum(dim=1)
+        terms = divergences(teacher, F.log_softmax(logits, dim=1))
         regulariser: Tensor = (terms if self.normalised else share * terms).mean()
         return loss + self.weight * regulariser
 

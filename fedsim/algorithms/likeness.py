@@ -1,9 +1,11 @@
-"""Whether a model that has arrived is of the architecture that belongs there (specification 3.5, E12)."""
+"""Whether a model is of the architecture that belongs in its place (specification 3.5, E12), or is known."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.params import Model
+from fedsim.params import Model, Tree
 
 
 def unlike(model: Model, wanted: Model) -> str | None:
@@ -26,3 +28,16 @@ def strange(server: ServerContext, model: Model) -> str | None:
     except KeyError:
         return f"architecture {model.architecture!r}, which the run does not have"
     return unlike(model, wanted)
+
+
+def same(left: Model, right: Model) -> bool:
+    """Say whether two models have one label and equal values; mostly one array is looked at if not."""
+    if left.architecture != right.architecture:
+        return False
+    return _equal(left.params, right.params) and _equal(left.buffers, right.buffers)
+
+
+def _equal(left: Tree, right: Tree) -> bool:
+    return left.keys() == right.keys() and all(
+        np.array_equal(array, right[name]) for name, array in left.items()
+    )

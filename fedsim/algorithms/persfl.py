@@ -12,7 +12,8 @@ Divi, Farrukh, Celik: Unifying Distillation with Personalization in Federated Le
 Decisions: KL(teacher || student), mean over the batch, unless told otherwise (D-002-03); the teacher is
 chosen by loss (D-002-06), the student by validation cross-entropy (D-002-09); the grid is the one that the
 paper's table 5 implies (D-002-05); passes of the distillation are not given in the paper (D-002-15). Teachers
-are the models of rounds 1 to T: what arrives in the first round is the initial model, and is not measured.
+are the models of rounds 1 to T: what arrives in the first round is the initial model, and is not measured;
+nor is it a teacher where it comes again, since the first rounds have merged nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from torch import Tensor
 
 from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import no_classes
+from fedsim.algorithms.distillation import cross_entropies, divergences, no_classes
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig, ServerState
+from fedsim.algorithms.likeness import same
 from fedsim.algorithms.validation import validation_loss
 from fedsim.config import AsTuple
 from fedsim.engine.jobs import Extra, per_sample
@@ -123,18 +125,18 @@ class Imitating:
             return hard
         student = F.log_softmax(logits / self.temperature, dim=1)
         teacher = F.log_softmax(extras[TEACHER] / self.temperature, dim=1)
-        soft = self._soft(teacher, student).sum(dim=1).mean()
+        soft = self._soft(teacher, student).mean()
         if self.per_class:
             soft = soft / logits.shape[1]
         return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
 
     def _soft(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Return the terms ``[b, N]`` for logarithms of probabilities."""
+        """Return each row's term ``[b]`` for logarithms of probabilities."""
         if self.soft == "forward":
-            return teacher.exp() * (teacher - student)
+            return divergences(teacher.exp(), student, teacher)
         if self.soft == "reverse":
-            return student.exp() * (student - teacher)
-        return -teacher.exp() * student
+            return divergences(student.exp(), teacher, student)
+        return cross_entropies(teacher.exp(), student)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class ClientState:
     Attributes:
         teacher: The best global model so far; None before one was measured.
         loss: Its validation loss, nat.
-        teacher_round: The round whose result it is, from 1 to T.
+        teacher_round: The round before it came, from 1 to T: its result, unless that round merged nothing.
         personal: The client's own model; None before the end.
         pair: The imitation weight and the temperature with which it was trained.
     """
@@ -212,7 +214,7 @@ class Distilling(FedAvg):
         if self.config.teacher == "final":
             state = ClientState()
         state = await considered(client, state, message.model)
-        if state.teacher is None:  # no loss was a number
+        if state.teacher is None:  # no loss was a number, or no round has merged anything
             state = ClientState(message.model, state.loss, client.round - 1)
         teacher: Model = state.teacher
         extras = await self._taught_by(client, teacher)
@@ -271,10 +273,13 @@ class Distilling(FedAvg):
 async def considered(client: ClientContext, state: ClientState, model: Model) -> ClientState:
     """Return the client's state with a global model as teacher, if it is strictly better than the one kept.
 
-    Takes the time of measuring it.
+    The initial model is no round's result and never a teacher. Takes the time of measuring it, since a client
+    looks at a model's values only after that: then only at those of models that are better.
     """
     loss = await validation_loss(client, model)
-    return ClientState(model, loss, client.round - 1) if loss < state.loss else state
+    if loss < state.loss and not same(model, client.initial_model()):
+        return ClientState(model, loss, client.round - 1)
+    return state
 
 
 def _noted(client: ClientContext, state: ClientState) -> ClientState:

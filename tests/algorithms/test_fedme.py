@@ -127,8 +127,48 @@ def test_literal_upload_sends_every_model_again(world: Any) -> None:
     assert once.totals.parameters_up == (1 + 2 * 3) * 4 * MLP
     assert always.totals.parameters_up == 3 * 3 * 4 * MLP
     assert always.totals.parameters_down == once.totals.parameters_down
-    # The server has just sent them: nothing new is learned.
-    assert always.model_hash != world.run(world.algorithm("local")).model_hash
+
+
+def test_an_upload_that_is_not_the_first_tells_the_server_what_it_missed(world: Any) -> None:
+    # Client 0's models after training are lost on their way up in round 1: its second frame. What it has
+    # since, the server learns from its upload of round 2.
+    frames: dict[int, int] = {}
+
+    def lost(parcel: Any, ordinal: int) -> bool:
+        frames[parcel.sender] = frames.get(parcel.sender, 0) + 1
+        return bool(parcel.sender == 0 and frames[0] == 2)
+
+    algorithm = world.algorithm("fedme", literal_upload=True)
+    watch, merge = Watch(algorithm), algorithm.merge_upload
+    uploaded: list[tuple[dict[int, Model], ServerState]] = []
+
+    async def merge_upload(server: Any, state: Any, replies: Any) -> Any:
+        after = await merge(server, state, replies)
+        uploaded.append(({reply.client: reply.message.model for reply in replies}, after))
+        return after
+
+    algorithm.merge_upload = merge_upload
+    world.run(algorithm, rounds=2, lost=lost, client_timeout_s=9.0)
+    start = world.parts(algorithm).initial()("mlp").digest()
+    (first, known), (second, known_later) = uploaded
+    assert sorted(watch.pairs[0]) == [1, 2, 3]
+    assert first[0].digest() == known.stored[0].model.digest() == start
+    assert watch.states[0].stored[0].model.digest() == start
+    assert second[0].digest() != start
+    for client in range(4):
+        assert known_later.stored[client].model.digest() == second[client].digest()
+
+
+def test_whose_upload_is_lost_is_not_asked_to_learn(world: Any) -> None:
+    frames: dict[int, int] = {}
+
+    def lost(parcel: Any, ordinal: int) -> bool:
+        frames[parcel.sender] = frames.get(parcel.sender, 0) + 1
+        return bool(parcel.sender == 2 and frames[2] == 1)
+
+    watch = Watch(world.algorithm("fedme", literal_upload=True))
+    world.run(watch.algorithm, rounds=2, lost=lost, client_timeout_s=9.0)
+    assert [sorted(sent) for sent in watch.sent] == [[0, 1, 3], [0, 1, 2, 3]]
 
 
 def test_each_model_that_travels_has_its_own_size(world: Any) -> None:
@@ -413,9 +453,49 @@ def test_fine_tuning_for_no_pass_changes_nothing(world: Any) -> None:
     assert none.final.mean == none.final.others["untuned"] == plain.final.mean
 
 
-def test_clients_may_choose_how_long_to_fine_tune(world: Any) -> None:
-    result = world.run(world.algorithm("fedme", finetune_epochs="chosen"), rounds=1)
-    assert "untuned" in result.final.others
+class _Tuning:
+    """A client whose models are called after the passes that they have had, best after the second."""
+
+    def __init__(self, num_val: int = 3) -> None:
+        self.num_val = num_val
+
+    def num_samples(self, split: str = "train") -> int:
+        return self.num_val if split == "val" else 9
+
+    def own(self, split: str) -> str:
+        return split
+
+    def warn(self, event: str, **values: Any) -> None:
+        assert event == "no validation samples"
+
+    async def fit(self, model: Model, *, epochs: int, name: str) -> Any:
+        return SimpleNamespace(model=Model(str(int(model.architecture) + epochs), {}))
+
+    async def evaluate(self, model: Model, samples: Any) -> Any:
+        assert samples == "val"
+        return SimpleNamespace(loss=abs(int(model.architecture) - 2))
+
+
+@pytest.mark.parametrize(
+    ("finetune_epochs", "num_val", "passes"), [("chosen", 3, 2), ("chosen", 0, 5), (3, 3, 3), (0, 3, 0)]
+)
+def test_clients_may_choose_how_long_to_fine_tune(
+    finetune_epochs: Any, num_val: int, passes: int, world: Any
+) -> None:
+    algorithm = world.algorithm("fedme", finetune_epochs=finetune_epochs)
+    state = ClientState(Model("0", {}))
+    after, reply = asyncio.run(algorithm.local_finetune(_Tuning(num_val), state, None))
+    assert (after.model.architecture, after.tuned.architecture, reply) == ("0", str(passes), None)
+
+
+def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
+    client: Any = _Tuning()
+    client.initial_model = lambda label: Model(str(10 * int(label)), {})
+    client.client = 0
+    for passes, best in ((1, "1"), (4, "4")):
+        algorithm = world.algorithm("fedme", candidates=["0", "1"], candidate_epochs=passes)
+        state, reply = asyncio.run(algorithm.local_enrol(client, ClientState(Model("0", {})), None))
+        assert state.model.architecture == reply.architecture == best
 
 
 # The rest

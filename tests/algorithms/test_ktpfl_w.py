@@ -278,8 +278,10 @@ def _reply(client: int, model: Model, num_samples: int = 10) -> Reply:
     return Reply(client, 0, "train", 0, 0, 1.0, ModelUpdate.of(model, num_samples=num_samples))
 
 
-def _merged(algorithm: Any, replies: Sequence[Reply]) -> Array:
-    state = ServerState({}, {}, np.full((3, 3), 1 / 3))
+def _merged(algorithm: Any, replies: Sequence[Reply], absent: int | None = None) -> Array:
+    """Return c after the replies; ``absent``: samples of client 1, whose model came before."""
+    models, sizes = ({}, {}) if absent is None else ({1: _model(3.0)}, {1: absent})
+    state = ServerState(models, sizes, np.full((3, 3), 1 / 3))
     merged: ServerState = asyncio.run(algorithm.merge_train(_Server(), state, replies))
     return merged.c
 
@@ -301,6 +303,10 @@ def test_data_weighting_scales_the_gradient(world: Any) -> None:
     algorithm = world.algorithm("ktpfl_w", rho=0.0, c_steps=1, c_weighting="data")
     c = _merged(algorithm, [_reply(0, _model(1.0), 30), _reply(2, _model(-1.0), 10)])
     np.testing.assert_allclose([c[0, 0] - 1 / 3, c[2, 2] - 1 / 3], [0.75 * 0.02, 0.25 * 0.02], atol=1e-12)
+    # Shares are those of all samples that the server knows of: also of who is absent, and does not move.
+    c = _merged(algorithm, [_reply(0, _model(1.0), 30), _reply(2, _model(-1.0), 10)], absent=60)
+    np.testing.assert_allclose([c[0, 0] - 1 / 3, c[2, 2] - 1 / 3], [0.3 * 0.02, 0.1 * 0.02], atol=1e-12)
+    np.testing.assert_allclose(c[1], 1 / 3)
 
 
 def test_one_upload_moves_nothing(world: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from math import log
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.distillation import softmax
-from fedsim.algorithms.perfed_ckt import Centroids, HeldNear, ServerState, nearest
+from fedsim.algorithms.perfed_ckt import Centroids, ClientState, HeldNear, ServerState, nearest
 from fedsim.engine.steps import Batch
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
@@ -164,13 +166,61 @@ def test_bytes_do_not_depend_on_the_architecture(world: Any) -> None:
     assert totals[0] == totals[1] == totals[2]
 
 
-def test_who_joins_late_chooses_by_what_its_first_model_predicts(world: Any) -> None:
-    algorithm = world.algorithm("perfed_ckt")
+class _Lone:
+    """A client whose models predict one thing each, and that remembers what it has learned from."""
+
+    client, num_public, public_at_clients = 0, 3, True
+    task = SimpleNamespace(kind="classification")
+    training = SimpleNamespace(batch_size=8)
+
+    def __init__(self, logits: Mapping[str, list[float]]) -> None:
+        self.logits, self.fits = logits, list[dict[str, Any]]()
+
+    def own(self, split: str) -> str:
+        return split
+
+    def public(self, positions: Array) -> list[int]:
+        samples: list[int] = positions.tolist()
+        return samples
+
+    async def predict(self, model: Model, samples: list[int]) -> Array:
+        return np.array([self.logits[model.architecture]] * len(samples), np.float32)
+
+    async def fit(self, model: Model, **how: Any) -> Any:
+        self.fits.append({"model": model.architecture, **how})
+        return SimpleNamespace(model=Model("trained", {}))
+
+
+@pytest.mark.parametrize(("said", "wanted"), [(None, 1), ([0.9, 0.1], 0), ([0.2, 0.8], 1), ([0.55, 0.45], 2)])
+def test_a_client_learns_from_the_centroid_nearest_to_its_last_predictions_or_its_first(
+    said: list[float] | None, wanted: int, world: Any
+) -> None:
+    client = _Lone({"first": [0.0, log(4)], "trained": [0.0, 0.0]})  # (0.2, 0.8), and (0.5, 0.5)
+    centroids = np.array([[[1, 0]] * 3, [[0, 1]] * 3, [[0.5, 0.5]] * 3], np.float32)
+    message = Centroids(centroids, np.ones(3, np.int32))
+    predictions = None if said is None else np.array([said] * 3, np.float32)
+    algorithm = world.algorithm("perfed_ckt", public_batch_size=2, lam=0.3)
+    before = ClientState(None, Model("first", {}), predictions)
+    state, reply = asyncio.run(algorithm.local_train(client, before, message))
+    (fit,) = client.fits
+    assert fit["model"] == "first"
+    assert fit["extras"]["teacher"].value.tolist() == centroids[wanted].tolist()
+    assert fit["step"].loss == HeldNear(0.3)
+    assert (fit["streams"]["public"].samples, fit["streams"]["public"].batch_size) == ([0, 1, 2], 2)
+    assert (fit["streams"]["train"].samples, fit["streams"]["train"].batch_size) == ("train", 8)
+    assert state.model.architecture == "trained"
+    assert reply.values.tolist() == state.predictions.tolist() == [[0.5, 0.5]] * 3
+
+
+def test_newcomers_learn_from_centroids_in_a_run(world: Any) -> None:
+    algorithm = world.algorithm("perfed_ckt", clusters=2)
     turns, _ = _recorded(algorithm)
-    world.run(algorithm, clients_per_round=1, rounds=6)
+    result = world.run(algorithm, clients_per_round=2, rounds=6)
     newcomers = [turn for turn in turns if turn[2].predictions is None and turn[3] is not None]
     assert newcomers
+    assert all(len(message.values) == 2 for _, _, _, message, _ in newcomers)
     assert all(after.predictions.shape == (P, CLASSES) for *_, after in turns)
+    assert result.rejections.total() == 0
 
 
 def test_a_lost_upload_keeps_the_model_and_is_not_clustered(world: Any) -> None:

@@ -1,0 +1,235 @@
+"""No option of any algorithm is accepted and ignored: each changes what comes out of a small run.
+
+The table names, for every option of every plugin, values to try beside its usual one. An option that is not
+in the table fails, and so does one whose choices are not all in it; so does a plugin without a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+from fedsim.algorithms.base import Algorithm
+from fedsim.plugins import available
+
+FOUND = available("fedsim.algorithms")
+UNSET: Any = object()
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What is tried of one option.
+
+    Attributes:
+        values: Each gives another result than the usual value, and than the others unless they are alike.
+        usual: What they are compared with; the default if left out.
+        beside: Other options, where the one at hand needs them or where they make the run shorter.
+        run: Changes to the small world.
+        shows: Where the difference shows: in the models, or only in what travels.
+        alike: The values differ from the usual one alone: they have one gradient by their nature.
+    """
+
+    values: tuple[Any, ...]
+    usual: Any = UNSET
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+    shows: Literal["models", "traffic"] = "models"
+    alike: bool = False
+
+
+def _tried(
+    *values: Any,
+    usual: Any = UNSET,
+    run: Mapping[str, Any] = {},
+    shows: Literal["models", "traffic"] = "models",
+    alike: bool = False,
+    **beside: Any,
+) -> Tried:
+    return Tried(values, usual, beside, run, shows, alike)
+
+
+Table = dict[str, Tried]
+
+MIXED = {"models": ("mlp", "linear")}
+WEIGHTING: Table = {"weighting": _tried("uniform")}
+TUNING: Table = {"finetune_epochs": _tried(0, 3)}
+
+
+def _beside(table: Table, **beside: Any) -> Table:
+    """Return a table with other options set throughout, unless it is they that are tried."""
+    return {
+        name: replace(
+            tried,
+            beside={**{other: value for other, value in beside.items() if other != name}, **tried.beside},
+        )
+        for name, tried in table.items()
+    }
+
+
+CO_PERSONAL: Table = {
+    "order": _tried("distill_first"),
+    "temperature": _tried(3.0),
+    "theta_sq": _tried(True, temperature=3.0),
+    "distill_epochs": _tried(0, 3),
+    "distill_batch_size": _tried(8),
+    "distill_lr": _tried(0.01),
+    "public_per_round": _tried(20, "all", usual=10),
+    "replacement": _tried(True),
+    "ramp_epochs": _tried(True, run={"training": {"epochs": 2}}),
+}
+COEFFICIENTS: Table = {
+    "lam": _tried(3.0),
+    "rho": _tried(7.0),
+    "c_lr": _tried(0.1),
+    "c_step": _tried("explicit"),
+    "c_weighting": _tried("data"),
+    "c_norm": _tried("softmax5"),
+}
+FEDDF: Table = {
+    **WEIGHTING,
+    "ensemble": _tried("probs", "losses", alike=True),
+    "server_steps": _tried(0, 3),
+    "server_lr": _tried(0.01),
+    "server_batch_size": _tried(8),
+    "server_clip": _tried(0.01),
+    "distill_idle": _tried(False, run={**MIXED, "clients_per_round": 1}),
+    # Models that have hardly been trained, so that some are no better than chance.
+    "drop_worst": _tried(True, run={"training": {"lr": 1e-3}}),
+}
+DISTILLING: Table = {
+    **WEIGHTING,
+    "lambdas": _tried((0.5,), (1.0,)),
+    "temperatures": _tried((9.0,), (1.0, 5.0)),
+    "distill_epochs": _tried(0, 1),
+    "distill_lr": _tried(0.01),
+    # With so high a rate the last model is not the best for everybody.
+    "teacher": _tried("final", run={"rounds": 5, "training": {"epochs": 4, "lr": 0.5}}),
+}
+SHORT: dict[str, Any] = {"lambdas": (0.5,), "temperatures": (5.0,), "distill_epochs": 2}
+
+TABLES: dict[str, Table] = {
+    "centralized": {
+        "upload": _tried(True, shows="traffic"),
+        "finetune": _tried(True),
+        "finetune_epochs": _tried(0, 3, finetune=True),
+    },
+    "dsfl": {
+        "aggregation": _tried("sa"),
+        "era_temperature": _tried(0.5),
+        "public_per_round": _tried(20, None, usual=10),
+        "kd_epochs": _tried(0, 1),
+        "kd_lr": _tried(0.01),
+        "kd_batch_size": _tried(20),
+    },
+    "fedavg": WEIGHTING,
+    "fedavg_ft": {**WEIGHTING, **TUNING},
+    "feddf": _beside(FEDDF, server_steps=10),
+    "fedet": _beside(
+        {
+            "server_steps": _tried(0, 3),
+            "server_batch_size": _tried(8),
+            "server_lr": _tried(0.01),
+            "lam": _tried(0.0, 0.5),
+            "div_normalise": _tried(True),
+        },
+        server_steps=10,
+    ),
+    "fedmd": {
+        "public_per_round": _tried(10),
+        "pretrain_epochs": _tried(0, 2),
+        "pretrain_public": _tried(True),
+        "digest": _tried("mse", "kl"),
+        "digest_epochs": _tried(0, 3),
+        "digest_batch_size": _tried(8),
+        "digest_lr": _tried(0.01),
+    },
+    "fedme": {
+        "mt": _tried(False, mc=False, run=MIXED),
+        "dml": _tried(False),
+        "mc": _tried(False, clusters=(2,), raise_at=(), run=MIXED),
+        "clusters": _tried((2, 2, 2, 2), run={**MIXED, "rounds": 3}),
+        "raise_at": _tried((0.1, 0.2, 0.9), run={**MIXED, "rounds": 3}),
+        "tune_on": _tried("train", mc=False, run={**MIXED, "training": {"lr": 0.3, "epochs": 5}}),
+        "candidates": _tried(("linear",)),
+        "candidate_epochs": _tried(3, candidates=("linear", "mlp")),
+        "literal_upload": _tried(True, shows="traffic"),
+        "finetune_epochs": _tried(0, 3, "chosen"),
+    },
+    "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2, run={"training": {"epochs": 4}})},
+    "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
+    "ktpfl_w": {
+        **COEFFICIENTS,
+        "mixing": _tried("similarity", "topk", run={"rounds": 3}),
+        "c_steps": _tried(0, 3),
+        "neighbours": _tried(2, mixing="topk"),
+        "pull": _tried(0.0, 0.5),
+        "pull_epochs": _tried(0, 2, usual=1, pull_lr=0.1),
+        "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
+    },
+    "local": {"follow_selection": _tried(True, run={"clients_per_round": 2})},
+    "perfed_ckt": {
+        "clusters": _tried(1, 2),
+        "lam": _tried(0.0, 0.1),
+        "public_batch_size": _tried(8),
+        "public_size": _tried(20),
+    },
+    "persfl": _beside(
+        {**DISTILLING, "kl_direction": _tried("reverse"), "kl_reduction": _tried("mean")}, **SHORT
+    ),
+    "persfl_gd": _beside(DISTILLING, **SHORT),
+    "pfeddf": _beside({**FEDDF, **TUNING}, server_steps=10, finetune_epochs=1),
+    "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
+    "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
+}
+EVERY = [(name, option) for name, table in TABLES.items() for option in table]
+
+
+def _plugin(name: str) -> type[Algorithm[Any, Any, Any]]:
+    (plugin,) = (found.plugin for found in FOUND if found.name == name)
+    assert issubclass(plugin, Algorithm)
+    return plugin
+
+
+def _choices(annotation: Any) -> set[Any]:
+    """Return what a type names one by one: the values of its literals, and of booleans both."""
+    if annotation is bool:
+        return {True, False}
+    if get_origin(annotation) is Literal:
+        return set(get_args(annotation))
+    return {choice for part in get_args(annotation) for choice in _choices(part)}
+
+
+@pytest.mark.parametrize("name", [found.name for found in FOUND])
+def test_the_table_has_every_option_with_all_its_choices(name: str) -> None:
+    fields = _plugin(name).Config.model_fields
+    table = TABLES[name]
+    assert table.keys() == fields.keys()
+    for option, tried in table.items():
+        usual = fields[option].default if tried.usual is UNSET else tried.usual
+        assert tried.values, f"{option}: no value to try"
+        assert _choices(fields[option].annotation) <= {usual, *tried.values}, option
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    """Results of runs, some of which serve several options."""
+    return {}
+
+
+@pytest.mark.parametrize(("name", "option"), EVERY)
+def test_every_option_makes_a_difference(name: str, option: str, world: Any, known: dict[str, Any]) -> None:
+    tried = TABLES[name][option]
+    usual: list[dict[str, Any]] = [{}] if tried.usual is UNSET else [{option: tried.usual}]
+    found: list[Any] = []
+    for change in (*usual, *({option: value} for value in tried.values)):
+        params = {**tried.beside, **change}
+        key = repr((name, sorted(params.items()), sorted(tried.run.items())))
+        if key not in known:
+            known[key] = world.run(world.algorithm(name, **params), **{"rounds": 2, **tried.run})
+        result = known[key]
+        found.append(result.model_hash if tried.shows == "models" else result.totals)
+    assert found[0] not in found[1:], f"{option}: a value has the result of the usual one"
+    assert tried.alike or len(set(found)) == len(found), f"{option}: two values have the same result"
