@@ -1,4 +1,4 @@
-"""``python -m fedsim``, and the ``fedsim`` command: it catches a Ctrl-C that comes while Python imports, too."""
+"""``python -m fedsim``, and the ``fedsim`` command; a Ctrl-C that comes while Python imports is caught, too."""
 
 
 def start() -> None:
