@@ -1,4 +1,4 @@
-"""``python -m fedsim``, and the ``fedsim`` command; a Ctrl-C that comes while Python imports is caught, too."""
+"""``python -m fedsim``, and the ``fedsim`` command; a Ctrl-C while Python imports is caught, too."""
 
 
 def start() -> None:
