@@ -2,8 +2,8 @@
 
 100 rounds of 1,000 clients from a fleet of 10,000, from a scenario file: data set ``sizes``, the ``null``
 executor, the ``naive`` network. That is 100,000 dispatches, each a frame down, a job, a frame up, a lease,
-and its records. Limit with ``--check``: 30 s on one core. What ``fedsim run`` takes for it in all, from the start
-of Python to the run folder, is printed beside it.
+and its records. Limit with ``--check``: 30 s on one core. What ``fedsim run`` takes for it in all, from the
+start of Python to the run folder, is printed beside it.
 """
 
 from __future__ import annotations
