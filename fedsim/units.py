@@ -48,6 +48,10 @@ class Range:
         return self.least <= value <= self.most or (value == 0 and not positive)
 
 
+ANY = Range(0.0, math.inf)
+"""Of what has no range of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Scale:
     """A dimension: its name, an example, its units in base units, those used to show a value, its range."""
@@ -290,9 +294,6 @@ class Unit:
 
 LONGEST_S = range_of("time").most
 """The longest time, and the latest instant that a file may name: 27 years."""
-
-FASTEST_BPS = range_of("bit rate").most
-"""The highest bit rate."""
 
 Seconds = Annotated[float, Unit("time")]
 """A time of zero or more."""

@@ -6,10 +6,12 @@ different vectors, and none is empty. Clusters are numbered by their first membe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array
 
 RESTARTS = 10
@@ -51,6 +53,14 @@ def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
     centroids = np.stack([flat[renumbered == number].mean(axis=0) for number in range(len(order))])
     counts = np.bincount(renumbered).astype(np.int32)
     return Clusters(centroids.reshape(-1, *vectors.shape[1:]).astype(np.float32), counts, renumbered)
+
+
+async def clustered(server: ServerContext, vectors: Sequence[Array], wanted: int) -> Clusters:
+    """Cluster vectors ``[*shape]``, one for each client; takes the server's time."""
+    flops = cost_flops(len(vectors), vectors[0].size, wanted)
+    seed = server.key.child("kmeans").seed
+    found: Clusters = await server.call(cluster, np.stack(vectors), wanted, seed, flops=flops)
+    return found
 
 
 def cost_flops(num_vectors: int, size: int, num_clusters: int) -> float:

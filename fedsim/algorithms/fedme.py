@@ -46,7 +46,6 @@ from fedsim.algorithms.pairing import (
     grouped,
     outputs_of,
 )
-from fedsim.algorithms.soundness import is_sound
 from fedsim.algorithms.validation import loss_on, validation_loss
 from fedsim.config import AsTuple, Config
 from fedsim.engine.steps import Descent
@@ -255,10 +254,10 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             step=Descent(loss=MutualLearning(imitate=self.config.dml)),
         )
         personal, exchanged = fitted.models[PERSONAL], fitted.models[EXCHANGED]
-        if not (is_sound(personal) and is_sound(exchanged)):
+        if not (personal.is_finite() and exchanged.is_finite()):
             # Outputs that overflow spoil the model that learns from them, and the reply could not be merged.
             client.warn("exchanged model diverged", owner=message.owner, instead="the client's own alone")
-            if not is_sound(personal):
+            if not personal.is_finite():
                 personal = (await client.fit(state.model, name="alone")).model
             return _alone(client, personal)
         chosen = client.client

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from fedsim.algorithms.clusters import Clusters, cluster, cost_flops
+from fedsim.algorithms.clusters import clustered
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.distillation import softmax
 from fedsim.algorithms.soundness import sound_logits
@@ -185,7 +183,5 @@ async def outputs_of(
 
 async def grouped(server: ServerContext, outputs: Mapping[int, Array], num_clusters: int) -> dict[int, int]:
     """Return the cluster of each client by what its model says, probabilities ``[p, N]``."""
-    vectors, seed = np.stack(list(outputs.values())), server.key.child("kmeans").seed
-    flops = cost_flops(len(vectors), vectors[0].size, num_clusters)
-    found: Clusters = await server.call(cluster, vectors, num_clusters, seed, flops=flops)
+    found = await clustered(server, list(outputs.values()), num_clusters)
     return dict(zip(outputs, found.labels.tolist(), strict=True))

@@ -185,10 +185,8 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
     ) -> ServerState:
         """Cluster what has arrived."""
-        vectors = np.stack([reply.message.values for reply in replies])
-        wanted, seed = self.config.clusters, server.key.child("kmeans").seed
-        flops = clusters.cost_flops(len(vectors), vectors[0].size, wanted)
-        return ServerState(await server.call(clusters.cluster, vectors, wanted, seed, flops=flops))
+        vectors = [reply.message.values for reply in replies]
+        return ServerState(await clusters.clustered(server, vectors, self.config.clusters))
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""

@@ -12,12 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.params import Array, Model, all_finite
-
-
-def is_sound(model: Model) -> bool:
-    """Say whether all numbers of a model are finite."""
-    return all_finite(model.params) and all_finite(model.buffers)
+from fedsim.params import Array, Model
 
 
 async def sound_logits(
@@ -46,7 +41,7 @@ async def sound_logits(
 
 def taken_up(server: ServerContext, trained: Model, former: Model) -> Model:
     """Return what the server has trained, or, if that has diverged, the former model, and say so."""
-    if is_sound(trained):
+    if trained.is_finite():
         return trained
     server.warn("training at the server diverged", architecture=trained.architecture, instead="former model")
     return former

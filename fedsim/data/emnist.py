@@ -34,7 +34,7 @@ class Emnist(DatasetPlugin[EmnistConfig]):
     """EMNIST, from ``EMNIST/raw`` below the root."""
 
     Config = EmnistConfig
-    origin = ("classes",)  # its splits share images
+    origin = ()  # its splits share images, and a class may be in several of them under other names
 
     def load(self, context: LoadContext) -> Dataset:
         """Return both parts, samples of shape (1, 28, 28), classes numbered from 0."""

@@ -16,7 +16,6 @@ beyond it becomes its end: a log-normal efficiency is never above 1.
 from __future__ import annotations
 
 import difflib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, 
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from fedsim.config import AsTuple, Config
-from fedsim.units import Dimension, Range, Unit, range_of
+from fedsim.units import ANY, Dimension, Range, Unit, range_of
 
 Values = NDArray[np.float64]
 T = TypeVar("T", bound=float)
@@ -168,9 +167,6 @@ def number(value: float) -> Any:
     return Field(default=value, validate_default=True)
 
 
-_ANY = Range(0.0, math.inf)
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Makes ``Annotated[Distribution, Spread(...)]`` a pydantic type: one value, or a table.
@@ -183,7 +179,7 @@ class Spread:
 
     dimension: Dimension | None
     positive: bool = False
-    plain: Range = _ANY
+    plain: Range = ANY
 
     @property
     def limits(self) -> Range:

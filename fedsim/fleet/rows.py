@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.errors import DataError
-from fedsim.units import Range
-
-_ANY = Range(0.0, math.inf)
+from fedsim.units import ANY, Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Row:
         column: str,
         *,
         positive: bool = False,
-        limits: Range = _ANY,
+        limits: Range = ANY,
         factor: float = 1,
     ) -> float:
         """Return the cell at a place, times ``factor``, as a number of zero or more.

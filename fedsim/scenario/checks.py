@@ -113,7 +113,7 @@ def _public_source(values: Values) -> Iterator[Fault]:
     elif not _has_samples(name):
         problem = f"data set {name!r} has sample counts only, so its public set is a number too"
         yield Fault("data.public.source", problem, "leave it out")
-    elif name == other and _same_samples(name, params, others):
+    elif DATASET.find(name) is DATASET.find(other) and _same_samples(name, params, others):
         problem = f"{other!r} is the data set itself, whose samples clients train on"
         yield Fault("data.public.source", problem, _another(name))
 

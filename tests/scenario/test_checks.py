@@ -122,6 +122,13 @@ def test_public_sets_that_cannot_be(faults: Faults, more: str, path: str, says: 
     assert str(found[path]).startswith(f"{path}: {says}")
 
 
+def test_the_data_set_itself_by_another_name(faults: Faults) -> None:
+    found = faults(
+        "data = { name = 'digits', public = { size = 5, source = 'fedsim.data.digits' } }\n", text=SMALL
+    )
+    assert "'fedsim.data.digits' is the data set itself" in str(found["data.public.source"])
+
+
 def test_the_same_data_set_with_other_parameters_is_another(load: Load) -> None:
     source = "size = 5\nsource = { name = 'writers', params = { num_writers = 3 } }\n"
     assert load(f"data.name = 'writers'\n[data.public]\n{source}", text=SMALL).data.public.source
@@ -134,7 +141,9 @@ def test_the_same_data_set_with_other_parameters_is_another(load: Load) -> None:
         ("digits", "", "shape = 'image'", ""),
         ("mnist", "", "users = 'u.npy'", ""),
         ("fashion_mnist", "user_key = 'x'", "", ""),
-        ("emnist", "", "split = 'byclass'", "; or change its params.classes"),
+        ("emnist", "", "split = 'byclass'", ""),
+        ("emnist", "split = 'letters', classes = 10", "split = 'letters'", ""),
+        ("emnist", "classes = 10", "classes = ['A', 'B']", ""),
         ("shakespeare", "", "stride = 7, length = 3", "; or change its params.file"),
         ("texts", "file = 'a.csv'", "file = 'a.csv', length = 7", "; or change its params.file"),
         (
@@ -162,8 +171,8 @@ def test_the_clients_own_samples_given_otherwise(
 @pytest.mark.parametrize(
     ("name", "own", "others"),
     [
-        ("emnist", "classes = 10", "classes = ['A', 'B']"),
         ("files", "images = 'a.npz', labels = 'a.npz'", "images = 'b.npz', labels = 'a.npz'"),
+        ("shakespeare", "", "file = 'b.txt'"),
     ],
 )
 def test_other_samples_of_the_same_data_set(load: Load, name: str, own: str, others: str) -> None:
