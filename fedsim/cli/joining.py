@@ -8,7 +8,7 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,7 @@ class Joining:
         changes: dict[str, Any] = {"data": scenario.data.model_copy(update={"root": root})}
         if self.workers is not None:
             changes["engine"] = scenario.engine.model_copy(update={"workers": self.workers})
-        parts = build(scenario.model_copy(update=changes), f"the scenario of {self.url}")
-        # What a client answers is the same anywhere; the server's own checks are the server's.
-        return replace(parts, verify=False)
+        return build(scenario.model_copy(update=changes), f"the scenario of {self.url}")
 
     def _say(self, line: str) -> None:
         if not self.quiet:

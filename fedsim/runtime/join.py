@@ -88,7 +88,7 @@ async def host(parts: Parts, client: Client, *, folder: Folder | None = None, wa
         parts: What the run is made of: the same as at the server.
         client: The connection, which says whose deliveries come here.
         folder: Where states outlive this process.
-        warn: What clients may note.
+        warn: Is told what clients warn of; ordinary notes are for the log of a simulated run.
 
     Raises:
         ConnectionError: The server is away for good.

@@ -32,14 +32,12 @@ class Accounts:
 
     Attributes:
         rejected: What peers did and must not, by cause.
-        retransmitted_frames: Frames that went to a client once more, after a break.
-        retransmitted_bytes: Their bytes; the ledger does not hold them.
+        retransmitted_frames: Frames that went to a client once more, after a break; not in the ledger.
     """
 
     def __init__(self, ledger: Ledger, trace: Trace, overhead: OverheadConfig, log: Log) -> None:
         self.rejected: Counter[str] = Counter()
         self.retransmitted_frames = 0
-        self.retransmitted_bytes = 0
         self._ledger = ledger
         self._trace = trace
         self._overhead = overhead
@@ -64,7 +62,6 @@ class Accounts:
             return
         if again:
             self.retransmitted_frames += 1
-            self.retransmitted_bytes += len(ask.frame)
             return
         if self._is_sealed:
             return

@@ -129,7 +129,7 @@ class Answers:
         Args:
             link: The connection.
             last: The number of the last answer that the server has had.
-            upload: Starts to send an answer as a blob; :meth:`uploaded` is told of its end.
+            upload: Starts to send an answer as a blob; :meth:`send_blob` does it.
         """
         # A process that has lost its memory goes on with the server's count.
         self._outbox.skip_to(last)
@@ -139,7 +139,6 @@ class Answers:
         for _, answer in self._outbox:
             self._enter(answer)
         self._fill()
-        self._advance()
 
     def end(self) -> None:
         """Note that the connection has ended."""

@@ -29,8 +29,12 @@ class _Arrival:
     frame: memoryview | None = None
     crc: int | None = None
     blob: Arriving | None = None
-    is_here: bool = True
     is_void: bool = False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nothing has to be fetched any more."""
+        return self.blob is None
 
 
 class Arrivals:
@@ -78,6 +82,9 @@ class Arrivals:
     def begin_anew(self) -> None:
         """Forget what was announced; the server does not know the session and sends all of it again."""
         self._inbox = Inbox(gaps=True)
+        for arrival in self._arrivals.values():
+            if not arrival.is_void:  # the first of that dispatch is at work then, and stays in hand
+                self.answered((arrival.header.client, arrival.header.dispatch))
         self._arrivals.clear()
         self.handed_over = 0
 
@@ -102,7 +109,7 @@ class Arrivals:
                     f"a frame of {values['b']} bytes: the limit is {self._limits.frame.frame_bytes}"
                 )
             self._in_hand[key] = 0
-            self._arrivals[number] = _Arrival(header, blob=Arriving(values["b"]), is_here=False)
+            self._arrivals[number] = _Arrival(header, blob=Arriving(values["b"]))
             return True
         else:
             self._in_hand[key] = 0
@@ -135,7 +142,7 @@ class Arrivals:
             except Spoilt as error:
                 arrival.is_void = True
                 self._report(number, str(error))
-            arrival.blob, arrival.is_here = None, True
+            arrival.blob = None
             if arrival.frame is None:
                 self._in_hand.pop(key, None)
             else:

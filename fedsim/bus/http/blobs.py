@@ -16,8 +16,8 @@ import numpy as np
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.control import SessionError
+from fedsim.network.overhead import DIGEST_BYTES
 
-DIGEST_BYTES = 32
 HELD = "Fedsim-Held"
 """Header of answers to PUT and HEAD: how many bytes of the blob the server holds."""
 ANSWER = "Fedsim-Answer"

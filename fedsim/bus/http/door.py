@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -21,7 +20,7 @@ class Door(web.Server):
     makes way, so a flood of them cannot keep others out: a client process shows its token at once.
     """
 
-    def __init__(self, handler: Handler, limits: HttpLimits, rejected: Counter[str]) -> None:
+    def __init__(self, handler: Handler, limits: HttpLimits, reject: Callable[[str], None]) -> None:
         super().__init__(
             handler,
             access_log=None,
@@ -31,7 +30,7 @@ class Door(web.Server):
             tcp_keepalive=True,
         )
         self._limits = limits
-        self._rejected = rejected
+        self._reject = reject
         self._open: dict[asyncio.Protocol, asyncio.Transport] = {}
         self._strangers: dict[asyncio.Protocol, asyncio.TimerHandle] = {}
 
@@ -53,7 +52,7 @@ class Door(web.Server):
     def enter(self, guest: asyncio.Protocol, transport: asyncio.Transport) -> bool:
         """Count a connection, a stranger for now; False where there is no room, so that it is closed."""
         if len(self._open) >= self._limits.max_connections and not self._evict():
-            self._rejected["connections"] += 1
+            self._reject("connections")
             transport.abort()
             return False
         self._open[guest] = transport
@@ -79,14 +78,14 @@ class Door(web.Server):
             timer.cancel()
 
     def _expire(self, guest: asyncio.Protocol) -> None:
-        self._rejected["slow"] += 1
+        self._reject("slow")
         self._turn_out(guest)
 
     def _evict(self) -> bool:
         oldest = next(iter(self._strangers), None)
         if oldest is None:
             return False
-        self._rejected["connections"] += 1
+        self._reject("connections")
         self._turn_out(oldest)
         return True
 

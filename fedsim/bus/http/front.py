@@ -44,7 +44,7 @@ class Front:
     def __init__(
         self, server: House, access: Access, limits: HttpLimits, registry: Registry, accounts: Accounts
     ) -> None:
-        self.door = Door(self._answer, limits, accounts.rejected)
+        self.door = Door(self._answer, limits, accounts.reject)
         self._server = server
         self._access = access
         self._limits = limits

@@ -39,7 +39,7 @@ class HttpLimits:
         outbox_count: Unanswered deliveries per session.
         control_rate: Control messages that a peer may send, per second, on average.
         control_burst: Control messages that a peer may send at once.
-        chunk_bytes: A blob is read and written in pieces of this length.
+        chunk_bytes: A blob is written in pieces of this length.
         probe_bytes: Longest answer to an observer's probe.
         patience_s: A client process tries to connect for so long before it gives up.
         backoff_first_s: Mean of the first pause between two attempts, doubled at each further one.

@@ -17,6 +17,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.peer import Peer, Upload
 from fedsim.bus.http.registry import Registry
 from fedsim.bus.http.session import SessionError
+from fedsim.network.overhead import DIGEST_BYTES
 
 _AHEAD = 1 << 17
 """The numbers of blobs go so far beyond the last answer; an outbox holds fewer deliveries."""
@@ -50,7 +51,7 @@ class Routes:
         if ask is None or ask.frame is None:
             return web.Response(status=404)
         frame, digest = ask.frame, ask.digest(ask.frame)
-        if start is None or start >= (total := len(frame) + 32):
+        if start is None or start >= (total := len(frame) + DIGEST_BYTES):
             return web.Response(status=416)
         response = web.StreamResponse(status=206 if start else 200)
         response.content_length = total - start
@@ -69,7 +70,7 @@ class Routes:
         if span is None or request.content_length != span[1] - span[0]:
             return self._refused("range", 400)
         start, end, total = span
-        if total - 32 > self._limits.frame.frame_bytes or total <= 32:
+        if total - DIGEST_BYTES > self._limits.frame.frame_bytes or total <= DIGEST_BYTES:
             return self._refused("size", 413)
         name = request.headers.get(ANSWER, "")[:_MOST_NAME]
         upload = peer.uploads.get(number)
@@ -81,7 +82,7 @@ class Routes:
                 return self._refused("repeated", 410)
             if len(peer.uploads) >= 2 * self._limits.in_flight_uploads:
                 return self._later()
-            upload = peer.uploads[number] = Upload(name, Arriving(total - 32))
+            upload = peer.uploads[number] = Upload(name, Arriving(total - DIGEST_BYTES))
         if upload.is_busy or upload.name != name or upload.blob.total != total or upload.blob.held != start:
             held = upload.blob.held
             if upload.blob.total != total and not upload.is_busy:

@@ -105,11 +105,6 @@ class HttpServer:
         return self._accounts.retransmitted_frames
 
     @property
-    def retransmitted_bytes(self) -> int:
-        """Their bytes."""
-        return self._accounts.retransmitted_bytes
-
-    @property
     def num_connections(self) -> int:
         """TCP connections that are open."""
         return self._front.door.num_connections

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import secrets
+import threading
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -20,13 +21,13 @@ from typing import Any
 import msgpack
 
 from fedsim.bus.base import Header
+from fedsim.bus.http.blobs import name_of
 from fedsim.bus.http.control import header_values
 from fedsim.errors import UserError
 from fedsim.wire import Frame
 
 _MAGIC = b"fedsim state 1\n"
 _ANSWER = re.compile(r"(\d{1,10})-(\d{1,10})")
-_STATE = re.compile(r"(\d{1,10})(\.new)?")
 
 Kept = tuple[Header, Frame | None, bytes | None]
 """An answer, and the state of its client that goes with it: the one that was pending when it was sent."""
@@ -50,6 +51,7 @@ class StateFolder:
         self._answers = self.path / "answers"
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}
+        self._newer = threading.Lock()  # states are set on the loop and made durable beside it
         try:
             for folder in (self._answers, self._states):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +107,8 @@ class StateFolder:
 
     def put(self, client: int, state: bytes) -> None:
         """Set a client's state; it becomes durable together with the client's next answer."""
-        self._new[client] = state
+        with self._newer:
+            self._new[client] = state
 
     def pending(self, client: int) -> bytes | None:
         """Return the state that goes with the client's answer that is sent now; None for one that stands."""
@@ -128,21 +131,20 @@ class StateFolder:
         for header, frame, state in answers:
             self._keep(header, frame, state)
         for header in gone:
-            (self._answers / _name(header)).unlink(missing_ok=True)
+            (self._answers / name_of(header)).unlink(missing_ok=True)
 
     def _keep(self, header: Header, frame: Frame | None, state: bytes | None) -> None:
         client = header.client
         place, beside = self._states / str(client), self._states / f"{client}.new"
-        if state is not None:
-            _save(beside, state)
+        digest = None if state is None else _save(beside, state)
         joined = None if frame is None else frame.join()
-        digest = None if state is None else sha256(state).digest()
-        _save(self._answers / _name(header), msgpack.packb([header_values(header), joined, digest]))
+        _save(self._answers / name_of(header), msgpack.packb([header_values(header), joined, digest]))
         if state is not None:
             beside.replace(place)
             _sync(self._states)
-            if self._new.get(client) is state:
-                del self._new[client]
+            with self._newer:
+                if self._new.get(client) is state:
+                    del self._new[client]
 
     def _answer_names(self) -> list[str]:
         return [path.name for path in self._answers.iterdir() if _ANSWER.fullmatch(path.name)]
@@ -188,20 +190,19 @@ class StateFolder:
         _save(self.path / "session", f"{self._session}\n{self._run}".encode())
 
 
-def _name(header: Header) -> str:
-    return f"{header.client}-{header.dispatch}"
-
-
-def _save(path: Path, contents: bytes) -> None:
+def _save(path: Path, contents: bytes) -> bytes:
+    """Put contents into a file, durably and at once; return their digest."""
+    digest = sha256(contents).digest()
     beside = path.with_name(path.name + ".part")
     with beside.open("wb") as file:
         file.write(_MAGIC)
-        file.write(sha256(contents).digest())
+        file.write(digest)
         file.write(contents)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
     _sync(path.parent)
+    return digest
 
 
 def _load(path: Path) -> bytes:

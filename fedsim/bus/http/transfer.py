@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import aiohttp
 
-from fedsim.bus.http.blobs import ANSWER, DIGEST_BYTES, HELD, SESSION, Arriving, digest_of, pieces
+from fedsim.bus.http.blobs import ANSWER, HELD, SESSION, Arriving, digest_of, pieces
 from fedsim.bus.http.limits import HttpLimits
+from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.wire import Frame
 
 _MOST_SPOILT = 3
