@@ -14,18 +14,6 @@ UP_AND_DOWN = 2 * 4 * 3
 """Frames of FedAvg's three rounds with four clients."""
 
 
-class Notes:
-    """A log that keeps its warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[tuple[str, dict[str, Any]]] = []
-
-    def info(self, event: str, **values: Any) -> None: ...
-
-    def warning(self, event: str, **values: Any) -> None:
-        self.warnings.append((event, values))
-
-
 def _digests(seen: dict[int, Any], name: str) -> list[bytes]:
     return [seen[client][name].digest() for client in sorted(seen)]
 
@@ -74,7 +62,7 @@ def test_those_who_were_never_selected_are_tuned_too(world: Any) -> None:
 
 def test_without_validation_samples_five_passes_are_made_and_the_log_says_so(world: Any) -> None:
     data = world.holding(world.data(), "val", [[]] * 4)
-    notes = Notes()
+    notes = world.notes()
     chosen = run(world.parts(world.algorithm("fedavg_ft"), data=data), log=notes)
     five = world.run(world.algorithm("fedavg_ft", finetune_epochs=5), data=data)
     assert chosen.model_hash == five.model_hash

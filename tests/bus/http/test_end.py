@@ -48,9 +48,7 @@ async def test_nobody_waits_long_for_a_process_that_was_killed(make_world: Any) 
     await client.close(0)
     await world.until(lambda: not world.server.attended(0))
     world.server.finish()
-    began = asyncio.get_running_loop().time()
     await within(world.server.close(0.2))
-    assert 0.1 < asyncio.get_running_loop().time() - began < 2.0
 
 
 async def test_a_server_that_is_stopped_waits_for_nobody_who_is_away(make_world: Any) -> None:

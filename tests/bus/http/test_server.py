@@ -229,8 +229,9 @@ async def test_a_full_inbox_takes_one_answer_more_of_all_sessions_together(make_
         for dispatch in range(2):
             world.ask(number, dispatch, num=10_000)
             world.answer(client, await within(client.receive()))
-    await asyncio.sleep(0.05)
-    assert 40_000 < world.server._mailbox.num_bytes < 41_000
+    await world.until(lambda: world.server._mailbox.num_bytes > 40_000)
+    await asyncio.sleep(0.05)  # and no more comes
+    assert world.server._mailbox.num_bytes < 41_000
     got = []
     for _ in range(12):
         got.append((await within(world.server.receive())).header)

@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +146,14 @@ async def test_encryption_where_there_is_none(
 
 
 async def test_who_is_lost_before_the_greeting_is_no_user_of_the_wrong_scheme(make_world: Any) -> None:
-    world = await make_world(patience_s=0.1)
+    world = await make_world()
     proxy = await world.proxy(reset_after=1)
     client = await world.join(url=proxy.url)  # the second attempt succeeds
     world.ask(0)
     assert (await within(client.receive())).header.receiver == 0
     await world.server.close(0.1)
     with pytest.raises(ConnectionError, match="no connection to"):
-        await within(world.join(url=proxy.url))
+        await within(world.join(url=proxy.url, limits=replace(world.limits, patience_s=0.1)))
 
 
 async def test_those_who_never_shake_hands_are_bounded_too(
