@@ -5,8 +5,8 @@
 2. FedAvg's CNN on 28 x 28 images, 10 rounds of 8 clients with 100 samples each, two workers, against a bare
    pool of two threads that does the same. Limit: 1.1 times.
 
-Both sides are run in turn, several times, and the median of the pairs' ratios counts: a machine that is
-slow for a while is slow for both.
+Both sides are run in turn, several times, each of them first in every other pair, and the median of the
+pairs' ratios counts: a machine that is slow for a while is slow for both.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -99,14 +100,16 @@ def seconds(work: Callable[[], object]) -> float:
 
 def compare(name: str, make: Callable[[], Parts], workers: int, limit: float, repeats: int) -> bool:
     """Measure one case in turn; print it; say whether it keeps its limit."""
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
     torch.set_num_threads(1)
     for repeat in range(repeats + 1):
-        a, b = make(), make()
-        ours_s, theirs_s = seconds(lambda a=a: run(a)), seconds(lambda b=b: bare(b, workers))  # type: ignore[misc]
-        if repeat:  # the first pair warms up
-            ours.append(ours_s)
-            theirs.append(theirs_s)
+        sides: list[tuple[list[float], Callable[[], object]]]
+        sides = [(ours, partial(run, make())), (theirs, partial(bare, make(), workers))]
+        for taken, work in sides if repeat % 2 else reversed(sides):
+            taken_s = seconds(work)
+            if repeat:  # the first pair warms up
+                taken.append(taken_s)
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     ratio, pairs = statistics.median(ratios), ", ".join(f"{one:.2f}" for one in ratios)
     print(
@@ -120,7 +123,7 @@ def main() -> int:
     """Measure and print; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail when a limit is missed")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     arguments = parser.parse_args()
     small, images = generated(100, 100, (64,)), generated(8, 100, (1, 28, 28))
     kept = [

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsim.data import Split
 from fedsim.engine.engine import Engine
+from fedsim.engine.keeping import Keeping
 from fedsim.engine.training import TrainingConfig
 from fedsim.engine.workbench import Workbench
 from fedsim.fleet import Device
@@ -93,8 +94,9 @@ class ClientContext(Workbench):
         initial: Initial,
         warn: Warn = ignored,
         note: Warn = ignored,
+        keeping: Keeping | None = None,
     ) -> None:
-        super().__init__(engine, device, training, client=client, dispatch=dispatch, key=key)
+        super().__init__(engine, device, training, client=client, dispatch=dispatch, key=key, keeping=keeping)
         self.architecture = architecture
         self.round = round
         self._initial = initial

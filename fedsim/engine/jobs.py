@@ -141,6 +141,8 @@ class Fit:
         optimiser: Applies the gradients; each trained model has a state of its own.
         num_steps: How many steps.
         seed: Seed of the job's generators.
+        states: Name of a trained model to what its optimiser goes on from, as :class:`Fitted` gives it; one
+            that is not named begins anew. None: all do, and nothing is given back.
 
     Raises:
         ValueError: Names that do not fit together, or no model to train.
@@ -154,6 +156,7 @@ class Fit:
     num_steps: int
     seed: int
     extras: Mapping[str, Extra] = field(default_factory=dict)
+    states: Mapping[str, Tree] | None = None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.trained if name not in self.models]
@@ -163,6 +166,11 @@ class Fit:
             )
         if not self.streams:
             raise ValueError("a fit without streams: a step meets a batch of at least one stream")
+        if self.states and (odd := [name for name in self.states if name not in self.trained]):
+            raise ValueError(
+                f"states of optimisers for {', '.join(odd)}: only models that are trained, "
+                f"{', '.join(self.trained)}, have one"
+            )
         for name, extra in self.extras.items():
             if extra.stream and extra.stream not in self.streams:
                 raise ValueError(
@@ -179,11 +187,14 @@ class Fitted:
         models: The trained models, frozen.
         loss: Mean training loss over the steps, NaN where there were none.
         num_steps: Steps done.
+        states: Name of a trained model to what its optimiser has come to, frozen; without those that have
+            nothing to go on from, and empty unless the job asks for them.
     """
 
     models: Mapping[str, Model]
     loss: float
     num_steps: int
+    states: Mapping[str, Tree] = field(default_factory=dict)
 
     @property
     def model(self) -> Model:

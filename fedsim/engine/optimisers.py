@@ -1,13 +1,14 @@
 """Optimisers as frozen settings with explicit state, over torch's functional kernels.
 
-An optimiser's state lives in the job that uses it and nowhere else; ``update`` writes into tensors that the
-job owns. The kernels work element by element, so they serve stacked parameters of many clients as they are;
-:class:`Clipped`, which looks at the whole gradient, serves one model.
+An optimiser's state lives in the job that uses it; ``update`` writes into tensors that the job owns. What is
+to go on in another job leaves as named tensors (``keep``) and comes back as such (``resume``), from where it
+goes on bit for bit. The kernels work element by element, so they serve stacked parameters of many clients as
+they are; :class:`Clipped`, which looks at the whole gradient, serves one model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import cos, pi
 from typing import Protocol
@@ -34,6 +35,19 @@ class Optimiser(Protocol):
 
     def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
         """Move the parameters in place by one step."""
+
+    def keep(self, names: Sequence[str], state: OptimiserState) -> Mapping[str, Tensor]:
+        """Return what a state holds, by ``slot/parameter``; the names are in the parameters' order.
+
+        Empty where there is nothing to go on from. The tensors are the state's own.
+        """
+
+    def resume(self, params: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> OptimiserState:
+        """Return the state that goes on from what was kept; it owns the tensors from now on.
+
+        Raises:
+            ValueError: That was kept by another optimiser, or for other parameters.
+        """
 
 
 @dataclass(slots=True)
@@ -80,6 +94,24 @@ class Sgd:
                 nesterov=False,
                 maximize=False,
             )
+
+    def keep(self, names: Sequence[str], state: OptimiserState) -> Mapping[str, Tensor]:
+        """Return the momentum buffers; nothing without momentum or before the first step."""
+        assert isinstance(state, SgdState)  # noqa: S101 - our own bug, not a user's
+        pairs = zip(names, state.momentum, strict=True)
+        return {f"momentum/{name}": buffer for name, buffer in pairs if buffer is not None}
+
+    def resume(self, params: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> SgdState:
+        """Return a state with these buffers.
+
+        Raises:
+            ValueError: They are no momentum of these parameters.
+        """
+        if not self.momentum:
+            _slots(params, kept)
+            return self.start(list(params.values()))
+        (momentum,) = _slots(params, kept, "momentum")
+        return SgdState([*momentum])
 
 
 @dataclass(slots=True)
@@ -136,6 +168,24 @@ class Adam:
                 maximize=False,
             )
 
+    def keep(self, names: Sequence[str], state: OptimiserState) -> Mapping[str, Tensor]:
+        """Return the moments, and the step count once, since all parameters have made the same steps."""
+        assert isinstance(state, AdamState)  # noqa: S101 - our own bug, not a user's
+        first = {f"first/{name}": moment for name, moment in zip(names, state.first, strict=True)}
+        second = {f"second/{name}": moment for name, moment in zip(names, state.second, strict=True)}
+        return {**first, **second, "steps": state.steps[0]}
+
+    def resume(self, params: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> AdamState:
+        """Return a state with these moments, and as many steps behind it.
+
+        Raises:
+            ValueError: They are no moments of these parameters.
+        """
+        first, second = _slots(params, kept, "first", "second", also="steps")
+        # Counts are on the CPU wherever the parameters are, each in a place of its own, as at the start.
+        steps = kept["steps"].cpu()
+        return AdamState(first, second, [steps.clone() for _ in params])
+
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
@@ -167,6 +217,18 @@ class Clipped:
             gradients = list(torch._foreach_mul(gradients, factor))
         self.inner.update(params, gradients, state)
 
+    def keep(self, names: Sequence[str], state: OptimiserState) -> Mapping[str, Tensor]:
+        """Return what the inner state holds."""
+        return self.inner.keep(names, state)
+
+    def resume(self, params: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> OptimiserState:
+        """Return the inner state.
+
+        Raises:
+            ValueError: As the inner optimiser.
+        """
+        return self.inner.resume(params, kept)
+
 
 @dataclass(slots=True)
 class CosineState:
@@ -179,6 +241,9 @@ class CosineState:
 @dataclass(frozen=True, slots=True)
 class Cosine:
     """An optimiser whose learning rate falls along half a cosine, from its own to 0 (Loshchilov and Hutter).
+
+    The schedule is that of one fit: where an optimiser goes on in another one, the inner state does, and the
+    rate begins anew.
 
     Attributes:
         inner: What moves the parameters; its ``lr`` is that of the first step.
@@ -204,3 +269,40 @@ class Cosine:
         rate = self.inner.lr * (1 + cos(pi * done / self.num_steps)) / 2
         replace(self.inner, lr=rate).update(params, gradients, state.inner)
         state.num_done += 1
+
+    def keep(self, names: Sequence[str], state: OptimiserState) -> Mapping[str, Tensor]:
+        """Return what the inner state holds; how far the schedule was is forgotten."""
+        assert isinstance(state, CosineState)  # noqa: S101 - our own bug, not a user's
+        return self.inner.keep(names, state.inner)
+
+    def resume(self, params: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> CosineState:
+        """Return the inner state, at the beginning of the schedule.
+
+        Raises:
+            ValueError: As the inner optimiser.
+        """
+        return CosineState(self.inner.resume(params, kept))
+
+
+def _slots(
+    params: Mapping[str, Tensor], kept: Mapping[str, Tensor], *slots: str, also: str | None = None
+) -> list[list[Tensor]]:
+    """Return the tensors of each slot in the parameters' order; ``also`` names one scalar beside them."""
+    wanted: dict[str, tuple[torch.Size, torch.dtype]] = {
+        f"{slot}/{name}": (p.shape, p.dtype) for slot in slots for name, p in params.items()
+    }
+    if also is not None:
+        wanted[also] = torch.Size(), torch.float32
+    found = {name: (tensor.shape, tensor.dtype) for name, tensor in kept.items()}
+    if found != wanted:
+        odd = min(name for name in {**wanted, **found} if found.get(name) != wanted.get(name))
+        raise ValueError(
+            f"this optimiser cannot go on from what was kept: {odd!r} is {_told(found.get(odd))}, and it has "
+            f"{_told(wanted.get(odd))}. All fits of one name have the same kind of optimiser: give this one "
+            "another name"
+        )
+    return [[kept[f"{slot}/{name}"] for name in params] for slot in slots]
+
+
+def _told(form: tuple[torch.Size, torch.dtype] | None) -> str:
+    return "no such tensor" if form is None else f"{list(form[0])} of {form[1]}"

@@ -29,11 +29,12 @@ from fedsim.engine.jobs import (
     Score,
 )
 from fedsim.engine.losses import label_loss
+from fedsim.engine.optimisers import OptimiserState
 from fedsim.engine.steps import Batch, Work
 from fedsim.engine.worker import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
 from fedsim.models.dropout import drawing_from
-from fedsim.params import Array, Model
+from fedsim.params import Array, Model, Tree
 from fedsim.rng import Key
 
 BLOCK_BYTES = 4 * 2**20
@@ -66,13 +67,13 @@ def run(job: Job, worker: Worker) -> Any:
 def fit(job: Fit, worker: Worker) -> Fitted:
     """Train; the models come back frozen."""
     if job.num_steps == 0:
-        return Fitted({name: job.models[name] for name in job.trained}, float("nan"), 0)
+        return Fitted({name: job.models[name] for name in job.trained}, float("nan"), 0, job.states or {})
     nets = {name: worker.bind(name, model, trained=name in job.trained) for name, model in job.models.items()}
     key = Key.root(job.seed)
     passes = worker.resources.passes((job.models[name].architecture for name in job.trained), job.streams)
     feeds = {name: _Feed(name, one, job, worker, key) for name, one in passes.items()}
     extras = {name: _tensors(extra, worker) for name, extra in job.extras.items() if not extra.stream}
-    states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
+    states = {name: _begun(job, name, nets[name].params, worker) for name in job.trained}
     work = Work(nets, job.trained, extras, job.optimiser, states, key.child("step").torch())
     losses = []  # kept on the device: reading one would wait for it
     with drawing_from(work.generator):
@@ -80,7 +81,24 @@ def fit(job: Fit, worker: Worker) -> Fitted:
             worker.pause_point()
             losses.append(job.step(work, {name: feed.next(extras) for name, feed in feeds.items()}))
     models = {name: _model(job.models[name].architecture, nets[name]) for name in job.trained}
-    return Fitted(models, fmean(map(float, losses)), job.num_steps)
+    return Fitted(models, fmean(map(float, losses)), job.num_steps, _kept(job, nets, states))
+
+
+def _begun(job: Fit, name: str, params: Mapping[str, Tensor], worker: Worker) -> OptimiserState:
+    """Return the state with which a model's optimiser begins."""
+    tree = job.states.get(name) if job.states else None
+    if not tree:
+        return job.optimiser.start(list(params.values()))
+    device = worker.resources.device
+    return job.optimiser.resume(params, {slot: to_tensor(array, device) for slot, array in tree.items()})
+
+
+def _kept(job: Fit, nets: Mapping[str, BoundNet], states: Mapping[str, OptimiserState]) -> dict[str, Tree]:
+    """Return what the optimisers have come to, if the job asks for it."""
+    if job.states is None:
+        return {}
+    kept = {name: job.optimiser.keep(list(nets[name].params), state) for name, state in states.items()}
+    return {name: to_tree(tensors) for name, tensors in kept.items() if tensors}
 
 
 def predict(job: Predict, worker: Worker) -> Array:
@@ -121,9 +139,10 @@ class _Feed:
 
     def __init__(self, name: str, one: Pass, job: Fit, worker: Worker, key: Key) -> None:
         stream, device = job.streams[name], worker.resources.device
-        self._x, self._y, self._rows = worker.resources.tensors(stream.samples)
+        tensors = worker.resources.tensors(stream.samples)
         generator = key.child("order", name).torch() if stream.shuffled else None
-        self._walk = self._batches(one, one.orders(generator, device))
+        # Not a method: a generator that holds what holds it keeps its tensors until the collector comes by.
+        self._walk = _batches(*tensors, one, one.orders(generator, device))
         self._extras: dict[str, Tensor] = {}
         for label, extra in job.extras.items():
             if extra.stream == name:
@@ -134,27 +153,30 @@ class _Feed:
                         "samples: give one row for each"
                     )
 
-    def _batches(self, one: Pass, orders: Iterator[Tensor]) -> Iterator[tuple[Tensor, Batch]]:
-        """Yield each batch and its positions in the stream; samples are gathered for many batches at once."""
-        block = _batches_in_block(self._x, one.batch_size)
-        # Cut where a block ends, so that every block is gathered by itself.
-        blocks = [list(one.sizes[start : start + block]) for start in range(0, len(one), block)]
-        spans = [sum(sizes) for sizes in blocks]
-        for order in orders:
-            for sizes, positions in zip(blocks, torch.split(order, spans), strict=True):
-                rows = positions if self._rows is None else self._rows.index_select(0, positions)
-                xs = torch.split(self._x.index_select(0, rows), sizes)
-                ys: Iterable[Tensor | None] = repeat(None, len(sizes))
-                if self._y is not None:
-                    ys = torch.split(self._y.index_select(0, rows), sizes)
-                for mine, x, y in zip(torch.split(positions, sizes), xs, ys, strict=True):
-                    yield mine, Batch(x, y)
-
     def next(self, extras: dict[str, Any]) -> Batch:
         positions, batch = next(self._walk)
         for label, values in self._extras.items():
             extras[label] = values.index_select(0, positions)
         return batch
+
+
+def _batches(
+    x: Tensor, y: Tensor | None, rows: Tensor | None, one: Pass, orders: Iterator[Tensor]
+) -> Iterator[tuple[Tensor, Batch]]:
+    """Yield each batch and its positions in the stream; samples are gathered for many batches at once."""
+    block = _batches_in_block(x, one.batch_size)
+    # Cut where a block ends, so that every block is gathered by itself.
+    blocks = [list(one.sizes[start : start + block]) for start in range(0, len(one), block)]
+    spans = [sum(sizes) for sizes in blocks]
+    for order in orders:
+        for sizes, positions in zip(blocks, torch.split(order, spans), strict=True):
+            chosen = positions if rows is None else rows.index_select(0, positions)
+            xs = torch.split(x.index_select(0, chosen), sizes)
+            ys: Iterable[Tensor | None] = repeat(None, len(sizes))
+            if y is not None:
+                ys = torch.split(y.index_select(0, chosen), sizes)
+            for mine, its_x, its_y in zip(torch.split(positions, sizes), xs, ys, strict=True):
+                yield mine, Batch(its_x, its_y)
 
 
 def _batches_in_block(x: Tensor, batch_size: int) -> int:

@@ -25,11 +25,16 @@ class TrainingConfig(Config):
     steps: Annotated[int, Field(ge=0)] | None = None
     """Mini-batches for one asking, from an endless reshuffled stream; instead of `epochs`."""
     optimiser: Literal["sgd", "adam"] = "sgd"
-    """The optimiser; its state is made anew for each asking."""
+    """The optimiser; its state is made anew for each training, unless `keep_optimiser`."""
     momentum: Share = 0.0
     """Momentum of `sgd`."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """L2 penalty, added to the gradient."""
+    keep_optimiser: bool = False
+    """Whether a client's optimiser goes on where it stopped when the client last trained in the same step of
+    the algorithm and with the same architecture (specification 3.3, `keep_opt`), be its reply merged or not;
+    not from values that are infinite or NaN. The server's training and the observer's always begin anew. Each
+    client then holds as much as the models that it trains, or twice as much with `adam`."""
 
     # Of single fields, so that a fault of another field hides neither.
     @field_validator("steps", mode="after")
@@ -45,6 +50,16 @@ class TrainingConfig(Config):
         if momentum and info.data.get("optimiser") == "adam":
             raise ValueError("momentum belongs to optimiser = 'sgd'; adam has its own averages: leave it out")
         return momentum
+
+    @field_validator("keep_optimiser", mode="after")
+    @classmethod
+    def _something_to_keep(cls, keep_optimiser: bool, info: ValidationInfo) -> bool:
+        if keep_optimiser and info.data.get("optimiser") == "sgd" and info.data.get("momentum") == 0:
+            raise ValueError(
+                "sgd without momentum remembers nothing that could be kept: set momentum, take adam, or "
+                "leave it out"
+            )
+        return keep_optimiser
 
     def make_optimiser(self, lr: float | None = None) -> Optimiser:
         """Return the optimiser, with another learning rate if one is given."""

@@ -29,6 +29,7 @@ from fedsim.engine.jobs import (
     Score,
     Stream,
 )
+from fedsim.engine.keeping import Keeping
 from fedsim.engine.losses import MODEL, TRAIN
 from fedsim.engine.optimisers import Optimiser
 from fedsim.engine.steps import Descent, Step
@@ -58,7 +59,8 @@ class Workbench:
         num_public: Samples in the public set.
         public_at_clients: Whether clients hold the public set; else the server alone does.
 
-    The device is asked for when there is work to do: many hooks do none.
+    The device is asked for when there is work to do: many hooks do none. Optimisers go on from turn to turn
+    only where ``keeping`` is given.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Workbench:
         client: int,
         dispatch: int,
         key: Key,
+        keeping: Keeping | None = None,
     ) -> None:
         self.client = client
         self.dispatch = dispatch
@@ -77,6 +80,7 @@ class Workbench:
         self.training = training
         self._engine = engine
         self._device = device
+        self._keeping = keeping
         self._calls = 0
 
     @property
@@ -121,7 +125,9 @@ class Workbench:
             epochs: Passes over the first stream. Without ``epochs`` and ``steps``, the work of ``training``.
             steps: Mini-batches, instead of ``epochs``.
             name: Names the generators of this call within the turn; calls of one name meet their samples in
-                the same order.
+                the same order. Under ``training.keep_optimiser`` a client's optimiser goes on from its last
+                call of the same name with the same model's name and architecture, in this turn or an earlier
+                one; such calls have the same kind of optimiser.
             key: Names them instead, together with ``name``, where not the party's own turn should.
 
         Returns:
@@ -135,6 +141,8 @@ class Workbench:
         trained = tuple(by_name) if trained is None else trained
         if streams is None:
             streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
+        keeping = self._keeping
+        states = None if keeping is None else keeping.before(name, by_name, trained)
         passes = self._engine.resources.passes([by_name[model].architecture for model in trained], streams)
         job = Fit(
             step=DEFAULT_STEP if step is None else step,
@@ -145,8 +153,11 @@ class Workbench:
             num_steps=self._num_steps(passes, epochs, steps),
             seed=(self.key if key is None else key).child(name).seed,
             extras={} if extras is None else extras,
+            states=states,
         )
         fitted: Fitted = await self._do(job, passes)
+        if keeping is not None:
+            keeping.after(name, by_name, fitted)
         return fitted
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:

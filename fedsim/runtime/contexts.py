@@ -11,13 +11,19 @@ from fedsim.bus import Header
 from fedsim.engine.batches import Pass
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Job
+from fedsim.engine.keeping import Keeping
 from fedsim.models.flops import Operations
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 
 
 class ObserverContext(ClientContext):
-    """A client's context for the observer: its work takes no virtual time and leaves no trace."""
+    """A client's context for the observer: its work takes no virtual time and leaves no trace.
+
+    Its optimisers always begin anew, and leave nothing behind: a measurement is no part of what is simulated,
+    so it may not change what a client holds; and whether a client is measured, and how often, may not show in
+    what is measured later.
+    """
 
     async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
         return await self._engine.observe(job)
@@ -49,11 +55,11 @@ class Contexts:
         self._client_key = parts.key.child("client")
         self._remember = True  # until a client joins with nothing: then all do
 
-    def answering(self, header: Header) -> ClientContext:
-        """Return the context in which a client answers."""
+    def answering(self, header: Header, keeping: Keeping | None = None) -> ClientContext:
+        """Return the context in which a client answers, with what its optimisers go on from."""
         client = header.receiver
         key = self._client_key.child(client, header.turn)
-        return self._make(ClientContext, client, header.dispatch, header.round, key)
+        return self._make(ClientContext, client, header.dispatch, header.round, key, keeping)
 
     def observed(self, client: int, round: int) -> ClientContext:  # noqa: A002
         """Return a client's context in which work costs nothing; its generators are the observer's own."""
@@ -76,6 +82,7 @@ class Contexts:
         dispatch: int,
         round: int,  # noqa: A002
         key: Key,
+        keeping: Keeping | None = None,
     ) -> ClientContext:
         parts = self._parts
         return kind(
@@ -91,4 +98,5 @@ class Contexts:
             # The observer has nothing to tell.
             warn=self._warn if dispatch >= 0 else ignored,
             note=self._note if dispatch >= 0 else ignored,
+            keeping=keeping,
         )

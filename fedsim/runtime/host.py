@@ -4,7 +4,8 @@ A client becomes a task when something reaches it, and gives it back when its re
 if it has any, stays. It does one thing at a time: what arrives while it is busy waits.
 
 What a client holds in mirrored fields counts only once the server has merged the reply that went with it
-(specification 3.4). Until the next header says so, both versions are kept.
+(specification 3.4). Until the next header says so, both versions are kept. What its optimisers hold, under
+``training.keep_optimiser``, counts from its answer on, like any field that mirrors nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from fedsim.algorithms.base import unmirrored
 from fedsim.bus import Delivery, Endpoint, Header
+from fedsim.engine.keeping import Keeping
+from fedsim.params import Tree
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
@@ -31,11 +34,14 @@ class Held:
         dispatch: The asking that it came from.
         merged: The state if that reply was merged.
         otherwise: The state if it was not.
+        optimisers: What the client's optimisers hold in either case, by the keys of
+            :class:`fedsim.engine.keeping.Keeping`.
     """
 
     dispatch: int
     merged: Any
     otherwise: Any
+    optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
     def settled(self, newest_merged: int) -> Any:
         """Return the state, knowing the newest dispatch of this client whose reply was merged."""
@@ -127,12 +133,30 @@ class ClientHost:
 
     async def _answer(self, header: Header, message: Any) -> None:
         client = header.receiver
-        state = self.state_of(client, header.merged)
+        state, keeping = self.state_of(client, header.merged), self._keeping_of(client)
         hook = self._parts.algorithm.hook("local", header.exchange)
         with unchanged(self._parts.verify, f"local_{header.exchange}", state, message):
-            after, reply = await hook(self._contexts.answering(header), state, message)
-        if after is not None:
-            held = self._held[client] = Held(header.dispatch, after, unmirrored(state, after))
-            if self._store is not None:
-                self._store.save(client, held)
+            after, reply = await hook(self._contexts.answering(header, keeping), state, message)
+        self._hold(header, state, after, keeping)
         await self._endpoint.send(header.reply(), reply)
+
+    def _keeping_of(self, client: int) -> Keeping | None:
+        """Return what a client's optimisers go on from, if they do."""
+        if not self._parts.training.keep_optimiser:
+            return None
+        held = self.held(client)
+        return Keeping({} if held is None else held.optimisers)
+
+    def _hold(self, header: Header, state: Any, after: Any, keeping: Keeping | None) -> None:
+        """Hold what a client has after its answer; None where a hook has left its state as it was."""
+        client, optimisers = header.receiver, {} if keeping is None else keeping.held
+        if after is not None:
+            held = Held(header.dispatch, after, unmirrored(state, after), optimisers)
+        elif keeping is not None:
+            before = self._held.get(client) or Held(header.dispatch, state, state)
+            held = replace(before, optimisers=optimisers)
+        else:
+            return
+        self._held[client] = held
+        if self._store is not None:
+            self._store.save(client, held)

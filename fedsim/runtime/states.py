@@ -29,6 +29,7 @@ from fedsim.engine import jobs
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
 from fedsim.runtime.hints import fits, hints_of
+from fedsim.runtime.host import Held
 from fedsim.wire import Message
 from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, octets, plain
 
@@ -137,6 +138,18 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
     if unused := reader.unused():
         raise DecodeError(f"state: array {unused[0]} belongs to nothing")
     return value
+
+
+def decode_held(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Held:
+    """Return what a client holds, as :func:`decode` does a state, whose classes are given.
+
+    Raises:
+        DecodeError: As there, or it is something else.
+    """
+    held = decode(data, (Held, *classes), limits)
+    if not isinstance(held, Held):
+        raise DecodeError(f"a {type(held).__name__} where what a client holds belongs")
+    return held
 
 
 class _Writer:

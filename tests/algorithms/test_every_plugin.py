@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
 import sys
 from typing import Any
 
 import pytest
+import torch
 
 from fedsim.algorithms.base import Algorithm, Exchange
+from fedsim.clock import running
+from fedsim.engine.jobs import Fit
+from fedsim.params import Model
 from fedsim.plugins import available
+from fedsim.wire import Message, Packed
 
 FOUND = available("fedsim.algorithms")
 FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
@@ -124,3 +130,36 @@ def test_runs_with_one_client(name: str, world: Any) -> None:
     result = world.run(world.algorithm(name, **QUICK.get(name, {})), num_clients=1)
     assert result.final is not None
     assert result.final.std == 0.0
+
+
+class Collector:
+    """The cyclic collector, which also keeps what it has found at the end of a run."""
+
+    def __init__(self) -> None:
+        self.found: list[object] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(gc, name)
+
+    def collect(self) -> int:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            return gc.collect()
+        finally:
+            gc.set_debug(0)
+            self.found += gc.garbage
+            gc.garbage.clear()
+
+
+@every
+def test_leaves_nothing_large_to_the_cyclic_collector(
+    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It hardly runs during a run, so samples, models and frames in a cycle would pile up by the gigabyte.
+    collector = Collector()
+    monkeypatch.setattr(running, "gc", collector)
+    world.run(
+        world.algorithm(name, **QUICK.get(name, {})), lost=lambda parcel, n: n == 3, client_timeout_s=50.0
+    )
+    large = torch.Tensor, Model, Message, Packed, Fit
+    assert [type(one).__name__ for one in collector.found if isinstance(one, large)] == []

@@ -42,6 +42,7 @@ def test_an_extra_that_could_not_be_handed_out_is_refused(arguments: Any, match:
             {"extras": {"teacher": per_sample(ROWS, "public")}},
             "'teacher' follows stream 'public'.*one of train",
         ),
+        ({"states": {"teacher": {}}}, "optimisers for teacher: only models that are trained, model"),
     ],
 )
 def test_names_that_do_not_fit_together_are_refused(

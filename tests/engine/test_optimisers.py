@@ -162,3 +162,91 @@ def test_wrapped_settings_are_values_and_work_without_values() -> None:
     state = made[0].start([weight])
     made[0].update([weight], [torch.empty(3, device="meta")], state)
     assert weight.device.type == "meta"
+
+
+NAMES = ("weight", "bias", "scale")
+KEPT: list[Optimiser] = [
+    Sgd(0.1, momentum=0.9),
+    Sgd(0.1, momentum=0.5, weight_decay=0.01),
+    Adam(0.01),
+    Clipped(Sgd(0.1, momentum=0.9), most=1.0),
+]
+
+
+@pytest.mark.parametrize("optimiser", KEPT, ids=repr)
+def test_what_was_kept_goes_on_bit_for_bit(optimiser: Optimiser) -> None:
+    generator, params = Key.root(2).torch(), _params()
+    state = optimiser.start(params)
+    for number in range(5):
+        if number == 2:
+            kept = {name: tensor.clone() for name, tensor in optimiser.keep(NAMES, state).items()}
+            state = optimiser.resume(dict(zip(NAMES, params, strict=True)), kept)
+        optimiser.update(params, [torch.randn(shape, generator=generator) for shape in SHAPES], state)
+    assert all(map(torch.equal, params, _moved(optimiser, 5)[-1]))
+
+
+def test_a_kept_momentum_by_hand() -> None:
+    weight, optimiser = torch.tensor([1.0]), Sgd(lr=0.5, momentum=0.5)
+    state = optimiser.start([weight])
+    assert optimiser.keep(["w"], state) == {}  # no step yet, nothing to go on from
+    optimiser.update([weight], [torch.tensor([2.0])], state)
+    kept = optimiser.keep(["w"], state)
+    assert {name: tensor.tolist() for name, tensor in kept.items()} == {"momentum/w": [2.0]}
+    weight = torch.tensor([10.0])  # another round's
+    optimiser.update([weight], [torch.tensor([0.0])], optimiser.resume({"w": weight}, kept))
+    assert weight.tolist() == [10.0 - 0.5 * 0.5 * 2.0]
+
+
+def test_a_kept_adam_knows_its_steps() -> None:
+    optimiser, params = Adam(0.01), _params()
+    state = optimiser.start(params)
+    for _ in range(3):
+        optimiser.update(params, _params(), state)
+    kept = optimiser.keep(NAMES, state)
+    assert len(kept) == 2 * len(SHAPES) + 1
+    assert float(kept["steps"]) == 3
+    again = optimiser.resume(dict(zip(NAMES, params, strict=True)), kept)
+    optimiser.update(params, _params(), again)
+    assert float(optimiser.keep(NAMES, again)["steps"]) == 4
+
+
+def test_sgd_without_momentum_has_nothing_to_keep() -> None:
+    for optimiser in (Sgd(0.1), Sgd(0.1, weight_decay=0.1)):
+        params = _params()
+        state = optimiser.start(params)
+        optimiser.update(params, _params(), state)
+        assert optimiser.keep(NAMES, state) == {}
+        optimiser.update(params, _params(), optimiser.resume(dict(zip(NAMES, params, strict=True)), {}))
+
+
+def test_a_schedule_is_one_fit_s() -> None:
+    weight, optimiser = torch.zeros(1), Cosine(Sgd(lr=1.0, momentum=0.5), num_steps=2)
+    state = optimiser.start([weight])
+    for _ in range(2):
+        optimiser.update([weight], [torch.ones(1)], state)
+    again = optimiser.resume({"w": weight}, optimiser.keep(["w"], state))
+    before = float(weight)
+    optimiser.update([weight], [torch.ones(1)], again)
+    # The momentum goes on: 1, 1.5, 1.75. The rate, 0 by then, is that of a first step again.
+    assert before - float(weight) == pytest.approx(1.75)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "kept", "match"),
+    [
+        (Sgd(0.1, momentum=0.9), {}, "'momentum/w' is no such tensor, and it has .3. of torch.float32"),
+        (Sgd(0.1, momentum=0.9), {"momentum/v": torch.zeros(3)}, "'momentum/v' is .3. of torch.float32"),
+        (Sgd(0.1, momentum=0.9), {"momentum/w": torch.zeros(2)}, "'momentum/w' is .2. of"),
+        (Sgd(0.1, momentum=0.9), {"momentum/w": torch.zeros(3).double()}, "of torch.float64"),
+        (Sgd(0.1), {"momentum/w": torch.zeros(3)}, "give this one another name"),
+        (Adam(0.1), {"momentum/w": torch.zeros(3)}, "'first/w' is no such tensor"),
+        (Adam(0.1), {"first/w": torch.zeros(3), "second/w": torch.zeros(3)}, "'steps' is no such tensor"),
+        (Cosine(Adam(0.1), 3), {"momentum/w": torch.zeros(3)}, "'first/w'"),
+        (Clipped(Adam(0.1), 3.0), {"momentum/w": torch.zeros(3)}, "'first/w'"),
+    ],
+)
+def test_what_another_optimiser_kept_is_refused(
+    optimiser: Optimiser, kept: dict[str, Tensor], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        optimiser.resume({"w": torch.zeros(3)}, kept)

@@ -122,6 +122,78 @@ def test_a_fit_is_a_plain_training_loop_bit_for_bit(
         assert not array.flags.writeable
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (Sgd(0.1, momentum=0.9), partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
+        (Adam(0.01), partial(torch.optim.Adam, lr=0.01, foreach=True)),
+    ],
+    ids=["momentum", "adam"],
+)
+def test_a_second_fit_goes_on_as_torch_s_own_optimiser_would(
+    worker: Worker,
+    architectures: Mapping[str, Architecture],
+    data: FederatedData,
+    start: Callable[..., Model],
+    make_fit: Callable[..., Fit],
+    ours: Sgd | Adam,
+    theirs: Any,
+) -> None:
+    """Two rounds: the second begins with other values, as a global model has, and the same optimiser."""
+    kept: list[Any] = []
+
+    def once(params: Any) -> torch.optim.Optimizer:
+        """The first round's optimiser, now for the second round's parameters."""
+        made: torch.optim.Optimizer = theirs(params)
+        if kept:
+            made.load_state_dict(kept[0].state_dict())
+        kept.insert(0, made)
+        return made
+
+    states: Mapping[str, Any] = {}
+    for number in range(2):
+        job = make_fit(
+            models={"model": start(seed=number)}, optimiser=ours, num_steps=4, seed=number, states=states
+        )
+        expected, _ = by_hand(architectures, data, job, Pass(11, 4), once)
+        fitted = fit(job, worker)
+        states = fitted.states
+        for name, array in fitted.model.params.items():
+            np.testing.assert_array_equal(array, expected[name])
+    anew = fit(make_fit(models={"model": start(seed=1)}, optimiser=ours, num_steps=4, seed=1), worker)
+    assert anew.model.digest() != fitted.model.digest()
+
+
+def test_what_optimisers_hold_is_given_back_only_if_asked_for(
+    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+) -> None:
+    options = {"models": {"model": start("norm")}, "optimiser": Sgd(0.1, momentum=0.9)}
+    silent, asked = fit(make_fit(**options), worker), fit(make_fit(**options, states={}), worker)
+    assert silent.states == {}
+    assert silent.model.digest() == asked.model.digest()
+    assert list(asked.states) == ["model"]
+    tree = asked.states["model"]
+    assert list(tree) == [f"momentum/{name}" for name in asked.model.params]
+    assert all(isinstance(array, np.ndarray) and not array.flags.writeable for array in tree.values())
+    assert fit(make_fit(states={}), worker).states == {}  # plain descent has nothing to go on from
+
+
+def test_going_on_leaves_what_was_kept_as_it_was(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+    options = {"optimiser": Adam(0.01)}
+    states = fit(make_fit(**options, states={}), worker).states
+    before = {name: array.copy() for name, array in states["model"].items()}
+    after = fit(make_fit(**options, states=states), worker).states["model"]
+    for name, array in before.items():
+        np.testing.assert_array_equal(states["model"][name], array)
+    assert (float(before["steps"]), float(after["steps"])) == (5, 10)
+
+
+def test_no_steps_leave_optimisers_as_they_were(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+    states = {"model": {"momentum/w": np.zeros(3, np.float32)}}
+    assert fit(make_fit(num_steps=0, states=states), worker).states is states
+    assert fit(make_fit(num_steps=0), worker).states == {}
+
+
 def test_a_fit_repeats_itself_and_its_seed_matters(worker: Worker, make_fit: Callable[..., Fit]) -> None:
     first = fit(make_fit(), worker)
     assert fit(make_fit(), worker).model.digest() == first.model.digest()

@@ -22,6 +22,8 @@ def test_the_optimiser_is_made_from_the_settings() -> None:
         ({"epochs": -1}, "greater than or equal to 0"),
         ({"momentum": 1.0}, "less than 1"),
         ({"optimiser": "sgdm"}, "'sgd' or 'adam'"),
+        ({"keep_optimiser": True}, "remembers nothing that could be kept"),
+        ({"keep_optimiser": True, "momentum": 0.0}, "set momentum, take adam, or leave it out"),
         ({"learning_rate": 0.1}, "not permitted"),
         ({"lr": float("nan")}, "finite"),
     ],
@@ -29,6 +31,12 @@ def test_the_optimiser_is_made_from_the_settings() -> None:
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], match: str) -> None:
     with pytest.raises(ValidationError, match=match):
         TrainingConfig.model_validate(settings)
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"optimiser": "adam"}])
+def test_an_optimiser_that_remembers_something_can_be_kept(settings: dict[str, object]) -> None:
+    assert TrainingConfig.model_validate({"keep_optimiser": True, **settings}).keep_optimiser
+    assert not TrainingConfig.model_validate(settings).keep_optimiser
 
 
 def test_a_fault_hides_no_other() -> None:

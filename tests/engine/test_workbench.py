@@ -12,12 +12,13 @@ from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Job, Predict, PublicSamples, Stream
+from fedsim.engine.keeping import Keeping
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.training import TrainingConfig
 from fedsim.engine.workbench import Workbench
 from fedsim.engine.worker import Resources
-from fedsim.errors import UserError
+from fedsim.errors import JobError, UserError
 from fedsim.fleet import Device
 from fedsim.params import Model
 from fedsim.rng import Key
@@ -57,10 +58,14 @@ def engine(resources: Resources) -> Iterator[Engine]:
 
 @pytest.fixture
 def bench(engine: Engine) -> Callable[..., Listening]:
-    def make(client: int = 0, training: TrainingConfig = TRAINING, **changes: Any) -> Listening:
+    def make(
+        client: int = 0, training: TrainingConfig = TRAINING, keeping: Keeping | None = None, **changes: Any
+    ) -> Listening:
         device = Device(**{name: getattr(DEVICE, name) for name in Device.__slots__} | changes)
         key = Key.root(1).child(client)
-        made = Listening(engine, lambda: device, training, client=client, dispatch=3, key=key)
+        made = Listening(
+            engine, lambda: device, training, client=client, dispatch=3, key=key, keeping=keeping
+        )
         made.jobs = []
         return made
 
@@ -325,3 +330,64 @@ async def test_the_party_s_key_can_be_another_s(
     first = (await mine.fit(start(), epochs=2, key=other)).model
     assert first.digest() == (await its.fit(start(), epochs=2)).model.digest()
     assert first.digest() != (await bench().fit(start(), epochs=2)).model.digest()
+
+
+MOMENTUM = TrainingConfig(lr=0.1, batch_size=4, momentum=0.9, keep_optimiser=True)
+
+
+async def test_optimisers_go_on_where_they_are_kept(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    keeping = Keeping({})
+    for dispatch in range(2):
+        one = bench(training=MOMENTUM, keeping=keeping)
+        fitted = await one.fit(start())
+        assert bool(fit_of(one).states) is (dispatch > 0)
+        assert keeping.held
+        keeping = Keeping(keeping.held)  # as the host does between turns
+    first = bench(training=MOMENTUM, keeping=Keeping({}))
+    anew = await first.fit(start())
+    again = await first.fit(start())  # within a turn as well
+    assert anew.model.digest() != fitted.model.digest() == again.model.digest()
+    await first.fit(start(), name="other")
+    last = first.jobs[-1]
+    assert isinstance(last, Fit)
+    assert last.states == {}
+
+
+async def test_a_party_that_keeps_nothing_asks_for_nothing(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench(training=MOMENTUM)  # such as the server and the observer
+    results = [await one.fit(start()) for _ in range(2)]
+    assert [job.states for job in one.jobs if isinstance(job, Fit)] == [None, None]
+    assert [fitted.states for fitted in results] == [{}, {}]
+    assert results[0].model.digest() == results[1].model.digest()
+
+
+async def test_another_architecture_begins_anew(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench(training=MOMENTUM, keeping=Keeping({}))
+    for label in ("mlp", "norm", "mlp"):
+        await one.fit(start(label))
+    assert [bool(job.states) for job in one.jobs if isinstance(job, Fit)] == [False, False, True]
+
+
+async def test_keeping_takes_no_time(bench: Callable[..., Listening], start: Callable[..., Model]) -> None:
+    ends = []
+    for keeping in (None, Keeping({})):
+        one, before = bench(training=MOMENTUM, keeping=keeping), now_s()
+        for _ in range(2):
+            await one.fit(start())
+        ends.append(now_s() - before)
+    assert ends[0] == pytest.approx(ends[1], abs=1e-9)
+
+
+async def test_one_name_has_one_kind_of_optimiser(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench(training=MOMENTUM, keeping=Keeping({}))
+    await one.fit(start())
+    with pytest.raises(JobError, match="give this one another name"):
+        await one.fit(start(), optimiser=Adam(0.1))

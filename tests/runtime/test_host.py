@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
 
-from fedsim.algorithms.base import Exchange
+from fedsim.algorithms.base import Exchange, Predictor
+from fedsim.algorithms.fedavg import PLUGIN as FEDAVG
+from fedsim.config import Config
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.training import TrainingConfig
+from fedsim.fleet import Availability
+from fedsim.network.none import PLUGIN as NONE
 from fedsim.runtime.host import Held
+from fedsim.runtime.run import run
 
 
 @pytest.mark.parametrize(
@@ -143,3 +156,163 @@ def test_clients_that_remember_nothing_join_once_for_all(world: Any) -> None:
 
     world.play(Forgetful(), rounds=2)
     assert len(joined) == 1
+
+
+# Optimisers that are kept
+
+MOMENTUM = TrainingConfig(lr=0.1, momentum=0.9, keep_optimiser=True)
+ADAM = TrainingConfig(lr=0.1, optimiser="adam", keep_optimiser=True)
+"""One full batch an asking, so that Adam's count says how many askings its state has seen."""
+PATIENT_S = 1e6
+
+
+def threads(workers: int = 1) -> Any:
+    return THREADS(ExecutorConfig(workers=workers))
+
+
+def play_counted(world: Any, *, extra_s: Callable[[Any], float] | None = None, **changes: Any) -> Any:
+    """Run; return the count of each finished asking by client and dispatch, the result and the trace."""
+    steps: dict[tuple[int, int], float] = {}
+
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        fitted = await client.fit(client.initial_model())
+        if extra_s is not None and (flops := extra_s(client)):
+            await client.call(world.nothing, flops=flops)
+        steps[client.client, client.dispatch] = float(fitted.states["model"]["steps"])
+        return None, world.word()
+
+    settings = {"training": ADAM, "executor": threads(), "client_timeout_s": PATIENT_S, **changes}
+    result, trace = world.play(world.Scripted(local=local, join=lambda client: None), **settings)
+    return steps, result, trace
+
+
+def test_an_optimiser_goes_on_when_its_client_is_asked_again(world: Any) -> None:
+    steps, _, _ = play_counted(world, rounds=3)
+    assert steps == {(client, dispatch): dispatch + 1 for client in range(3) for dispatch in range(3)}
+
+
+@pytest.mark.parametrize("network", [{"lost": [(1, -1, 0)]}, {"broken": [(1, -1, 0)]}])
+def test_it_goes_on_though_the_reply_was_lost(network: Any, world: Any) -> None:
+    steps, result, _ = play_counted(world, network=world.Wires(**network), rounds=2)
+    assert sum(result.drops.values()) == 1
+    assert steps[1, 1] == 2
+
+
+class Away(Availability):
+    """Client 0 is away from 2000 s to 2001 s; everybody else is always there."""
+
+    SPAN = 2000 * 1024, 2001 * 1024
+
+    def _states(self, clients: Any, tick: int) -> Any:
+        return np.array([int(k) != 0 or not self.SPAN[0] <= tick < self.SPAN[1] for k in clients], np.bool_)
+
+    def _next(self, client: int, tick: int) -> int | None:
+        return min((at for at in self.SPAN if client == 0 and at > tick), default=None)
+
+
+@pytest.mark.parametrize(("on_leave", "second"), [("lost", 1), ("resume", 2)])
+def test_what_is_abandoned_keeps_the_old(on_leave: str, second: int, world: Any) -> None:
+    """Its fit is over when client 0 leaves, but its answer has not left."""
+    parts = world.make_parts(world.Scripted())
+    parts.fleet.availability = Away(3)
+    steps, _, trace = play_counted(
+        world,
+        fleet=parts.fleet,
+        network=NONE(Config()),
+        extra_s=lambda client: 3000.0 if (client.client, client.dispatch) == (0, 0) else 0.0,
+        on_leave=on_leave,
+        rounds=2,
+    )
+    (fit_s,) = (r[0] / 1e9 for r in trace if r[1] == "job_end" and r[2:5] == (0, 0, "fit"))
+    assert 0 < fit_s < 2000
+    assert ((0, 0) in steps) is (on_leave == "resume")
+    assert steps[0, 1] == second
+    assert steps[1, 1] == 2
+
+
+def test_a_state_that_a_hook_leaves_as_it_was_stays(world: Any) -> None:
+    """FedAvg's hook returns None even where it is FedAvg-FT's, whose clients have a state."""
+    seen: list[Any] = []
+
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        seen.append(state)
+        await client.fit(client.initial_model())
+        after = world.Diary((client.dispatch,), client.dispatch) if client.dispatch == 1 else None
+        return after, world.word()
+
+    changes = {"training": MOMENTUM, "executor": threads(), "client_timeout_s": PATIENT_S}
+    world.play(world.Scripted(local=local), sizes=(1,), rounds=4, **changes)
+    assert seen == [world.Diary((), -1)] * 2 + [world.Diary((1,), 1)] * 2
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_momentum_is_that_of_one_optimiser_for_all_rounds(on: bool, world: Any) -> None:
+    """FedAvg with one client and full batches, and torch's own SGD, made once or for each round."""
+    rounds, training = 3, MOMENTUM.model_copy(update={"keep_optimiser": on, "epochs": 2})
+    seen: list[Any] = []
+
+    class Watched(FEDAVG):
+        async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
+            seen.append(server_state.model)
+            return await super().models_of(observer, server_state, client_state)
+
+    changes = {"training": training, "executor": threads(), "client_timeout_s": PATIENT_S}
+    parts = world.make_parts(Watched(FEDAVG.Config()), sizes=(6,), rounds=rounds, **changes)
+    run(parts)
+    net, start = torch.nn.Linear(2, 2), parts.initial()("linear").params
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor(start["head.weight"]))
+        net.bias.copy_(torch.tensor(start["head.bias"]))
+    x, y = torch.tensor(parts.data.x[:6]), torch.tensor(parts.data.y[:6])
+    for number in range(rounds):
+        if number == 0 or not on:
+            optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(2):
+            optimiser.zero_grad()
+            F.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    last = seen[-1].params
+    np.testing.assert_allclose(last["head.weight"], net.weight.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(last["head.bias"], net.bias.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def hashes(world: Any, executor: Any, training: TrainingConfig) -> tuple[str, str]:
+    changes = {"training": training, "executor": executor, "client_timeout_s": PATIENT_S}
+    result, _ = world.play(FEDAVG(FEDAVG.Config()), sizes=(5, 3, 4), rounds=3, **changes)
+    assert not result.drops
+    return result.model_hash, result.trace_hash
+
+
+def test_it_makes_a_difference_and_none_to_time_or_traffic(world: Any) -> None:
+    off = hashes(world, threads(), MOMENTUM.model_copy(update={"keep_optimiser": False}))
+    on = hashes(world, threads(), MOMENTUM)
+    assert on[0] != off[0]
+    assert {hashes(world, threads(workers), MOMENTUM) for workers in (1, 2, 4)} == {on}
+    idle = [
+        hashes(world, NULL(ExecutorConfig()), MOMENTUM.model_copy(update={"keep_optimiser": keep}))
+        for keep in (False, True)
+    ]
+    assert idle[0] == idle[1]  # the same frames and durations
+
+
+def test_the_observer_s_optimisers_begin_anew_and_leave_nothing(world: Any) -> None:
+    """Its fits have the name of the clients' own, and are made twice for each measurement."""
+    measured: dict[int, list[Any]] = {}
+
+    class Tuning(FEDAVG):
+        async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
+            fitted = [await observer.fit(observer.initial_model()) for _ in range(2)]
+            measured.setdefault(observer.round, []).extend(fitted)
+            return {"global": Predictor(server_state.model)}
+
+    def final(algorithm: Any) -> str:
+        changes = {"training": MOMENTUM, "executor": threads(), "client_timeout_s": PATIENT_S}
+        result, _ = world.play(algorithm, sizes=(4,), rounds=2, **changes)
+        assert not result.drops
+        return str(result.model_hash)
+
+    assert final(Tuning(FEDAVG.Config())) == final(FEDAVG(FEDAVG.Config()))
+    assert sorted(measured) == [1, 2]
+    for fits in measured.values():
+        assert len({fitted.model.digest() for fitted in fits}) == 1
+        assert all(fitted.states == {} for fitted in fits)

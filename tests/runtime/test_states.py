@@ -39,7 +39,7 @@ from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import run
 from fedsim.runtime.selectors.uniform import PLUGIN as UNIFORM
-from fedsim.runtime.states import MAGIC, StateLimits, classes_of, decode, encode
+from fedsim.runtime.states import MAGIC, StateLimits, classes_of, decode, decode_held, encode
 from fedsim.runtime.verify import fingerprint
 
 
@@ -373,3 +373,38 @@ def test_states_of_every_algorithm_come_back(name: str, monkeypatch: pytest.Monk
     for held in [Held(0, one, one) for one in joined] + [one for one in kept if one is not None]:
         after = decode(encode(held), classes)
         assert fingerprint(after) == fingerprint(held)
+
+
+def test_what_optimisers_hold_comes_back() -> None:
+    kept = {"'train' 'model' 'mlp'": {"first/a": np.arange(3, dtype=np.float32), "steps": np.array(2.0)}}
+    held = Held(4, page(), None, kept)
+    data = encode(held)
+    after = decode_held(data, CLASSES)
+    assert fingerprint(after) == fingerprint(held)
+    assert encode(after) == data
+    assert decode_held(encode(Held(0, None, None)), ()).optimisers == {}
+
+
+@pytest.mark.parametrize(
+    "optimisers",
+    [None, (), {"train": np.zeros(3)}, {0: {}}, {"train": {"momentum/a": 1.0}}, {"train": {"a": {"b": 1}}}],
+)
+def test_what_no_optimiser_holds_is_refused(optimisers: Any) -> None:
+    with pytest.raises(DecodeError, match=r"Held|optimisers"):
+        decode_held(encode(Held(0, None, None, optimisers)), ())
+
+
+def test_what_is_held_has_all_its_fields() -> None:
+    """Such as a state from before a field was added."""
+
+    @dataclass(frozen=True)
+    class Older:
+        dispatch: int
+        merged: Any
+        otherwise: Any
+
+    Older.__module__, Older.__qualname__ = Held.__module__, Held.__qualname__
+    with pytest.raises(DecodeError, match=r"has the fields .*'optimisers'"):
+        decode_held(encode(Older(0, None, None)), ())
+    with pytest.raises(DecodeError, match="a tuple where what a client holds belongs"):
+        decode_held(encode((1, 2)), ())

@@ -1,7 +1,8 @@
 """No learning, for studies of systems alone: time and bytes are real, models are not.
 
-A fit returns its start parameters, a prediction is uniform over the classes, and nothing is evaluated. An
-algorithm's own arithmetic (a call) is really done, since what follows may depend on it.
+A fit returns its start parameters and leaves optimisers as they were, a prediction is uniform over the
+classes, and nothing is evaluated. An algorithm's own arithmetic (a call) is really done, since what follows
+may depend on it.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class Null(Executor):
 
     def _answer(self, job: Job) -> Any:
         match job:
-            case Fit(models=models, trained=trained, num_steps=num_steps):
-                return Fitted({name: models[name] for name in trained}, float("nan"), num_steps)
+            case Fit(models=models, trained=trained, num_steps=num_steps, states=states):
+                return Fitted({name: models[name] for name in trained}, float("nan"), num_steps, states or {})
             case Predict(model, samples):
                 shape = self._resources.num_samples(samples), self._num_outputs(model.architecture)
                 if shape not in self._uniform:

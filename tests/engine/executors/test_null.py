@@ -40,6 +40,12 @@ def test_a_fit_gives_its_start_back(null: Null, make_fit: Callable[..., Fit]) ->
     assert math.isnan(fitted.loss)
 
 
+def test_optimisers_stay_as_they_were(null: Null, make_fit: Callable[..., Fit]) -> None:
+    states = {"model": {"momentum/w": np.zeros(3, np.float32)}}
+    assert null.wait(null.submit(make_fit(states=states), (0, 0))).states is states
+    assert null.wait(null.submit(make_fit(), (0, 1))).states == {}
+
+
 def test_teachers_are_no_result(
     null: Null, make_fit: Callable[..., Fit], start: Callable[..., Model]
 ) -> None:

@@ -1,0 +1,51 @@
+"""What a client's optimisers hold from one turn to the next, under ``training.keep_optimiser``.
+
+An optimiser goes on for each fit of the same name, name of a model in it, and architecture; where one of the
+three is new, it begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedsim.engine.jobs import Fitted
+from fedsim.params import EMPTY, Model, Tree, all_finite
+
+
+class Keeping:
+    """A party's memory of its optimisers in one turn.
+
+    Args:
+        held: What it remembers from the turns before, by a key of its own; not changed.
+    """
+
+    def __init__(self, held: Mapping[str, Tree]) -> None:
+        self._held = dict(held)
+
+    @property
+    def held(self) -> Mapping[str, Tree]:
+        """What is remembered by now."""
+        return self._held
+
+    def before(self, name: str, models: Mapping[str, Model], trained: Sequence[str]) -> Mapping[str, Tree]:
+        """Return what the optimisers of a fit go on from, by the model's name, if anything."""
+        keys = {model: _key(name, model, models[model]) for model in trained}
+        return {model: self._held[key] for model, key in keys.items() if key in self._held}
+
+    def after(self, name: str, models: Mapping[str, Model], fitted: Fitted) -> None:
+        """Remember what the optimisers of a fit have come to.
+
+        Nothing is remembered of one that is no longer finite: the model that has diverged is refused or
+        replaced, and the next one must not go on from its ruins.
+        """
+        for model in fitted.models:
+            key, state = _key(name, model, models[model]), fitted.states.get(model, EMPTY)
+            if state and all_finite(state):
+                self._held[key] = state
+            else:
+                self._held.pop(key, None)
+
+
+def _key(name: str, place: str, model: Model) -> str:
+    # Quoted, so that no two run together.
+    return f"{name!r} {place!r} {model.architecture!r}"
