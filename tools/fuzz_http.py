@@ -21,6 +21,7 @@ from time import perf_counter
 import numpy as np
 
 from fedsim.bus import Header
+from fedsim.bus.http.enclosed import Note, read, written
 from fedsim.bus.http.session import (
     FROM_CLIENT,
     FROM_SERVER,
@@ -42,14 +43,20 @@ MOST_S = 0.25
 MOST_BYTES = 8 << 20
 """And so much memory at its peak, beside its own bytes."""
 HEADER = header_values(Header(-1, 3, 2, "train", 5, 4, -1))
+ANSWER = header_values(Header(3, -1, 2, "train", 5, 4, -1))
+NOTES = written(
+    [Note("info", "student chosen", {"round": 3, "weight": 0.5, "why": None}), Note("warning", "x", {})]
+)
 MESSAGES = (
-    encode("hello", proto=1, session="0" * 32, clients="0-9,12", last=0, base=0, ready=True),
+    encode("hello", proto=2, session="0" * 32, clients="0-9,12", last=0, base=0, ready=True),
     encode("welcome", resumed=True, last=7, run="f" * 32, finished=False) + b"[run]\nrounds = 3\n",
     encode("refused", why="no"),
     encode("ready"),
     encode("send", n=1, h=HEADER, c=7, a=0) + b"frame",
     encode("blob", n=2, h=HEADER, b=1 << 20, a=0),
     encode("none", n=3, h=HEADER, a=0),
+    encode("none", n=4, h=ANSWER, a=0, s=(0.7, 0.5), w=NOTES),
+    encode("send", n=5, h=ANSWER, c=7, a=0, s=(0.0, 0.0), w=NOTES) + b"frame",
     encode("ack", n=3),
     encode("bad", n=3, why="spoilt"),
     encode("ask", id=1, client=3) + b"?",
@@ -130,6 +137,9 @@ def talk(data: bytes) -> None:
         outbox.acknowledge(values["a"])
     if "last" in values:
         outbox.replay(values["last"])
+    if "w" in values:
+        with suppress(ValueError):
+            read(values["w"])
 
 
 def fuzz(

@@ -60,7 +60,8 @@ def command(
     """Host clients of a run that 'fedsim serve' holds at URL.
 
     The server sends the scenario, and this process builds its clients' data and models from it; join only
-    servers that you trust. It ends with the run.
+    servers that you trust. Where the data come out other than at the server, it ends at once and says what
+    differs. Whether it verifies is for the server to say. It ends with the run.
     """
     from fedsim.bus.http.access import ClientRanges
 

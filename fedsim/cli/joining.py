@@ -8,7 +8,7 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.store import StateFolder
 from fedsim.cli.console import note
 from fedsim.errors import UserError
-from fedsim.runtime.greeting import Greeting, read
+from fedsim.runtime.greeting import Greeting, check_data, read
 from fedsim.runtime.join import host
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import kinds_of
@@ -65,7 +65,7 @@ class Joining:
 
         Raises:
             ConnectionError: The server is away for good.
-            UserError: It refuses this process, or its scenario cannot be built here.
+            UserError: It refuses this process, its scenario cannot be built here, or gives other data here.
         """
         folder = None if self.state is None else StateFolder(self.state)
         client = HttpClient(
@@ -94,7 +94,7 @@ class Joining:
         """Return the parts of the run, from the server's scenario and this machine's data.
 
         Raises:
-            UserError: They cannot be built.
+            UserError: They cannot be built, or the data are not the server's.
         """
         try:
             scenario = Scenario.model_validate(tomllib.loads(greeting.scenario))
@@ -111,7 +111,9 @@ class Joining:
         changes: dict[str, Any] = {"data": scenario.data.model_copy(update={"root": root})}
         if self.workers is not None:
             changes["engine"] = scenario.engine.model_copy(update={"workers": self.workers})
-        return build(scenario.model_copy(update=changes), f"the scenario of {self.url}")
+        parts = build(scenario.model_copy(update=changes), f"the scenario of {self.url}")
+        check_data(greeting, parts.data)
+        return replace(parts, verify=greeting.verify)
 
     def _say(self, line: str) -> None:
         if not self.quiet:

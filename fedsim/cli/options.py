@@ -51,7 +51,12 @@ def output(function: F) -> F:
     """Where results go, and how much is checked and said."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result."),
-        click.option("--verify", is_flag=True, help="Check every invariant while running; slower."),
+        click.option(
+            "--verify",
+            is_flag=True,
+            help="Check every invariant while running; slower. Over sockets the server checks its own hooks, "
+            "the ledger, the trace and the table of dispatches, and client processes their hooks and jobs.",
+        ),
         click.option("--force", is_flag=True, help="Replace the results of an earlier run."),
     ):
         function = option(function)

@@ -14,6 +14,7 @@ from fedsim.bus.http.server import HttpServer
 from fedsim.cli.processes import Processes
 from fedsim.cli.sockets import Address, reason
 from fedsim.clock import Trace
+from fedsim.data import fingerprint
 from fedsim.errors import UserError
 from fedsim.network import OverheadConfig
 from fedsim.report.plan import Plan
@@ -28,7 +29,7 @@ from fedsim.runtime.serve import serve
 
 @dataclass(slots=True)
 class _Telling:
-    """A log that also tells a person who comes and goes.
+    """A log that also tells a person who comes and goes; what clients themselves note is for the log alone.
 
     Attributes:
         log: The log.
@@ -42,6 +43,8 @@ class _Telling:
 
     def info(self, event: str, **values: Any) -> Any:
         """Note something ordinary."""
+        if "told_by" in values:
+            return self.log.info(event, **values)
         if event == "process joined":
             again = " again" if values["resumed"] else ""
             self.tell(f"the process of clients {values['clients']} has joined{again}")
@@ -51,7 +54,7 @@ class _Telling:
 
     def warning(self, event: str, **values: Any) -> Any:
         """Note something that a reader may have to know."""
-        if event == "clients missing":
+        if event == "clients missing" and "told_by" not in values:
             self.tell(f"beginning without {values['count']} of {self.expected} clients")
         return self.log.warning(event, **values)
 
@@ -102,13 +105,14 @@ class OverSockets:
         if self.tell is not None:
             log = _Telling(log, self.tell, parts.data.num_clients)
         ledger = Ledger()
+        data = fingerprint(parts.data)
         server = HttpServer(
             kinds=kinds_of(parts),
             ledger=ledger,
             trace=trace,
             overhead=OverheadConfig(protocol="bus", tls=self.tls is not None),
             access=self.access,
-            greeting=Greeting(self.plan.scenario_toml, self.plan.algorithm).encode(),
+            greeting=Greeting(self.plan.scenario_toml, self.plan.algorithm, data, parts.verify).encode(),
             num_clients=parts.data.num_clients,
             log=log,
             health=self._health,

@@ -7,6 +7,7 @@ scikit-learn: a data set imports what it needs when it is loaded.
 
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.data.federated import AnyShares, FederatedData, Shares, Split, choices_of, federate, shares_fault
+from fedsim.data.fingerprints import Fingerprint, differences, fingerprint
 from fedsim.data.partitions.base import PartitionPlugin, Pool
 
 __all__ = [
@@ -14,12 +15,15 @@ __all__ = [
     "Dataset",
     "DatasetPlugin",
     "FederatedData",
+    "Fingerprint",
     "LoadContext",
     "PartitionPlugin",
     "Pool",
     "Shares",
     "Split",
     "choices_of",
+    "differences",
     "federate",
+    "fingerprint",
     "shares_fault",
 ]

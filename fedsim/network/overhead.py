@@ -24,8 +24,9 @@ HTTP_HEADER_BYTES = {"up": 261, "down": 157}
 """Of aiohttp's POST with a bearer token, and of its answer to a GET."""
 SMALL_FRAME_BYTES = 65_536
 """fedsim's own bus: a frame up to this length travels in a WebSocket message, a longer one over HTTP."""
-ENVELOPE_BYTES = 41
-"""Its delivery envelope, or the notice of a blob: header, number, acknowledgement and checksum or length."""
+ENVELOPE_BYTES = {"up": 54, "down": 41}
+"""Its delivery envelope, or the notice of a blob: header, number, acknowledgement and checksum or length; and
+what an answer took."""
 DIGEST_BYTES = 32
 """Its SHA-256 after a blob."""
 BLOB_HEADER_BYTES = {"up": 226, "down": 138}
@@ -79,9 +80,9 @@ class OverheadConfig(Config):
         if self.protocol == "websocket":
             return _websocket_bytes(payload_bytes, direction)
         if payload_bytes <= SMALL_FRAME_BYTES:
-            return _websocket_bytes(ENVELOPE_BYTES + payload_bytes, direction)
+            return _websocket_bytes(ENVELOPE_BYTES[direction] + payload_bytes, direction)
         blob_bytes = BLOB_HEADER_BYTES[direction] + payload_bytes + DIGEST_BYTES
-        return _websocket_bytes(ENVELOPE_BYTES, direction) + blob_bytes
+        return _websocket_bytes(ENVELOPE_BYTES[direction], direction) + blob_bytes
 
 
 NO_OVERHEAD = OverheadConfig(protocol="none")

@@ -9,6 +9,11 @@ anew on the return counts twice, as it is done twice. Phases sum to the turnarou
 A dispatch *ends* with the last thing that happens to it: the arrival of its reply (with the client's last
 work, where no frame goes up), or, where none has come, the server's giving it up. Work that goes on after
 that for a reply that comes late is part of the dispatch; waiting for the others before a merge is not.
+
+Over sockets the server sees none of a client's jobs, nor a frame until it is whole. What it knows of the time
+of a dispatch it tells once the answer has come (:mod:`fedsim.bus.http.accounts`), and that stands in place of
+what the events have shown until then; the rest was waiting: for a process to be there, for a client's turn,
+for the disk. Of a dispatch whose answer never comes only the download is known.
 """
 
 from __future__ import annotations
@@ -89,6 +94,7 @@ class Dispatches:
             "dispatch": self._asked,
             "transfer_start": self._transfer_began,
             "transfer_end": self._transfer_ended,
+            "spent": self._told,
             "job_start": self._job_began,
             "job_end": self._job_ended,
             "leave": self._left,
@@ -226,6 +232,19 @@ class Dispatches:
         elif cause != "restarted":  # then it is under way again at the same instant
             one.is_lost = True
             self._close_if_over(client, dispatch, one)
+
+    def _told(
+        self, at_ns: int, client: int, dispatch: int, download_ns: int, compute_ns: int, upload_ns: int
+    ) -> None:
+        one = self._find(client, dispatch)
+        if one is None:
+            return
+        one.advance(at_ns)
+        left_ns = sum(one.spent_ns)
+        for phase, told_ns in ((_UPLOAD, upload_ns), (_DOWNLOAD, download_ns), (_COMPUTE, compute_ns)):
+            one.spent_ns[phase] = min(told_ns, left_ns)
+            left_ns -= one.spent_ns[phase]
+        one.spent_ns[_AWAY], one.spent_ns[_WAITING] = 0, left_ns
 
     def _job_began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         self._begin(at_ns, client, dispatch, _COMPUTE)

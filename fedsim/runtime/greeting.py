@@ -1,19 +1,27 @@
-"""What a server tells a process that joins: versions, and the scenario from which both build their parts."""
+"""What a server tells a process that joins: versions, and the scenario from which both build their parts.
+
+With it comes the fingerprint of the server's data, since what the same scenario gives depends on files and
+versions of libraries too, which nothing else would notice.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedsim import __version__
+from fedsim.data import FederatedData, differences, fingerprint
 from fedsim.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 """Of greetings, and of what processes of a run say to one another beside frames."""
 
 MOST_BYTES = 1 << 20
 """Longest greeting."""
+_MOST_PART = 300
+"""Longest part of a fingerprint, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +31,16 @@ class Greeting:
     Attributes:
         scenario: The resolved scenario, in TOML.
         algorithm: Name of the algorithm, for people.
+        data: The fingerprint of the server's data.
+        verify: Whether client processes check what can be checked there too.
         fedsim: Version of fedsim at the server.
         format: :data:`FORMAT` of the server.
     """
 
     scenario: str
     algorithm: str
+    data: Mapping[str, str] = field(default_factory=dict)
+    verify: bool = False
     fedsim: str = __version__
     format: int = FORMAT
 
@@ -57,6 +69,31 @@ def read(data: bytes) -> Greeting:
             f"{__version__} (format {FORMAT}): install the same version on both sides"
         )
     scenario, algorithm = said.get("scenario"), said.get("algorithm")
-    if not (isinstance(scenario, str) and isinstance(algorithm, str)):
-        raise UserError("the server's greeting is damaged: check that both sides are the same fedsim")
-    return Greeting(scenario, algorithm)
+    parts, verify = said.get("data"), said.get("verify")
+    if not (isinstance(scenario, str) and isinstance(algorithm, str) and isinstance(verify, bool)):
+        raise _damaged()
+    if not (isinstance(parts, dict) and all(_is_short(word) for part in parts.items() for word in part)):
+        raise _damaged()
+    return Greeting(scenario, algorithm, parts, verify)
+
+
+def check_data(greeting: Greeting, data: FederatedData) -> None:
+    """Check that a process has built the data that the server has.
+
+    Raises:
+        UserError: It has not; the message says what differs.
+    """
+    if found := differences(fingerprint(data), greeting.data):
+        raise UserError(
+            f"the data here are not those of the server: {'; '.join(found)}. Both sides build them from the "
+            "server's scenario, so files or versions differ: give the server's files with --data or "
+            "FEDSIM_DATA, and install the same versions of numpy, scikit-learn and torchvision on both sides"
+        )
+
+
+def _is_short(word: Any) -> bool:
+    return isinstance(word, str) and len(word) <= _MOST_PART
+
+
+def _damaged() -> UserError:
+    return UserError("the server's greeting is damaged: check that both sides are the same fedsim")

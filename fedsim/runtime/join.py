@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 from fedsim.algorithms.contexts import Warn, ignored
-from fedsim.bus import Endpoint
+from fedsim.bus import Endpoint, Header, Ledger
+from fedsim.bus.http.enclosed import Report
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.runtime import states
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.host import ClientHost, Held
+from fedsim.runtime.invariants import check_trace
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.remote import QUESTION
+from fedsim.runtime.reports import Reports
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.tasks import Tasks
 
@@ -24,6 +28,9 @@ class Client(Endpoint, Protocol):
 
     def on_probe(self, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
         """Let a function answer what the observer asks of a client."""
+
+    def on_answer(self, reporter: Callable[[Header], Report]) -> None:
+        """Let a function say what each answer took and what was noted; it is asked as the answer is sent."""
 
     async def over(self) -> None:
         """Return when the server has said that the run is over.
@@ -53,7 +60,7 @@ class FolderStore:
 
     def __init__(self, folder: Folder, parts: Parts) -> None:
         self._folder = folder
-        self._classes = (Held, *states.classes_of(parts.algorithm))
+        self._classes = states.classes_of(parts.algorithm)
 
     def load(self, client: int) -> Held | None:
         """Return what a client holds.
@@ -65,12 +72,9 @@ class FolderStore:
         if data is None:
             return None
         try:
-            held = states.decode(data, self._classes)
+            return states.decode_held(data, self._classes)
         except DecodeError as error:
             raise UserError(_damaged(client, str(error))) from None
-        if not isinstance(held, Held):
-            raise UserError(_damaged(client, f"a {type(held).__name__}"))
-        return held
 
     def save(self, client: int, held: Held) -> None:
         """Keep what a client holds, as soon as its next answer is safe.
@@ -88,26 +92,36 @@ async def host(parts: Parts, client: Client, *, folder: Folder | None = None, wa
         parts: What the run is made of: the same as at the server.
         client: The connection, which says whose deliveries come here.
         folder: Where states outlive this process.
-        warn: Is told what clients warn of; ordinary notes are for the log of a simulated run.
+        warn: Is told here what clients warn of; that, and what else they note, goes to the server too.
 
     Raises:
         ConnectionError: The server is away for good.
+        InvariantError: Under ``parts.verify``: a hook has changed what it was given, or a job has no end.
         RunError: A client's hook failed, or its state cannot leave its process.
         UserError: The parts do not fit each other, or the folder's states not the algorithm.
     """
     start_clock()
-    engine = open_engine(parts, Trace())
+    trace = Trace(keep=parts.verify)
+    reports = Reports(trace)
+
+    def warned(event: str, **values: Any) -> None:
+        reports.warn(event, **values)
+        warn(event, **values)
+
+    engine = open_engine(parts, trace)
     store = FolderStore(folder, parts) if folder is not None else None
     try:
         tasks = Tasks()
-        hosted = ClientHost(parts, Contexts(parts, engine, parts.initial(), warn), client, tasks, store)
+        contexts = Contexts(parts, engine, parts.initial(), warned, reports.note)
+        hosted = ClientHost(parts, contexts, client, tasks, store)
 
         async def answer(number: int, question: bytes) -> bytes:
             held = hosted.held(number) if question == QUESTION else None
             if held is None:
                 return b""
             try:
-                return _encoded(number, held)
+                # Optimisers stay here: the observer's own always begin anew.
+                return _encoded(number, replace(held, optimisers={}))
             except RunError as error:
                 # The observer would take the client for one that has just joined, and nobody here would know.
                 tasks.start(_fail(error), "observer's question")
@@ -118,8 +132,11 @@ async def host(parts: Parts, client: Client, *, folder: Folder | None = None, wa
                 await hosted.run()
 
         client.on_probe(answer)
+        client.on_answer(reports.of)
         tasks.start(take(), "client host")
         await tasks.until(client.over())
+        if parts.verify:
+            check_trace(trace, Ledger())  # of jobs alone: no frame is entered here
     finally:
         engine.close()
 

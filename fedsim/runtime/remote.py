@@ -72,7 +72,7 @@ class RemoteStates:
         self._contexts = contexts
         self._initial = initial
         self._labels = frozenset(parts.architectures)
-        self._classes = (Held, *states.classes_of(parts.algorithm))
+        self._classes = states.classes_of(parts.algorithm)
         self._was_asked = was_asked
         self._log = log
         # Asked for membership only: a set has no order.
@@ -111,9 +111,7 @@ class RemoteStates:
                     await asyncio.sleep(0.05)  # its process has gone meanwhile, and may come back
 
     def _checked(self, data: bytes) -> Held:
-        held = states.decode(data, self._classes)
-        if not isinstance(held, Held):
-            raise DecodeError(f"a {type(held).__name__} where what a client holds belongs")
+        held = states.decode_held(data, self._classes)
         for model in _models(held):
             label = model.architecture
             like = self._initial(label) if label in self._labels else None

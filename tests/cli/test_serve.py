@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
@@ -123,13 +124,54 @@ def test_an_interrupted_server_leaves_nothing(shell: Shell, here: Path) -> None:
     assert not (here / "runs").exists()
 
 
+IMAGES = """
+[run]
+rounds = 1
+[data]
+name = "files"
+params = { images = "images.npy", labels = "labels.npy" }
+[models.linear]
+[[fleet]]
+count = 4
+device = "high"
+"""
+
+
+def test_a_process_with_other_data_is_told_what_differs(shell: Shell, here: Path) -> None:
+    (here / "images.toml").write_text(IMAGES)
+    for name, first in (("there", 0), ("elsewhere", 1)):
+        (here / name).mkdir()
+        np.save(
+            here / name / "images.npy", np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4) % 250 + first
+        )
+        np.save(here / name / "labels.npy", np.arange(40) % 4)
+    shell.environment["FEDSIM_DATA"] = "there"
+    serve = shell.start("serve", "images.toml", "--listen", "127.0.0.1:0", "--out", "results", "--verify")
+    url = _address(serve.says("listening"))
+    other = shell.start("join", url, "--clients", "0-3", "--data", "elsewhere")
+    assert other.ends() == 2
+    assert "server: samples (40 of float32 both, with other values)." in other.said()
+    assert "with --data or FEDSIM_DATA" in other.said()
+    join = shell.start("join", url, "--clients", "0-3")
+    assert serve.ends() == 0, serve.said()
+    assert join.ends() == 0, join.said()
+    assert json.loads((here / "results" / "run.json").read_text())["verify"]
+
+
 def test_run_starts_its_processes_itself(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(place for place in sys.path if place))
-    result = call("run", "tiny.toml", "--bus", "http", "--out", "there", "--quiet")
+    persfl = ("--algorithm", "persfl")
+    result = call("run", "tiny.toml", *persfl, "--bus", "http", "--verify", "--out", "there", "--quiet")
     assert result.exit_code == 0, result.output
-    assert "4 of 4 clients, 8 times: merged 8, dropped 0, rejected 0, late 0" in result.stdout
-    assert call("run", "tiny.toml", "--out", "memory").exit_code == 0
+    assert "4 of 4 clients, 12 times: merged 12, dropped 0, rejected 0, late 0" in result.stdout
+    assert call("run", "tiny.toml", *persfl, "--out", "memory").exit_code == 0
     assert summary(here / "there")["model_hash"] == summary(here / "memory")["model_hash"]
+    assert all(summary(here / "there")["time"][f"{phase}_s"] > 0 for phase in ("download", "compute"))
+    there, memory = (
+        [line for line in (here / name / "log.jsonl").read_text().splitlines() if '"student chosen"' in line]
+        for name in ("there", "memory")
+    )
+    assert len(there) == len(memory) == 4
 
 
 def _certificate(folder: Path, name: str) -> tuple[str, str]:

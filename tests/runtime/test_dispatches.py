@@ -19,6 +19,7 @@ from fedsim.runtime.records import DISPATCH, DROP, LATE, MERGE
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
 START = RecordKind("transfer_start", ("client", "dispatch", "up", "message", "bytes", "parameters", "data"))
+SPENT = RecordKind("spent", ("client", "dispatch", "download_ns", "compute_ns", "upload_ns"))
 END = RecordKind("transfer_end", ("client", "dispatch", "up", "outcome", "cause"))
 
 
@@ -271,3 +272,37 @@ def test_phases_sum_to_the_turnaround(lost: list[tuple[int, int, int]], world: A
     parts = [columns[f"{phase}_s"] for phase in PHASES]
     assert sum(parts) == pytest.approx(columns["ended_at_s"] - columns["asked_at_s"], abs=1e-9)
     assert min(part.min() for part in parts) >= 0
+
+
+def over_sockets(*told_s: float) -> tuple[tuple[Any, ...], ...]:
+    """Return what the server of a run over sockets records: a frame, its acknowledgement, an answer."""
+    return (
+        (0, DISPATCH, 0, 0, 1, "talk", 0),
+        (1, START, 0, 0, False, "word", 1, 1, False),
+        (7, END, 0, 0, False, "delivered", ""),
+        (20, SPENT, 0, 0, *(int(s * 1e9) for s in told_s)),
+        (20, START, 0, 0, True, "word", 1, 1, False),
+        (20, END, 0, 0, True, "delivered", ""),
+        (30, MERGE, 1, "talk", 1, [0], [0]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("told_s", "phases_s"),
+    [
+        ((2, 9, 3), (2, 9, 3, 6)),  # download less than until the acknowledgement
+        ((6, 9, 5), (6, 9, 5, 0)),
+        ((0, 0, 0), (0, 0, 0, 20)),
+        ((30, 30, 3), (17, 0, 3, 0)),  # no longer than the dispatch
+    ],
+)
+def test_what_the_server_has_been_told_stands_in_place_of_events(
+    told_s: tuple[float, ...], phases_s: tuple[float, ...]
+) -> None:
+    told = rows(table(*over_sockets(*told_s)))
+    assert told[0, 0] == (0, 20, *phases_s, "merged", None)
+
+
+def test_what_is_told_of_a_dispatch_that_is_over_changes_nothing() -> None:
+    again = (40, SPENT, 0, 0, 1, 1, 1)
+    assert rows(table(*over_sockets(2, 9, 3), again)) == rows(table(*over_sockets(2, 9, 3)))

@@ -241,3 +241,16 @@ def test_time_away_is_that_of_the_trace() -> None:
     away._compute_ns[0] -= 1
     with pytest.raises(InvariantError, match="away took 1 ns by the trace, 0 ns by the table"):
         check_phases(_trace(*down, work[0], gone, back, work[1]), away)
+
+
+def test_phases_that_were_told_stand_in_place_of_events() -> None:
+    table = _dispatches()
+    table._download_ns[0] = 10_000
+    trace = _trace(_start(0), _end(40_000), (50_000, "spent", 0, 0, 10_000, 20_000, 0))
+    for well, compute_ns in ((True, 20_000), (True, 19_000), (False, 20_001), (False, 18_999)):
+        table._compute_ns[0] = compute_ns
+        if well:
+            check_phases(trace, table)
+            continue
+        with pytest.raises(InvariantError, match=f"compute took 20000 ns by the trace, {compute_ns} ns by"):
+            check_phases(trace, table)

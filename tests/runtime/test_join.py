@@ -6,14 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsim.bus import Delivery, Header
-from fedsim.errors import RunError, UserError
+from fedsim.bus.http.enclosed import Note
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.training import TrainingConfig
+from fedsim.errors import InvariantError, RunError, UserError
 from fedsim.runtime import states
 from fedsim.runtime.host import Held
 from fedsim.runtime.join import FolderStore, host
 from fedsim.runtime.remote import QUESTION
+from fedsim.runtime.verify import fingerprint
 from fedsim.wire import SERVER
 
 
@@ -43,15 +49,18 @@ class Connection:
         self.left = replies
         self.done = asyncio.Event()
         self.sent: list[tuple[Header, Any]] = []
+        self.reports: list[Any] = []
+        self.message: Any = None
 
     async def receive(self) -> Delivery:
         if not self.headers:
             await asyncio.Event().wait()
-        return Delivery(self.headers.pop(0), None)
+        return Delivery(self.headers.pop(0), self.message)
 
     def send(self, header: Header, message: Any) -> Awaitable[None]:
         self.events.append(f"reply {header.sender}")
         self.sent.append((header, message))
+        self.reports.append(self.reporter(header))
         self.left -= 1
         if not self.left:
             self.done.set()
@@ -59,6 +68,9 @@ class Connection:
 
     def on_probe(self, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
         self.handler = handler
+
+    def on_answer(self, reporter: Callable[[Header], Any]) -> None:
+        self.reporter = reporter
 
     async def over(self) -> None:
         await self.done.wait()
@@ -123,6 +135,37 @@ def test_a_store_brings_back_what_it_was_given(world: Any) -> None:
     assert store.load(0) == held
 
 
+def test_optimisers_outlive_a_process(world: Any) -> None:
+    """Killed after an answer, it goes on as if it had not been; killed before, it answers the same again."""
+
+    def counting(shelf: Any, headers: list[Header]) -> list[Any]:
+        kept: list[Any] = []
+
+        async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+            kept.append((await client.fit(client.initial_model())).states["model"])
+            return None, world.word()
+
+        parts = world.make_parts(
+            world.Scripted(local=local, join=lambda client: None),
+            training=TrainingConfig(lr=0.1, optimiser="adam", keep_optimiser=True),
+            executor=THREADS(ExecutorConfig()),
+        )
+        connection = Connection(headers, [], len(headers))
+        asyncio.run(asyncio.wait_for(host(parts, connection, folder=shelf), 20))
+        return kept
+
+    shelf = Shelf([])
+    (first,) = counting(shelf, [ask(1, 0)])
+    before = dict(shelf.states)
+    (second,) = counting(shelf, [ask(1, 1)])
+    assert [float(one["steps"]) for one in (first, second)] == [1, 2]
+    shelf.states = before
+    (again,) = counting(shelf, [ask(1, 1)])
+    whole = counting(None, [ask(1, 0), ask(1, 1)])
+    assert fingerprint([first, second]) == fingerprint(whole)
+    assert fingerprint(second) == fingerprint(again)
+
+
 def test_probes_get_what_a_client_holds(world: Any) -> None:
     async def main() -> None:
         parts = world.make_parts(world.Scripted())
@@ -132,6 +175,7 @@ def test_probes_get_what_a_client_holds(world: Any) -> None:
             await asyncio.sleep(0.001)
         held = states.decode(await connection.handler(1, QUESTION), (Held, world.Diary))
         assert held == Held(0, world.Diary((0,), 0), world.Diary((0,), -1))
+        assert held.optimisers == {}
         assert await connection.handler(0, QUESTION) == b""
         assert await connection.handler(1, b"something else") == b""
         connection.done.set()
@@ -167,3 +211,56 @@ def test_a_hook_that_fails_ends_the_process(world: Any) -> None:
             await host(world.make_parts(world.Scripted(local=local)), Connection([ask(1, 0)], [], 1))
 
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_what_clients_note_is_reported_with_their_next_answer(world: Any) -> None:
+    said: list[tuple[str, dict[str, Any]]] = []
+
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        if not client.client:
+            client.note("ordinary", dispatch_=client.dispatch)
+            client.warn("careful", why="it is a test")
+        return None, None
+
+    async def main() -> Connection:
+        connection = Connection([ask(0, 0), ask(1, 0), ask(0, 1)], [], 3)
+        parts = world.make_parts(world.Scripted(local=local))
+        await host(parts, connection, warn=lambda event, **values: said.append((event, values)))
+        return connection
+
+    connection = asyncio.run(asyncio.wait_for(main(), 20))
+    told = {(header.sender, header.dispatch): report.notes for (header, _), report in _pairs(connection)}
+    careful = Note("warning", "careful", {"why": "it is a test"})
+    assert {of: list(notes) for of, notes in told.items()} == {
+        (0, 0): [Note("info", "ordinary", {"dispatch_": 0}), careful],
+        (0, 1): [Note("info", "ordinary", {"dispatch_": 1}), careful],
+        (1, 0): [],
+    }
+    assert said == [("careful", {"client": 0, "why": "it is a test"})] * 2  # here, what matters alone
+
+
+def _pairs(connection: Connection) -> Any:
+    return zip(connection.sent, connection.reports, strict=True)
+
+
+def test_how_long_jobs_ran_is_reported(world: Any) -> None:
+    _, connection = play(world, [ask(0, 0), ask(1, 0)])
+    assert all(report.compute_ns > 0 for report in connection.reports)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_under_verify_a_hook_may_not_change_what_it_was_given(verify: bool, world: Any) -> None:
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        message += 1
+        return None, None
+
+    async def main() -> None:
+        connection = Connection([ask(1, 0)], [], 1)
+        connection.message = np.zeros(3)
+        await host(world.make_parts(world.Scripted(local=local), verify=verify), connection)
+
+    if verify:
+        with pytest.raises(InvariantError, match="hook local_talk changed its argument 1, a ndarray"):
+            asyncio.run(asyncio.wait_for(main(), 20))
+    else:
+        asyncio.run(asyncio.wait_for(main(), 20))

@@ -104,6 +104,9 @@ class Side(Inbox):
         self.handler = handler
         self.middle.hosts |= dict.fromkeys(self.clients, self)
 
+    def on_answer(self, reporter: Callable[[Header], Any]) -> None:
+        self.reporter = reporter
+
     async def over(self) -> None:
         await self.middle.finished.wait()
 

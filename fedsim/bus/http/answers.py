@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.blobs import name_of
@@ -33,6 +34,7 @@ class Answer:
         is_new: Whether nothing of it was ever sent.
         state: The state of its client that becomes durable with it, if any does.
         is_up: Whether its notice may go out: it needs no blob, or the blob is at the server.
+        beside: What is said beside it (:mod:`fedsim.bus.http.enclosed`).
     """
 
     header: Header
@@ -42,6 +44,7 @@ class Answer:
     state: bytes | None = None
     is_up: bool = False
     is_new: bool = True
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -89,9 +92,9 @@ class Answers:
     def load(self) -> None:
         """Take up the answers that an earlier process has left in the state folder."""
         if self._state is not None:
-            for header, frame in self._state.replies():
+            for header, frame, beside in self._state.replies():
                 left = asyncio.get_running_loop().create_future()
-                answer = Answer(header, frame, left, is_new=False)
+                answer = Answer(header, frame, left, is_new=False, beside=beside)
                 self._known[answer.key] = None
                 self._waiting.append(answer)
 
@@ -162,7 +165,7 @@ class Answers:
         answer = self._outbox.get(number)
         if answer is None:
             return None
-        head = {"n": number, "h": header_values(answer.header), "a": acknowledged}
+        head = {"n": number, "h": header_values(answer.header), "a": acknowledged, **answer.beside}
         frame = answer.frame
         if frame is None:
             return encode("none", **head), answer
@@ -180,7 +183,7 @@ class Answers:
                 continue
             batch, self._to_keep = list(self._to_keep), deque()
             gone, self._to_forget = self._to_forget, []
-            kept = [(answer.header, answer.frame, answer.state) for answer in batch]
+            kept = [(answer.header, answer.frame, answer.state, answer.beside) for answer in batch]
             await asyncio.to_thread(state.turn, kept, gone)
             for answer in batch:
                 answer.state = None

@@ -70,6 +70,7 @@ class Arrivals:
         self._inbox = Inbox(gaps=True)
         self._arrivals: dict[int, _Arrival] = {}
         self._in_hand: dict[Key, int] = {}
+        self._handed_at_s: dict[Key, float] = {}
         self._held_bytes = 0
         self._room = asyncio.Event()
         self._slots = asyncio.Semaphore(limits.in_flight_uploads)
@@ -165,13 +166,20 @@ class Arrivals:
         if not self._arrivals:
             self.handed_over = self.last if kinds is not None else self.handed_over
 
+    def held_ns(self, key: Key) -> int:
+        """Return how long ago a delivery was handed over; 0 for one that was not, or is answered."""
+        now_s = asyncio.get_running_loop().time()
+        return int((now_s - self._handed_at_s.get(key, now_s)) * 1e9)
+
     def answered(self, key: Key) -> None:
         """Let go of a delivery: its answer is on its way."""
+        self._handed_at_s.pop(key, None)
         self._held_bytes -= self._in_hand.pop(key, 0)
         self._room.set()
 
     def _read(self, number: int, arrival: _Arrival, kinds: Kinds) -> None:
         header, frame = arrival.header, arrival.frame
+        self._handed_at_s[header.client, header.dispatch] = asyncio.get_running_loop().time()
         if frame is None:
             self._mailbox.put(Delivery(header, None), 0)
             return

@@ -15,11 +15,12 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.answers import Answer, Answers
 from fedsim.bus.http.arrivals import Arrivals
 from fedsim.bus.http.beside import Beside
+from fedsim.bus.http.enclosed import Report, enclosed
 from fedsim.bus.http.frames import framed
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.link import Link
 from fedsim.bus.http.mailbox import Mailbox
-from fedsim.bus.http.opening import open_socket
+from fedsim.bus.http.opening import heard, open_socket, welcome
 from fedsim.bus.http.probing import Prober, Probing
 from fedsim.bus.http.session import (
     DELIVERIES,
@@ -28,13 +29,15 @@ from fedsim.bus.http.session import (
     Control,
     SessionError,
     encode,
-    parse,
     shortened,
 )
 from fedsim.bus.http.store import StateFolder
 from fedsim.bus.http.transfer import Backoff, SessionGone, Transfers, jitter, open_http
 from fedsim.errors import UserError
 from fedsim.wire import SERVER, Kinds, Message, Packed
+
+Reporter = Callable[[Header], Report]
+"""Says what is to be said beside an answer, given its header."""
 
 _LOST = (aiohttp.ClientError, OSError, SessionError, SessionGone)
 
@@ -88,6 +91,7 @@ class HttpClient:
         self._arrivals.kinds = kinds
         self._answers = Answers(self.limits, state, self._arrivals.answered)
         self._probing = Probing(self.limits)
+        self._reporter: Reporter = lambda header: Report()
         self._beside = Beside(_LOST, self._fail)
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
@@ -167,6 +171,7 @@ class HttpClient:
             raise ValueError(f"{header}: this process answers the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
         answer = Answer(header, frame, asyncio.get_running_loop().create_future())
+        answer.beside = enclosed(self._reporter(header), self._arrivals.held_ns(answer.key))
         if self._failure is not None:
             answer.released()  # it is lost, and a sender learns of no loss
         else:
@@ -186,6 +191,10 @@ class HttpClient:
     def on_probe(self, handler: Prober) -> None:
         """Let a function answer the observer's questions; what it raises is told to the server."""
         self._probing.handler = handler
+
+    def on_answer(self, reporter: Reporter) -> None:
+        """Let a function say what each answer took and what was noted; it is asked as the answer is sent."""
+        self._reporter = reporter
 
     async def over(self) -> None:
         """Wait until the server has said that the run is over.
@@ -248,11 +257,11 @@ class HttpClient:
             "ready": self.kinds is not None,
         }
         await socket.send_bytes(encode("hello", **hello))
-        welcome = await self._welcome(socket)
-        if welcome is None or welcome.word == "bye":
+        said = await welcome(socket, self._url, self.limits)
+        if said is None or said.word == "bye":
             return
-        self._welcomed(welcome)
-        self._talked_at = loop.time()
+        self._welcomed(said)
+        self._talked_at, last = loop.time(), said.values["last"]
         transfers = Transfers(http, f"{self._url}/blob", self._session, self.limits, self._jitter)
         try:
             async with asyncio.timeout(None) as scope:
@@ -270,11 +279,11 @@ class HttpClient:
                 link.acknowledge_soon()
                 self._answers.begin(
                     link,
-                    welcome.values["last"],
+                    last,
                     lambda answer: self._beside.start(link, self._answers.send_blob, answer, transfers),
                 )
                 while True:
-                    said = await self._heard(socket, FROM_SERVER)
+                    said = await heard(socket, FROM_SERVER)
                     if said is None:
                         return
                     if said.word == "bye":
@@ -289,35 +298,6 @@ class HttpClient:
                 self._link.close()
                 self._link = None
             await self._beside.stop()
-
-    async def _welcome(self, socket: aiohttp.ClientWebSocketResponse) -> Control | None:
-        """Return what is said first; None where the connection has ended.
-
-        Raises:
-            UserError: The two sides do not understand each other.
-        """
-        try:
-            async with asyncio.timeout(self.limits.handshake_timeout_s):
-                said = await self._heard(socket, frozenset({"welcome", "refused", "bye"}))
-        except SessionError as error:
-            why = str(error)
-        else:
-            if said is not None or socket.close_code != aiohttp.WSCloseCode.POLICY_VIOLATION:
-                return said
-            why = "it does not understand this process"
-        raise UserError(
-            f"what answers at {self._url} does not speak this fedsim's protocol ({why[:200]}): check the "
-            "address, and install the same version of fedsim on both sides"
-        )
-
-    async def _heard(self, socket: aiohttp.ClientWebSocketResponse, words: frozenset[str]) -> Control | None:
-        """Return what is said next; None once the connection has ended."""
-        message = await socket.receive()
-        if message.type is aiohttp.WSMsgType.BINARY:
-            return parse(message.data, words)
-        if message.type is aiohttp.WSMsgType.TEXT:
-            raise SessionError("a text message: all are binary")
-        return None
 
     def _welcomed(self, welcome: Control) -> None:
         if welcome.word == "refused":

@@ -1,7 +1,10 @@
 """What the two sides say to each other: a WebSocket message is a msgpack map, then perhaps raw bytes.
 
 The map has a word ``t`` and exactly the fields of that word; anything else is a :class:`SessionError`. The
-raw bytes are a frame, the greeting, or a piece of an observer's question or answer.
+raw bytes are a frame, the greeting, or a piece of an observer's question or answer. A delivery from a client
+to the server may have two fields more (:mod:`fedsim.bus.http.enclosed`): s(pent), the seconds for which the
+client's process held what it answers and for which its jobs ran; and w(ords), notes for the server's log,
+which are looked at apart: bad ones do not break the rules of the session.
 
 ======== ====== ==========================================================================================
 word     from   meaning
@@ -34,11 +37,14 @@ import msgpack
 from fedsim.bus.base import Header
 from fedsim.errors import FedsimError
 
-PROTOCOL = 1
+PROTOCOL = 2
 MOST_NUMBER = 2**53
 """Highest number of a delivery, and of anything else that is counted."""
 MOST_TEXT = 1024
+MOST_SPENT_S = 1e9
 MOST_CLIENTS_TEXT = 128 * 1024
+MOST_NOTES = 8 * 1024
+"""Longest text of notes, in characters, which are single bytes."""
 _HIGHEST = 2**31 - 1
 _MOST_EXCHANGE = 256
 _MOST_HEAD = MOST_CLIENTS_TEXT + 4096
@@ -105,6 +111,14 @@ def _header(value: Any) -> bool:
     )
 
 
+def _spent(value: Any) -> bool:
+    return type(value) is tuple and len(value) == 2 and all(map(_is_time, value))
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is float and 0 <= value <= MOST_SPENT_S
+
+
 _DELIVERY: dict[str, Check] = {"n": _number, "h": _header, "a": _number}
 _WORDS: dict[str, dict[str, Check]] = {
     "hello": {
@@ -130,6 +144,7 @@ _WORDS: dict[str, dict[str, Check]] = {
     "finish": {},
     "bye": {},
 }
+_BESIDE_ANSWERS: dict[str, Check] = {"s": _spent, "w": lambda value: True}
 _WITH_BODY = frozenset({"welcome", "send", "ask", "told"})
 FROM_CLIENT = frozenset(
     {"hello", "ready", "send", "blob", "none", "ack", "bad", "told", "fault", "alive", "bye"}
@@ -138,7 +153,7 @@ FROM_SERVER = frozenset(
     {"welcome", "refused", "send", "blob", "none", "ack", "ask", "alive", "finish", "bye"}
 )
 DELIVERIES = frozenset({"send", "blob", "none"})
-_pack = msgpack.Packer().pack
+_pack = msgpack.Packer(use_single_float=True).pack
 
 
 def encode(word: str, **values: Any) -> bytes:
@@ -163,7 +178,7 @@ def parse(data: bytes | memoryview, allowed: frozenset[str]) -> Control:
     if checks is None:
         raise SessionError(f"{word!r:.40} is no message that may come from there")
     if values.keys() != checks.keys():
-        raise SessionError(f"{word}: the fields are {list(values)!r:.80}, not {list(checks)}")
+        checks = _with_more(word, values, checks)
     for name, check in checks.items():
         if not check(values[name]):
             raise SessionError(f"{word}.{name}: {values[name]!r:.80} is not allowed there")
@@ -171,6 +186,16 @@ def parse(data: bytes | memoryview, allowed: frozenset[str]) -> Control:
     if len(body) and word not in _WITH_BODY:
         raise SessionError(f"{word}: {len(body)} bytes follow where none belong")
     return Control(word, values, body)
+
+
+def _with_more(word: str, values: Mapping[str, Any], checks: dict[str, Check]) -> dict[str, Check]:
+    """Return the checks of a message that has other fields than it must have, if an answer may have them."""
+    more = {name: check for name, check in _BESIDE_ANSWERS.items() if name in values}
+    header = values.get("h")
+    is_answer = word in DELIVERIES and type(header) is tuple and header[:1] != (-1,)
+    if not is_answer or values.keys() != checks.keys() | more.keys():
+        raise SessionError(f"{word}: the fields are {list(values)!r:.80}, not {list(checks)}")
+    return {**checks, **more}
 
 
 def header_values(header: Header) -> tuple[Any, ...]:

@@ -8,13 +8,12 @@ from typing import Protocol
 
 from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
 
-from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.blobs import name_of
 from fedsim.bus.http.frames import checksum
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.link import Link
-from fedsim.bus.http.peer import Ask, Peer
+from fedsim.bus.http.peer import Answered, Ask, Peer, Upload
 from fedsim.bus.http.registry import Busy, Refusal
 from fedsim.bus.http.session import (
     DELIVERIES,
@@ -44,7 +43,7 @@ class Server(Protocol):
     def joined(self, peer: Peer, hello: Control, resumed: bool) -> None:
         """A session has a connection: welcome it and replay what it has not had."""
 
-    def answered(self, peer: Peer, header: Header, frame: memoryview | None, crc: int | None) -> bool:
+    def answered(self, peer: Peer, answer: Answered) -> bool:
         """Take an answer; say whether somebody had asked for it."""
 
     def arrived(self, peer: Peer, number: int) -> None:
@@ -197,6 +196,7 @@ class Conversation:
         self._server.arrived(peer, values["a"])
         header = header_of(values["h"])
         frame: memoryview | None = None
+        upload: Upload | None = None
         if said.word == "blob" and number > peer.inbox.last:
             upload = peer.uploads.get(number)
             if upload is None or upload.frame is None or upload.name not in ("", name_of(header)):
@@ -214,7 +214,8 @@ class Conversation:
             return False
         peer.uploads.pop(number, None)
         link.acknowledge_soon()
-        return self._server.answered(peer, header, frame, values.get("c"))
+        answer = Answered(header, frame, values.get("c"), upload, values.get("s"), values.get("w"))
+        return self._server.answered(peer, answer)
 
     async def _write(self, peer: Peer, link: Link) -> None:
         async def transmit(number: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from fedsim.bus.http.control import MOST_NOTES
 from fedsim.network.overhead import SMALL_FRAME_BYTES
 from fedsim.wire import Limits
 
@@ -79,8 +80,9 @@ class HttpLimits:
             if not isinstance(value, Limits) and value <= 0:
                 raise ValueError(f"{field.name} is {value}: a limit is greater than 0")
         # The envelope of a delivery names an exchange of at most 256 characters, four bytes each.
-        if self.max_ws_message < self.small_frame_bytes + 2 * KIB:
+        needed = self.small_frame_bytes + 2 * KIB + MOST_NOTES
+        if self.max_ws_message < needed:
             raise ValueError(
                 f"max_ws_message is {self.max_ws_message}: a frame of small_frame_bytes "
-                f"({self.small_frame_bytes}) and its envelope need {self.small_frame_bytes + 2 * KIB}"
+                f"({self.small_frame_bytes}), its envelope and notes need {needed}"
             )

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from fedsim.bus.http.control import Control, SessionError, parse
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.errors import UserError
 
@@ -67,6 +68,41 @@ async def open_socket(
         if is_first and await _encrypts(url, limits.handshake_timeout_s):
             raise UserError(f"the server at {url} encrypts: write https:// in place of http://") from None
         raise
+
+
+async def welcome(socket: aiohttp.ClientWebSocketResponse, url: str, limits: HttpLimits) -> Control | None:
+    """Return what the server says first; None where the connection has ended.
+
+    Raises:
+        UserError: The two sides do not understand each other.
+    """
+    try:
+        async with asyncio.timeout(limits.handshake_timeout_s):
+            said = await heard(socket, frozenset({"welcome", "refused", "bye"}))
+    except SessionError as error:
+        why = str(error)
+    else:
+        if said is not None or socket.close_code != aiohttp.WSCloseCode.POLICY_VIOLATION:
+            return said
+        why = "it does not understand this process"
+    raise UserError(
+        f"what answers at {url} does not speak this fedsim's protocol ({why[:200]}): check the address, and "
+        "install the same version of fedsim on both sides"
+    )
+
+
+async def heard(socket: aiohttp.ClientWebSocketResponse, words: frozenset[str]) -> Control | None:
+    """Return what the server says next; None once the connection has ended.
+
+    Raises:
+        SessionError: It is none of these words, or no message at all.
+    """
+    message = await socket.receive()
+    if message.type is aiohttp.WSMsgType.BINARY:
+        return parse(message.data, words)
+    if message.type is aiohttp.WSMsgType.TEXT:
+        raise SessionError("a text message: all are binary")
+    return None
 
 
 async def _encrypts(url: str, patience_s: float) -> bool:

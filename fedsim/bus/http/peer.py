@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
@@ -27,7 +28,8 @@ class Ask:
         left: Done when the frame has left, or never will.
         at_s: When it was sent.
         row: Its row in the ledger; -1 before it was put on a link, and for a header alone.
-        has_begun: Whether it was put on a link.
+        began_at_s: When it was first put on a link; negative before.
+        had_at_s: When it was first known to have arrived; negative before.
         has_ended: Whether its end is in the ledger.
         peer: The process that it goes to; None while there is none.
         number: Its number in that process's session; 0 while it waits.
@@ -39,11 +41,17 @@ class Ask:
     left: asyncio.Future[None]
     at_s: float
     row: int = -1
-    has_begun: bool = False
+    began_at_s: float = -1.0
+    had_at_s: float = -1.0
     has_ended: bool = False
     peer: Peer | None = None
     number: int = 0
     _digest: asyncio.Future[bytes] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was put on a link."""
+        return self.began_at_s >= 0
 
     def released(self) -> None:
         """Note that the frame has left."""
@@ -67,12 +75,37 @@ class Upload:
         blob: Its bytes.
         is_busy: Whether a request is at it.
         frame: The frame once it is whole and verified.
+        first_at_s: When its first bytes came; negative before.
+        whole_at_s: When it was whole.
     """
 
     name: str
     blob: Arriving
     is_busy: bool = False
     frame: memoryview | None = None
+    first_at_s: float = -1.0
+    whole_at_s: float = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer as it has come.
+
+    Attributes:
+        header: Its header.
+        frame: Its frame; None for a header alone.
+        crc: What its checksum is to be, where it did not travel as a blob.
+        upload: How it came, where it did.
+        spent_s: How long the client's process says that it held what it answers, and that its jobs ran.
+        words: Notes for the log, as they came; None where there are none.
+    """
+
+    header: Header
+    frame: memoryview | None
+    crc: int | None = None
+    upload: Upload | None = None
+    spent_s: tuple[float, float] | None = None
+    words: Any = None
 
 
 @dataclass(slots=True, eq=False)

@@ -94,6 +94,7 @@ class Routes:
             if not await self._take(request, peer, upload, end):
                 return self._later()
             if upload.blob.is_complete and upload.frame is None:
+                upload.whole_at_s = asyncio.get_running_loop().time()
                 upload.frame = await upload.blob.verified()
                 if upload.frame is None:
                     del peer.uploads[number]
@@ -114,6 +115,8 @@ class Routes:
                     data = await request.content.readany()
                 if not data:
                     raise SessionError("a request ends before its body")
+                if upload.first_at_s < 0:
+                    upload.first_at_s = asyncio.get_running_loop().time()
                 blob.add(data)
                 self._most_held += len(data)
         return True

@@ -30,7 +30,7 @@ from fedsim.bus.http.frames import framed, read
 from fedsim.bus.http.front import Front
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.mailbox import Mailbox
-from fedsim.bus.http.peer import Ask, Peer
+from fedsim.bus.http.peer import Answered, Ask, Peer
 from fedsim.bus.http.probes import Probes
 from fedsim.bus.http.registry import Registry
 from fedsim.bus.http.session import Control, SessionError, encode
@@ -281,11 +281,12 @@ class HttpServer:
         self._lost(ask, why[:200])
         return True
 
-    def answered(self, peer: Peer, header: Header, frame: memoryview | None, crc: int | None) -> bool:
+    def answered(self, peer: Peer, answer: Answered) -> bool:
         """Take an answer; say whether somebody had asked for it.
 
         What nobody asked for, of whom, so, is counted and dropped; what cannot be decoded is entered too.
         """
+        header = answer.header
         ask = self._asked.get((header.sender, header.dispatch)) if header.receiver == SERVER else None
         if header.sender not in peer.clients:
             self._accounts.reject("client", f"{header} came from the host of {peer.clients!s:.80}")
@@ -294,7 +295,7 @@ class HttpServer:
         elif ask.header.reply() != header:
             self._accounts.reject("route", f"{header} came for {ask.header}")
         else:
-            self._take(ask, header, frame, crc)
+            self._take(ask, answer)
             return True
         return False
 
@@ -336,14 +337,16 @@ class HttpServer:
             **self._health(),
         }
 
-    def _take(self, ask: Ask, header: Header, frame: memoryview | None, crc: int | None) -> None:
+    def _take(self, ask: Ask, answer: Answered) -> None:
+        header, frame = answer.header, answer.frame
         self._accounts.ended(ask, Outcome.DELIVERED)
+        self._accounts.beside(ask, answer)
         self._forget(ask)
         if frame is None:
             self._mailbox.put(Delivery(header, None), 0)
             return
         try:
-            message = read(header, frame, self._kinds, self.limits.frame, crc)
+            message = read(header, frame, self._kinds, self.limits.frame, answer.crc)
         except DecodeError as error:
             self._accounts.reject("decode", str(error))
             self._accounts.came(header, None, len(frame), str(error)[:200])

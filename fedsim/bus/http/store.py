@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from fedsim.bus.http.control import header_values
 from fedsim.errors import UserError
 from fedsim.wire import Frame
 
-_MAGIC = b"fedsim state 1\n"
+_MAGIC = b"fedsim state 2\n"
 _ANSWER = re.compile(r"(\d{1,10})-(\d{1,10})")
 
-Kept = tuple[Header, Frame | None, bytes | None]
-"""An answer, and the state of its client that goes with it: the one that was pending when it was sent."""
+Beside = Mapping[str, Any]
+Kept = tuple[Header, Frame | None, bytes | None, Beside]
+"""An answer; the state of its client that goes with it: the one that was pending when it was sent; and what
+is said beside the answer."""
 
 
 class StateFolder:
@@ -114,31 +116,32 @@ class StateFolder:
         """Return the state that goes with the client's answer that is sent now; None for one that stands."""
         return self._new.get(client)
 
-    def replies(self) -> list[tuple[Header, Frame | None]]:
-        """Return the answers that are kept, with their frames, by client and dispatch.
+    def replies(self) -> list[tuple[Header, Frame | None, Beside]]:
+        """Return the answers that are kept, by client and dispatch: header, frame, what is said beside.
 
         Raises:
             UserError: A file is damaged.
         """
         found = []
         for name in sorted(self._answer_names(), key=lambda key: tuple(map(int, key.split("-")))):
-            values, frame, _ = self._read_answer(self._answers / name)
-            found.append((Header(*values), None if frame is None else Frame(frame, (), len(frame))))
+            values, frame, _, said = self._read_answer(self._answers / name)
+            found.append((Header(*values), None if frame is None else Frame(frame, (), len(frame)), said))
         return found
 
     def turn(self, answers: Sequence[Kept], gone: Sequence[Header]) -> None:
         """Make answers durable, each with its client's new state, and forget others; blocks on the disk."""
-        for header, frame, state in answers:
-            self._keep(header, frame, state)
+        for answer in answers:
+            self._keep(*answer)
         for header in gone:
             (self._answers / name_of(header)).unlink(missing_ok=True)
 
-    def _keep(self, header: Header, frame: Frame | None, state: bytes | None) -> None:
+    def _keep(self, header: Header, frame: Frame | None, state: bytes | None, said: Beside) -> None:
         client = header.client
         place, beside = self._states / str(client), self._states / f"{client}.new"
         digest = None if state is None else _save(beside, state)
         joined = None if frame is None else frame.join()
-        _save(self._answers / name_of(header), msgpack.packb([header_values(header), joined, digest]))
+        written = msgpack.packb([header_values(header), joined, digest, said])
+        _save(self._answers / name_of(header), written)
         if state is not None:
             beside.replace(place)
             _sync(self._states)
@@ -149,13 +152,13 @@ class StateFolder:
     def _answer_names(self) -> list[str]:
         return [path.name for path in self._answers.iterdir() if _ANSWER.fullmatch(path.name)]
 
-    def _read_answer(self, path: Path) -> tuple[tuple[Any, ...], bytes | None, bytes | None]:
+    def _read_answer(self, path: Path) -> tuple[tuple[Any, ...], bytes | None, bytes | None, Beside]:
         try:
-            values, frame, digest = msgpack.unpackb(_load(path), use_list=False, max_bin_len=2**31 - 1)
+            values, frame, digest, said = msgpack.unpackb(_load(path), use_list=False, max_bin_len=2**31 - 1)
             Header(*values)
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise _damaged(path, error) from None
-        return values, frame, digest
+        return values, frame, digest, said
 
     def _repair(self) -> None:
         """Finish or undo what a crash has left half done."""

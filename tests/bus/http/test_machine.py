@@ -95,7 +95,7 @@ class Talk(RuleBasedStateMachine):
         self.executor = ThreadPoolExecutor(2)
         self.loop.set_default_executor(self.executor)
         self.state = StateFolder(Path(self.folders[-1].name))
-        durable = {(header.client, header.dispatch) for header, _ in self.state.replies()}
+        durable = {(header.client, header.dispatch) for header, _, _ in self.state.replies()}
         self.client = self.world.client(
             f"0-{CLIENTS - 1}", url=self.proxy.url, state=self.state, jitter=lambda: 0.0
         )

@@ -52,7 +52,9 @@ async def test_ledger_and_trace_hold_what_the_memory_bus_would_enter(make_world:
     up_bytes = len(pack(update).frame(sender=3, receiver=-1, round=1, exchange="train"))
     client.send(delivery.header.reply(), update)
     await within(world.server.receive())
-    assert [record[1:] for record in world.trace.kept] == [
+    (spent,) = [record[2:] for record in world.trace.kept if record[1] == "spent"]
+    assert spent[:2] == (3, 0)
+    assert [record[1:] for record in world.trace.kept if record[1] != "spent"] == [
         ("transfer_start", 3, 0, False, "model", num_bytes, LARGE, False, 0),
         ("transfer_end", 3, 0, False, "delivered", ""),
         ("transfer_start", 3, 0, True, "update", up_bytes, LARGE, False, 0),

@@ -8,6 +8,7 @@ from fedsim.errors import UserError
 from fedsim.wire import Frame
 
 UP = Header(3, -1, 2, "train", 5, 4, 1)
+SAID = {"s": (0.7, 0.5), "w": "[]"}
 FRAME = Frame(b"head", (b"one", memoryview(b"two")), 10)
 
 
@@ -37,14 +38,15 @@ def test_a_state_is_durable_with_its_answer(tmp_path: Path) -> None:
     one.put(4, b"other")
     assert one.get(3) == b"state"
     assert one.get(9) is None
-    one.turn([(UP, FRAME, one.pending(3)), (Header(4, -1, 2, "train", 0, 0), None, one.pending(4))], [])
+    alone = Header(4, -1, 2, "train", 0, 0)
+    one.turn([(UP, FRAME, one.pending(3), SAID), (alone, None, one.pending(4), {})], [])
     one.put(3, b"newer, without an answer")
     assert one.get(3) == b"newer, without an answer"
     one.close()
     other = StateFolder(tmp_path)
     assert [other.get(client) for client in (3, 4, 5)] == [b"state", b"other", None]
-    (header, frame), (header_alone, nothing) = other.replies()
-    assert (header, header_alone.client, nothing) == (UP, 4, None)
+    (header, frame, said), *others = other.replies()
+    assert (header, said, others) == (UP, SAID, [(alone, None, {})])
     assert frame is not None
     assert frame.join() == b"headonetwo"
     assert len(frame) == 10
@@ -57,7 +59,7 @@ def test_a_state_is_durable_with_its_answer(tmp_path: Path) -> None:
 def test_another_clients_answer_does_not_stand_for_an_equal_state(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"equal")
-    one.turn([(UP, FRAME, one.pending(3))], [])
+    one.turn([(UP, FRAME, one.pending(3), {})], [])
     one.close()
     states = tmp_path / "states"
     (states / "4.new").write_bytes(
@@ -71,7 +73,7 @@ def test_another_clients_answer_does_not_stand_for_an_equal_state(tmp_path: Path
 def test_a_state_that_came_later_does_not_go_with_an_earlier_answer(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"first")
-    first = UP, FRAME, one.pending(3)
+    first = UP, FRAME, one.pending(3), SAID
     one.put(3, b"second")  # the disk is slow
     one.turn([first], [])
     assert one.get(3) == one.pending(3) == b"second"
@@ -85,10 +87,10 @@ def test_a_state_that_came_later_does_not_go_with_an_earlier_answer(tmp_path: Pa
 def test_a_crash_between_state_and_answer(tmp_path: Path, stands: bool) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"old")
-    one.turn([(UP, FRAME, one.pending(3))], [])
+    one.turn([(UP, FRAME, one.pending(3), {})], [])
     one.put(3, b"new")
     later = Header(3, -1, 3, "train", 6, 5, 1)
-    one.turn([(later, FRAME, one.pending(3))], [])
+    one.turn([(later, FRAME, one.pending(3), SAID)], [])
     one.close()
     # As it is before the last move: the new state beside the old one, its answer written or not.
     states = tmp_path / "states"
@@ -112,7 +114,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: object) -> No
     assert callable(spoil)
     one = StateFolder(tmp_path)
     one.put(3, b"state")
-    one.turn([(UP, FRAME, one.pending(3))], [])
+    one.turn([(UP, FRAME, one.pending(3), {})], [])
     one.close()
     path = tmp_path / name
     path.write_bytes(spoil(path.read_bytes()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,8 +14,10 @@ from fedsim import __version__
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.session import encode
 from fedsim.cli.joining import Joining
+from fedsim.data import fingerprint
 from fedsim.errors import UserError
 from fedsim.runtime.greeting import FORMAT, Greeting
+from fedsim.scenario import Scenario, build
 
 TINY = """
 [run]
@@ -50,6 +53,12 @@ def greeting(scenario: str = TINY, **changes: Any) -> bytes:
     return Greeting(scenario, "fedavg", **changes).encode()
 
 
+def here(**parts: str) -> dict[str, str]:
+    """Return the fingerprint of what the scenario gives here, with other parts in some places."""
+    data = build(Scenario.model_validate(tomllib.loads(TINY))).data
+    return {**fingerprint(data), **parts}
+
+
 @pytest.mark.parametrize(
     ("said", "match"),
     [
@@ -59,6 +68,22 @@ def greeting(scenario: str = TINY, **changes: Any) -> bytes:
         (b'{"fedsim": 1}', "no fedsim server"),
         (greeting("[data]\nname = 'lab.secret'\n"), r"(?s)scenario cannot be read here .*private plugins"),
         (greeting("= rubbish"), "scenario cannot be read here"),
+        (greeting(data=[]), "greeting is damaged"),
+        (greeting(data={"task": 3}), "greeting is damaged"),
+        (greeting(data={"task": "x" * 301}), "greeting is damaged"),
+        (greeting(verify=1), "greeting is damaged"),
+        (
+            greeting(),
+            r"the data here are not those of the server: task \(.*, unknown there\).* --data or FEDSIM_DATA",
+        ),
+        (
+            greeting(data=here(labels="200 of int64 #0123")),
+            r"server: labels \(200 of int64 both, with other values\)\. Both sides",
+        ),
+        (
+            greeting(data=here(samples="180 of float32 #0123")),
+            r"server: samples \(200 of float32 here, 180 of float32 there\)\. Both sides",
+        ),
     ],
 )
 async def test_a_greeting_that_is_none_for_this_version(make_world: Any, said: bytes, match: str) -> None:
@@ -73,7 +98,7 @@ async def test_another_protocol(make_world: Any, monkeypatch: pytest.MonkeyPatch
     world = await make_world(num_clients=4, greeting=greeting())
     with monkeypatch.context() as patched:
         patched.setattr("fedsim.bus.http.client.PROTOCOL", 7)
-        with pytest.raises(UserError, match=r"speaks protocol 7, this server 1: install the same version"):
+        with pytest.raises(UserError, match=r"speaks protocol 7, this server 2: install the same version"):
             await join(world.url)
     await goes_on(world)
 

@@ -1,0 +1,152 @@
+"""What a client process says beside an answer, outside its frame: what it took, and notes for the log.
+
+Nothing of it is a part of the run: no ledger counts it, and no hook sees it. It travels in the control part
+of the answer, so it is taken as often as the answer is, which is once, and is lost with it. Whoever sends it
+may lie: times are held against what the server has seen itself (:mod:`fedsim.bus.http.accounts`), notes are
+bounded in number and length here, and what is none is turned away by itself, without harm to the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedsim.bus.http.control import MOST_NOTES, MOST_SPENT_S
+
+MOST_PER_ANSWER = 16
+"""Notes beside one answer; a last one says how many were left out."""
+_MOST_EVENT = 200
+_MOST_VALUE = 300
+_MOST_VALUES = 16
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_OWN = frozenset(
+    ("args", "at_s", "client", "event", "exc_info", "level", "method_name", "self", "stack_info", "told_by")
+)
+"""Names of values that the log itself uses."""
+_LEVELS = ("info", "warning")
+
+
+class Note(NamedTuple):
+    """Something that a client's hook has noted.
+
+    Attributes:
+        level: ``info`` or ``warning``.
+        event: What.
+        values: By name, for the log.
+    """
+
+    level: str
+    event: str
+    values: Mapping[str, Any]
+
+
+class Report(NamedTuple):
+    """What is to be said of the work behind an answer.
+
+    Attributes:
+        compute_ns: How long a job of it was under way.
+        notes: What was noted meanwhile.
+    """
+
+    compute_ns: int = 0
+    notes: Sequence[Note] = ()
+
+
+def enclosed(report: Report, held_ns: int) -> dict[str, Any]:
+    """Return the fields that go with an answer.
+
+    Args:
+        report: What is to be said.
+        held_ns: From the handing over of the delivery to the answer.
+    """
+    fields: dict[str, Any] = {
+        "s": tuple(min(max(0.0, ns / 1e9), MOST_SPENT_S) for ns in (held_ns, report.compute_ns))
+    }
+    if report.notes:
+        fields["w"] = written(report.notes)
+    return fields
+
+
+def written(notes: Sequence[Note]) -> str:
+    """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted."""
+    lines: list[str] = []
+    room = MOST_NOTES - 100  # for the last one
+    for level, event, values in notes[:MOST_PER_ANSWER]:
+        named = {_named(name): _plain(value) for name, value in list(values.items())[:_MOST_VALUES]}
+        line = json.dumps([level, _short(event, _MOST_EVENT), named])
+        room -= len(line) + 2
+        if room < 0:
+            break
+        lines.append(line)
+    if left_out := len(notes) - len(lines):
+        lines.append(json.dumps(["warning", "notes left out", {"count": left_out}]))
+    return f"[{', '.join(lines)}]"
+
+
+def read(text: Any) -> list[Note]:
+    """Return the notes of a text.
+
+    Raises:
+        ValueError: It holds none, or more than is allowed.
+    """
+    if type(text) is not str or len(text) > MOST_NOTES:
+        raise ValueError(f"notes are a text of at most {MOST_NOTES} characters")
+    try:
+        said = json.loads(text)
+    except RecursionError:
+        raise ValueError("notes are nested too deeply") from None
+    if type(said) is not list or len(said) > MOST_PER_ANSWER + 1:
+        raise ValueError(f"notes are a list of at most {MOST_PER_ANSWER} and the count of the rest")
+    return [_note(one) for one in said]
+
+
+def _note(said: Any) -> Note:
+    if type(said) is not list or len(said) != 3:
+        raise ValueError(f"{said!r:.80} is no note")
+    level, event, values = said
+    if level not in _LEVELS or not _is_text(event, _MOST_EVENT):
+        raise ValueError(f"{level!r:.20} {event!r:.80} is no level and event")
+    if type(values) is not dict or len(values) > _MOST_VALUES:
+        raise ValueError(f"{values!r:.80} are no values of a note")
+    for name, value in values.items():
+        if not _NAME.fullmatch(name) or name in _OWN:
+            raise ValueError(f"{name!r:.80} names no value of a note")
+        if not _is_plain(value):
+            raise ValueError(f"{name} is {value!r:.80}, which is no value of a note")
+    return Note(level, event, values)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) is bool or _is_text(value, _MOST_VALUE)
+
+
+def _is_text(value: Any, most: int) -> bool:
+    return type(value) is str and len(value) <= most and value == _short(value, most)
+
+
+def _named(name: str) -> str:
+    """Return a name as it may travel."""
+    lower = re.sub("[^a-z0-9_]", "_", name.lower())[:38]
+    lower = lower if _NAME.fullmatch(lower) else f"v{lower}"
+    return f"{lower}_" if lower in _OWN else lower
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it may travel: NumPy's scalars as numbers, NaN and infinities as None, or text."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if _is_plain(value) else _short(str(value), _MOST_VALUE)
+
+
+def _short(text: str, most: int) -> str:
+    """Return a text that any log can hold: no half of a character that has two."""
+    return text.encode("utf-8", "replace").decode("utf-8")[:most]

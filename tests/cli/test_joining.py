@@ -1,0 +1,45 @@
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedsim.bus.http.access import ClientRanges
+from fedsim.cli.joining import Joining
+from fedsim.data import fingerprint
+from fedsim.errors import UserError
+from fedsim.runtime.greeting import Greeting
+from fedsim.scenario import Scenario, build
+
+JOINING = Joining(
+    url="http://127.0.0.1:9",
+    clients=ClientRanges.parse("0-3"),
+    token=None,
+    tls=None,
+    state=None,
+    data=None,
+    workers=1,
+    patience_s=1.0,
+    quiet=True,
+)
+
+
+def greeting(here: Path) -> Greeting:
+    """Return what a server says that has the same data."""
+    scenario = (here / "tiny.toml").read_text()
+    data = build(Scenario.model_validate(tomllib.loads(scenario))).data
+    return Greeting(scenario, "fedavg", fingerprint(data))
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_the_server_says_whether_to_verify(verify: bool, here: Path) -> None:
+    parts = JOINING.build(replace(greeting(here), verify=verify))
+    assert parts.verify is verify
+    assert parts.executor.config.workers == 1
+
+
+def test_other_data_than_the_servers_are_refused(here: Path) -> None:
+    said = greeting(here)
+    other = {**said.data, "who holds what": "4 clients #0123"}
+    with pytest.raises(UserError, match=r"who holds what \(4 clients, .* here, 4 clients there\)"):
+        JOINING.build(replace(said, data=other))
