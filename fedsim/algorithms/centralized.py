@@ -12,7 +12,7 @@ model can be fine-tuned by every client at the end (specification 5.A.4).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import model_validator
@@ -23,8 +23,9 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.finetuning import FineTuning, Passes
 from fedsim.config import Config
 from fedsim.engine.jobs import PooledSamples, Stream
+from fedsim.engine.keeping import Keeping
 from fedsim.engine.losses import TRAIN
-from fedsim.params import Array, Model
+from fedsim.params import Array, Model, Tree
 from fedsim.wire import Message, message
 
 
@@ -73,10 +74,12 @@ class ServerState:
     Attributes:
         model: The one model.
         holders: Clients whose samples it has, ascending; None for all there are.
+        optimisers: What its optimiser goes on from, under ``training.keep_optimiser``.
     """
 
     model: Model
     holders: tuple[int, ...] | None
+    optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
 
 class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
@@ -122,14 +125,18 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
     ) -> tuple[ServerState, Mapping[int, Message | None]]:
         """Train for as long as a client would in a round, and ask nobody.
 
-        The generators are those of client 0, so that alone it would do the same.
+        The generators are those of client 0, so that alone it would do the same; and so it keeps its
+        optimiser where clients do.
         """
+        keeping = Keeping(state.optimisers) if server.training.keep_optimiser else None
         fitted = await server.fit(
             state.model,
             streams={TRAIN: Stream(PooledSamples("train", state.holders), server.training.batch_size)},
             key=server.key_of_client(0, server.round - 1),
+            keeping=keeping,
         )
-        return replace(state, model=fitted.model), {}
+        optimisers = {} if keeping is None else keeping.held
+        return replace(state, model=fitted.model, optimisers=optimisers), {}
 
     async def local_train(
         self, client: ClientContext, state: Any, message: None

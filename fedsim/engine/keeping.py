@@ -35,12 +35,12 @@ class Keeping:
     def after(self, name: str, models: Mapping[str, Model], fitted: Fitted) -> None:
         """Remember what the optimisers of a fit have come to.
 
-        Nothing is remembered of one that is no longer finite: the model that has diverged is refused or
-        replaced, and the next one must not go on from its ruins.
+        Nothing is remembered of one that is no longer finite, or whose model is not: what has diverged is
+        refused or replaced, and the next one must not go on from its ruins.
         """
-        for model in fitted.models:
+        for model, trained in fitted.models.items():
             key, state = _key(name, model, models[model]), fitted.states.get(model, EMPTY)
-            if state and all_finite(state):
+            if state and all_finite(state) and trained.is_finite():
                 self._held[key] = state
             else:
                 self._held.pop(key, None)

@@ -111,6 +111,7 @@ class Workbench:
         steps: int | None = None,
         name: str = "train",
         key: Key | None = None,
+        keeping: Keeping | None = None,
     ) -> Fitted:
         """Train one model, or several together.
 
@@ -129,6 +130,7 @@ class Workbench:
                 call of the same name with the same model's name and architecture, in this turn or an earlier
                 one; such calls have the same kind of optimiser.
             key: Names them instead, together with ``name``, where not the party's own turn should.
+            keeping: What optimisers go on from, instead of what the party holds.
 
         Returns:
             The trained models, frozen; as they came where a stream has no batch.
@@ -141,7 +143,7 @@ class Workbench:
         trained = tuple(by_name) if trained is None else trained
         if streams is None:
             streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
-        keeping = self._keeping
+        keeping = self._keeping if keeping is None else keeping
         states = None if keeping is None else keeping.before(name, by_name, trained)
         passes = self._engine.resources.passes([by_name[model].architecture for model in trained], streams)
         job = Fit(

@@ -126,24 +126,25 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        key = key_of(func, args, kwargs)
-        if key is not None and (known := _MEMORY.get(key)) is not None:
-            self.total += known.flops
-            self.moved_bytes += known.moved_bytes
-            return known.results(args)
         packet = func._overloadpacket
+        # Not remembered: somebody may register one meanwhile.
         formula = _FORMULAS.get(packet) or flop_registry.get(packet)
-        if formula is None:
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        result = func(*args, **kwargs)
-        flops = 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
-        moved_bytes = 0 if func.is_view else _bytes_of((args, result))
-        if key is not None:
-            _MEMORY.add(key, args, result, flops, moved_bytes)
-        self.total += flops
+        key = key_of(func, args, kwargs)
+        known = None if key is None else _MEMORY.get(key)
+        if known is not None:
+            result, moved_bytes = known.results(args), known.moved_bytes
+        else:
+            if formula is None:
+                with self:
+                    result = func.decompose(*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
+            result = func(*args, **kwargs)
+            moved_bytes = 0 if func.is_view else _bytes_of((args, result))
+            if key is not None:
+                _MEMORY.add(key, args, result, moved_bytes)
+        if formula is not None:
+            self.total += int(formula(*args, **kwargs, out_val=result))
         self.moved_bytes += moved_bytes
         return result
 

@@ -24,20 +24,18 @@ _Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one operation gives, and asks of a processor.
+    """What one operation gives, and the bytes that it moves.
 
     Attributes:
         forms: Size, strides and type of each result; None for a result that is none.
         is_single: Whether it gives one tensor rather than a tuple.
         in_place: Whether that tensor is its first argument.
-        flops: Floating-point operations.
         moved_bytes: Bytes of the tensors that it reads and writes.
     """
 
     forms: tuple[_Form | None, ...]
     is_single: bool
     in_place: bool
-    flops: int
     moved_bytes: int
 
     def results(self, args: tuple[Any, ...]) -> Any:
@@ -58,7 +56,7 @@ class Memory:
         """Return what an operation gives, if it is known."""
         return self._outcomes.get(key)
 
-    def add(self, key: Hashable, args: tuple[Any, ...], result: Any, flops: int, moved_bytes: int) -> None:
+    def add(self, key: Hashable, args: tuple[Any, ...], result: Any, moved_bytes: int) -> None:
         """Remember an operation, if its results are tensors without values."""
         results = result if isinstance(result, tuple) else (result,)
         if not all(one is None or (isinstance(one, Tensor) and one.is_meta) for one in results):
@@ -67,18 +65,18 @@ class Memory:
             self._outcomes.clear()
         forms = tuple([None if one is None else (one.size(), one.stride(), one.dtype) for one in results])
         in_place = bool(args) and result is args[0]
-        self._outcomes[key] = Outcome(forms, isinstance(result, Tensor), in_place, flops, moved_bytes)
+        self._outcomes[key] = Outcome(forms, isinstance(result, Tensor), in_place, moved_bytes)
 
 
 def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
     """Return what an operation's outcome depends on; None where that is more than shapes and plain numbers.
 
-    So it is for one that gives a view of its arguments or writes into others than the first, that draws, or
-    that meets a tensor with values.
+    So it is for one that gives a view of its arguments or writes into others than the first, that is given
+    a generator, or that meets a tensor with values.
     """
     if not _is_plain(func):
         return None
-    parts: list[Hashable] = [func]
+    parts: list[Hashable] = [func, torch.get_default_dtype()]
     if _add(parts, args) and _add(parts, kwargs.items()):
         return tuple(parts)
     return None
@@ -88,6 +86,8 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable
 def _is_plain(func: Any) -> bool:
     """Return whether an operation gives new tensors, or its first argument, which it has written into."""
     arguments, returns = func._schema.arguments, func._schema.returns
+    if not returns:
+        return False
     if all(part.alias_info is None for part in (*arguments, *returns)):
         return True
     first, *others = arguments

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedsim.algorithms.base import unmirrored
@@ -152,11 +152,12 @@ class ClientHost:
         client, optimisers = header.receiver, {} if keeping is None else keeping.held
         if after is not None:
             held = Held(header.dispatch, after, unmirrored(state, after), optimisers)
-        elif keeping is not None:
-            before = self._held.get(client) or Held(header.dispatch, state, state)
-            held = replace(before, optimisers=optimisers)
         else:
-            return
+            before = self._held.get(client)
+            if keeping is None and (before is None or before.merged is before.otherwise):
+                return
+            # Which version stood when the hook began is settled, whatever becomes of later replies.
+            held = Held(header.dispatch, state, state, optimisers)
         self._held[client] = held
         if self._store is not None:
             self._store.save(client, held)

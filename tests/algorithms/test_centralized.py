@@ -154,3 +154,12 @@ def test_workers_make_no_difference(workers: int, world: Any) -> None:
     algorithm = world.algorithm("centralized", upload=True, finetune=True)
     result, expected = world.run(algorithm, workers=workers, rounds=1), world.run(algorithm, rounds=1)
     assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)
+
+
+def test_it_keeps_its_optimiser_where_clients_do(world: Any) -> None:
+    momentum = {"momentum": 0.9, "epochs": 1}
+    anew = world.run(world.algorithm("centralized"), num_clients=1, training=momentum)
+    keeping = {**momentum, "keep_optimiser": True}
+    kept = world.run(world.algorithm("centralized"), num_clients=1, training=keeping)
+    assert kept.model_hash != anew.model_hash
+    assert kept.model_hash == world.run(world.algorithm("fedavg"), num_clients=1, training=keeping).model_hash

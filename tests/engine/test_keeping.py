@@ -80,3 +80,9 @@ def test_an_optimiser_without_memory_leaves_none() -> None:
     keeping = Keeping({})
     keeping.after("train", {"model": model()}, fitted({}))
     assert keeping.held == {}
+
+
+def test_the_optimiser_of_a_model_that_has_diverged_is_forgotten() -> None:
+    keeping, ruin = Keeping({}), Model("mlp", {"w": np.full(2, -np.inf, np.float32)})
+    keeping.after("train", {"model": model()}, Fitted({"model": ruin}, 0.0, 1, {"model": tree(1e38)}))
+    assert keeping.held == {}

@@ -158,6 +158,20 @@ def test_clients_that_remember_nothing_join_once_for_all(world: Any) -> None:
     assert len(joined) == 1
 
 
+def test_what_was_refused_stays_refused_after_a_hook_that_leaves_the_state(world: Any) -> None:
+    """The reply of client 1's first asking is lost; at the second its hook says that nothing has changed."""
+    seen: list[Any] = []
+
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        if client.client == 1:
+            seen.append(state)
+        after = world.Diary((client.dispatch,), client.dispatch) if client.dispatch == 0 else None
+        return after, world.word()
+
+    world.play(world.Scripted(local=local), network=world.Wires(lost=[(1, -1, 0)]), rounds=4)
+    assert seen == [world.Diary((), -1)] + [world.Diary((0,), -1)] * 3
+
+
 # Optimisers that are kept
 
 MOMENTUM = TrainingConfig(lr=0.1, momentum=0.9, keep_optimiser=True)
