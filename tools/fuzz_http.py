@@ -25,6 +25,7 @@ from fedsim.bus.http.enclosed import Note, read, written
 from fedsim.bus.http.session import (
     FROM_CLIENT,
     FROM_SERVER,
+    PROTOCOL,
     Inbox,
     Outbox,
     SessionError,
@@ -48,7 +49,7 @@ NOTES = written(
     [Note("info", "student chosen", {"round": 3, "weight": 0.5, "why": None}), Note("warning", "x", {})]
 )
 MESSAGES = (
-    encode("hello", proto=2, session="0" * 32, clients="0-9,12", last=0, base=0, ready=True),
+    encode("hello", proto=PROTOCOL, session="0" * 32, clients="0-9,12", last=0, base=0, ready=True),
     encode("welcome", resumed=True, last=7, run="f" * 32, finished=False) + b"[run]\nrounds = 3\n",
     encode("refused", why="no"),
     encode("ready"),

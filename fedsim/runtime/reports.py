@@ -5,14 +5,12 @@ A client does one thing at a time, so what it notes belongs to the answer that i
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fedsim.bus import Header
-from fedsim.bus.http.enclosed import MOST_PER_ANSWER, Note, Report
+from fedsim.bus.http.enclosed import MOST_PER_ANSWER, Note, Report, in_words
 from fedsim.clock import Trace
-
-_MOST_KEPT = 100 * MOST_PER_ANSWER
-"""Notes of one client between two answers; a hook that notes without end takes up no more."""
 
 
 class _Work:
@@ -36,6 +34,7 @@ class Reports:
     def __init__(self, trace: Trace) -> None:
         self._work: dict[tuple[int, int], _Work] = {}
         self._notes: dict[int, list[Note]] = {}
+        self._left_out: Counter[int] = Counter()
         trace.listen({"job_start": self._began, "job_end": self._ended})
 
     def warn(self, event: str, *, client: int, **values: Any) -> None:
@@ -49,12 +48,18 @@ class Reports:
     def of(self, header: Header) -> Report:
         """Return what is to be reported with an answer, and forget it."""
         work = self._work.pop((header.client, header.dispatch), None)
-        return Report(0 if work is None else work.spent_ns, self._notes.pop(header.client, ()))
+        return Report(
+            0 if work is None else work.spent_ns,
+            self._notes.pop(header.client, ()),
+            self._left_out.pop(header.client, 0),
+        )
 
     def _keep(self, note: Note, client: int) -> None:
         notes = self._notes.setdefault(client, [])
-        if len(notes) < _MOST_KEPT:
-            notes.append(note)
+        if len(notes) < MOST_PER_ANSWER:
+            notes.append(in_words(note))  # now: a list may change until the answer, and a tensor is large
+        else:
+            self._left_out[client] += 1  # a hook that notes without end takes up no more
 
     def _began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         work = self._work.setdefault((client, dispatch), _Work())

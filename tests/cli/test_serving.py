@@ -1,10 +1,25 @@
 """What a person is told while a run over sockets goes on."""
 
+import tomllib
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedsim.cli.serving import _Telling
+from fedsim.bus.http.access import Access, ClientRanges
+from fedsim.bus.http.client import HttpClient
+from fedsim.cli.processes import Processes
+from fedsim.cli.serving import OverSockets, _Telling
+from fedsim.cli.sockets import Address
+from fedsim.clock import Trace
+from fedsim.data import fingerprint
+from fedsim.errors import RunError
+from fedsim.report.plan import Plan
+from fedsim.runtime.greeting import Greeting, read
+from fedsim.runtime.log import silent
+from fedsim.scenario import Scenario, build
 
 
 class Kept:
@@ -48,3 +63,37 @@ def test_a_person_is_told_what_the_server_notes(
     getattr(_Telling(log, said.append, 7), level)(event, **values)
     assert said == ([] if told is None else [told])
     assert log.lines == [(event, values)]
+
+
+class Visitor(Processes):
+    """In place of client processes: joins, reads the greeting, and ends the run."""
+
+    def __init__(self, here: Address, heard: list[Greeting]) -> None:
+        super().__init__((), {})
+        self.here = here
+        self.heard = heard
+
+    async def during(self, work: Coroutine[Any, Any, Any]) -> Any:
+        work.close()
+        client = HttpClient(f"http://{self.here}", clients=ClientRanges.parse("0-3"))
+        try:
+            self.heard.append(read(await client.connect()))
+        finally:
+            await client.close()
+        raise RunError("heard enough")
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_the_greeting_tells_what_the_server_runs(verify: bool, here: Path) -> None:
+    scenario = (here / "tiny.toml").read_text()
+    parts = replace(build(Scenario.model_validate(tomllib.loads(scenario))), verify=verify)
+    heard: list[Greeting] = []
+    perform = OverSockets(
+        plan=Plan("tiny", "fedavg", scenario, parts),
+        address=Address("127.0.0.1", 0),
+        access=Access.open(),
+        processes=lambda here: Visitor(here, heard),
+    )
+    with pytest.raises(RunError, match="heard enough"):
+        perform(parts, trace=Trace(keep=verify), log=silent(), watch=lambda row: None)
+    assert heard == [Greeting(scenario, "fedavg", fingerprint(parts.data), verify)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from fedsim.bus import Delivery, Header
 from fedsim.bus.http.enclosed import Note
+from fedsim.clock import RecordKind, Trace
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training import TrainingConfig
@@ -175,13 +177,33 @@ def test_probes_get_what_a_client_holds(world: Any) -> None:
             await asyncio.sleep(0.001)
         held = states.decode(await connection.handler(1, QUESTION), (Held, world.Diary))
         assert held == Held(0, world.Diary((0,), 0), world.Diary((0,), -1))
-        assert held.optimisers == {}
         assert await connection.handler(0, QUESTION) == b""
         assert await connection.handler(1, b"something else") == b""
         connection.done.set()
         await hosting
 
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_optimisers_stay_here_when_a_client_is_probed(world: Any) -> None:
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        await client.fit(client.initial_model())
+        return world.Diary((client.dispatch,), client.dispatch), None
+
+    async def main() -> tuple[Held, Held]:
+        parts = world.make_parts(
+            world.Scripted(local=local),
+            training=TrainingConfig(lr=0.1, momentum=0.9, keep_optimiser=True),
+            executor=THREADS(ExecutorConfig()),
+        )
+        shelf, connection = Shelf([]), Connection([ask(1, 0)], [], 1)
+        await host(parts, connection, folder=shelf)
+        told = await connection.handler(1, QUESTION)  # what it holds is there still
+        return states.decode_held(shelf.states[1], (world.Diary,)), states.decode_held(told, (world.Diary,))
+
+    kept, told = asyncio.run(asyncio.wait_for(main(), 20))
+    assert kept.optimisers
+    assert told == replace(kept, optimisers={})
 
 
 def test_a_state_that_cannot_travel_ends_the_process(world: Any) -> None:
@@ -261,6 +283,27 @@ def test_under_verify_a_hook_may_not_change_what_it_was_given(verify: bool, worl
 
     if verify:
         with pytest.raises(InvariantError, match="hook local_talk changed its argument 1, a ndarray"):
+            asyncio.run(asyncio.wait_for(main(), 20))
+    else:
+        asyncio.run(asyncio.wait_for(main(), 20))
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_under_verify_every_job_must_have_an_end(
+    verify: bool, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Trace.record
+
+    def without_ends(trace: Trace, kind: RecordKind, *values: Any) -> None:
+        if kind.name != "job_end":
+            record(trace, kind, *values)
+
+    async def main() -> None:
+        await host(world.make_parts(world.Scripted(), verify=verify), Connection([ask(1, 0)], [], 1))
+
+    monkeypatch.setattr(Trace, "record", without_ends)
+    if verify:
+        with pytest.raises(InvariantError, match=r"jobs began and never ended: \[\('job', 1, 0, "):
             asyncio.run(asyncio.wait_for(main(), 20))
     else:
         asyncio.run(asyncio.wait_for(main(), 20))

@@ -1,8 +1,12 @@
+import json
+import weakref
 from typing import Any
+
+import numpy as np
 
 from fedsim import clock
 from fedsim.bus import Header
-from fedsim.bus.http.enclosed import Note
+from fedsim.bus.http.enclosed import MOST_PER_ANSWER, Note, enclosed
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.reports import Reports
 
@@ -75,8 +79,34 @@ def test_notes_go_with_the_next_answer_of_their_client() -> None:
     assert list(reports.of(answer(2, 0)).notes) == [Note("info", "ordinary", {})]
 
 
-def test_notes_without_end_are_bounded() -> None:
+def test_notes_without_end_are_bounded_and_counted() -> None:
     reports = Reports(Trace())
     for number in range(10_000):
         reports.note("again", client=0, number=number)
-    assert len(reports.of(answer(0, 0)).notes) == 1600
+    reports.note("once", client=1)
+    report = reports.of(answer(0, 0))
+    assert [note.values["number"] for note in report.notes] == list(range(MOST_PER_ANSWER))
+    assert report.left_out == 9_984
+    last = json.loads(enclosed(report, 0)["w"])[-1]
+    assert last == ["warning", "notes left out", {"count": 9_984}]
+    assert reports.of(answer(1, 0)).left_out == 0  # each client has its own
+    reports.note("again", client=0)
+    assert reports.of(answer(0, 1)) == (0, [Note("info", "again", {})], 0)  # and it was told
+
+
+def test_what_happens_after_a_note_does_not_show() -> None:
+    reports = Reports(Trace())
+    chosen = [1, 2]
+    reports.note("chosen", client=0, clients=chosen)
+    chosen.append(3)
+    assert reports.of(answer(0, 0)).notes == [Note("info", "chosen", {"clients": "[1, 2]"})]
+
+
+def test_a_note_keeps_nothing_alive() -> None:
+    reports = Reports(Trace())
+    array = np.arange(3)
+    gone = weakref.ref(array)
+    reports.warn("odd", client=0, weights=array)
+    del array
+    assert gone() is None
+    assert reports.of(answer(0, 0)).notes == [Note("warning", "odd", {"weights": "[0 1 2]"})]

@@ -74,8 +74,7 @@ class Accounts:
     def began(self, ask: Ask) -> None:
         """Enter that a delivery to a client is being put on a link, or once more."""
         again = ask.has_begun
-        if not again:
-            ask.began_at_s = _now_s()
+        ask.began_at_s = _now_s()  # what came before a break was in vain: then it waited for a process
         if ask.frame is None or ask.packed is None:
             return
         if again:

@@ -3,7 +3,8 @@
 Nothing of it is a part of the run: no ledger counts it, and no hook sees it. It travels in the control part
 of the answer, so it is taken as often as the answer is, which is once, and is lost with it. Whoever sends it
 may lie: times are held against what the server has seen itself (:mod:`fedsim.bus.http.accounts`), notes are
-bounded in number and length here, and what is none is turned away by itself, without harm to the answer.
+bounded in number and length here, and what is none is turned away by itself, without harm to the answer. A
+note is put into plain words when it is noted: what happens to its values later does not show.
 """
 
 from __future__ import annotations
@@ -49,10 +50,12 @@ class Report(NamedTuple):
     Attributes:
         compute_ns: How long a job of it was under way.
         notes: What was noted meanwhile.
+        left_out: How many notes more there were.
     """
 
     compute_ns: int = 0
     notes: Sequence[Note] = ()
+    left_out: int = 0
 
 
 def enclosed(report: Report, held_ns: int) -> dict[str, Any]:
@@ -65,23 +68,34 @@ def enclosed(report: Report, held_ns: int) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "s": tuple(min(max(0.0, ns / 1e9), MOST_SPENT_S) for ns in (held_ns, report.compute_ns))
     }
-    if report.notes:
-        fields["w"] = written(report.notes)
+    if report.notes or report.left_out:
+        fields["w"] = written(report.notes, report.left_out)
     return fields
 
 
-def written(notes: Sequence[Note]) -> str:
-    """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted."""
+def in_words(note: Note) -> Note:
+    """Return a note as it may travel, which holds on to nothing that it was given."""
+    level, event, values = note
+    first = list(values.items())[:_MOST_VALUES]
+    return Note(level, _short(event, _MOST_EVENT), {_named(name): _plain(value) for name, value in first})
+
+
+def written(notes: Sequence[Note], left_out: int = 0) -> str:
+    """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
+
+    Args:
+        notes: What was noted, in words or not.
+        left_out: How many were left out before.
+    """
     lines: list[str] = []
     room = MOST_NOTES - 100  # for the last one
-    for level, event, values in notes[:MOST_PER_ANSWER]:
-        named = {_named(name): _plain(value) for name, value in list(values.items())[:_MOST_VALUES]}
-        line = json.dumps([level, _short(event, _MOST_EVENT), named])
+    for note in notes[:MOST_PER_ANSWER]:
+        line = json.dumps(in_words(note))
+        if len(line) + 2 > room:
+            continue  # a shorter one may yet find room
         room -= len(line) + 2
-        if room < 0:
-            break
         lines.append(line)
-    if left_out := len(notes) - len(lines):
+    if left_out := left_out + len(notes) - len(lines):
         lines.append(json.dumps(["warning", "notes left out", {"count": left_out}]))
     return f"[{', '.join(lines)}]"
 
@@ -128,13 +142,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_text(value: Any, most: int) -> bool:
-    return type(value) is str and len(value) <= most and value == _short(value, most)
+    return type(value) is str and len(value) <= most and value.isprintable()
 
 
 def _named(name: str) -> str:
     """Return a name as it may travel."""
-    lower = re.sub("[^a-z0-9_]", "_", name.lower())[:38]
-    lower = lower if _NAME.fullmatch(lower) else f"v{lower}"
+    lower = re.sub("[^a-z0-9_]", "_", name.lower())
+    lower = (lower if lower[:1].isalpha() else f"v{lower}")[:38]
     return f"{lower}_" if lower in _OWN else lower
 
 
@@ -148,5 +162,8 @@ def _plain(value: Any) -> Any:
 
 
 def _short(text: str, most: int) -> str:
-    """Return a text that any log can hold: no half of a character that has two."""
-    return text.encode("utf-8", "replace").decode("utf-8")[:most]
+    """Return a text that any log can hold on one line: no line's end, control character or half of a pair."""
+    text = text[:most]
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else " " if one.isspace() else "?" for one in text)

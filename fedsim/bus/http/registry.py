@@ -130,7 +130,7 @@ class Registry:
             yield ask
 
     def _new(self, session: str, clients: ClientRanges, token: str | None, base: int) -> Peer:
-        others = list(dict.fromkeys(self._owner[client] for client in clients if client in self._owner))
+        others = self._owners(clients)
         for other in others:
             if other.link is not None and other.clients != clients:
                 raise Refusal(
@@ -140,20 +140,34 @@ class Registry:
         if len(self._peers) - len(others) >= self._limits.max_sessions:
             raise Busy(f"{len(self._peers)} sessions are open, the limit is {self._limits.max_sessions}")
         peer = Peer(session, clients, token, self._limits, Inbox(base))
+        self._peers[session] = peer
+        if not any(other.link is not None for other in others):
+            self.settle(peer)
+        return peer
+
+    def settle(self, peer: Peer) -> None:
+        """Give a session its clients, and what waits for them; whoever had them before is retired.
+
+        From one that is connected they are taken only when this one is ready: until then it may find that it
+        cannot host them, and nobody would.
+        """
+        others = [other for other in self._owners(peer.clients) if other is not peer]
         for other in others:
             self._forget(other)
-        self._peers[session] = peer
-        for client in clients:
+        for client in peer.clients:
             self._owner[client] = peer
         for other in others:
             for ask in other.asks():
                 self.put(ask)
             self._retired(other, "another process has taken its clients over")
-        for client in clients if len(clients) < len(self._homeless) else list(self._homeless):
+        clients, homeless = peer.clients, self._homeless
+        for client in clients if len(clients) < len(homeless) else list(homeless):
             if client in clients:
-                for ask in self._homeless.pop(client, ()):
+                for ask in homeless.pop(client, ()):
                     peer.put(ask)
-        return peer
+
+    def _owners(self, clients: ClientRanges) -> list[Peer]:
+        return list(dict.fromkeys(self._owner[client] for client in clients if client in self._owner))
 
     def _forget(self, peer: Peer) -> None:
         self._peers.pop(peer.session, None)

@@ -248,6 +248,7 @@ class HttpServer:
     def readied(self, peer: Peer) -> None:
         """Note that a process understands messages from now on."""
         peer.is_ready = True
+        self._registry.settle(peer)
         self._changed()
         self._probes.ask_again(peer)
 

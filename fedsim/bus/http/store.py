@@ -212,6 +212,11 @@ def _load(path: Path) -> bytes:
     whole = path.read_bytes()
     start = len(_MAGIC) + 32
     contents = whole[start:]
+    if re.match(rb"fedsim state \d+\n", whole) and not whole.startswith(_MAGIC):
+        raise UserError(
+            f"the file {path.name!r} of the state folder {str(path.parent)!r} is of another version of "
+            "fedsim: go on with that one, or remove the folder to begin anew"
+        )
     if not whole.startswith(_MAGIC) or sha256(contents).digest() != whole[len(_MAGIC) : start]:
         raise _damaged(path, "its checksum is wrong")
     return contents

@@ -27,6 +27,7 @@ def told(
     upload_s: tuple[float, float] | None,
     spent_s: tuple[float, float] | None,
     has_frame: bool = True,
+    sent_at_s: tuple[float, ...] = (100.0,),
 ) -> list[tuple[float, ...]]:
     """Return download, compute and upload, s, of a dispatch that leaves at 100 s and is answered at 120 s."""
     now_s = 100.0
@@ -40,7 +41,8 @@ def told(
         frame = packed.frame(sender=-1, receiver=3, round=1, exchange="train")
         left: Any = asyncio.get_running_loop().create_future()
         ask = Ask(DOWN, packed, frame, left, 99.0) if has_frame else Ask(DOWN, None, None, left, 99.0)
-        books.began(ask)
+        for now_s in sent_at_s:  # noqa: B007 - it is what the clock says
+            books.began(ask)
         if had_at_s is not None:
             now_s = had_at_s
             books.ended(ask, Outcome.DELIVERED)
@@ -91,3 +93,9 @@ def test_a_header_alone_takes_no_download(monkeypatch: pytest.MonkeyPatch) -> No
     assert alone == [(0.0, 12.0, 0.0)]
     nothing = told(monkeypatch, had_at_s=104.0, upload_s=None, spent_s=(15.0, 0.0), has_frame=False)
     assert nothing == []
+
+
+def test_the_download_is_that_of_the_last_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one went to a process that was killed; another was there 7 s later."""
+    times = told(monkeypatch, had_at_s=109.0, upload_s=None, spent_s=(5.0, 4.0), sent_at_s=(100.0, 107.0))
+    assert times == [(2.0, 4.0, 0.0)]

@@ -54,3 +54,18 @@ async def test_what_is_at_work_is_not_taken_twice_after_a_new_beginning() -> Non
     mine.announced(notice(1, 0, 0))
     mine.announced(notice(2, 2, 0))
     assert (await asyncio.wait_for(mailbox.receive(), 5)).header.client == 2
+
+
+async def test_nothing_is_remembered_of_what_is_answered() -> None:
+    mailbox = Mailbox(LIMITS.inbox_bytes)
+    mine = arrivals(mailbox)
+    mine.announced(notice(1, 0, 0))
+    mine.announced(notice(2, 1, 0))
+    mine.announced(notice(3, 2, 0, "send"))  # without a body, so that it cannot be read
+    assert set(mine._handed_at_s) == {(0, 0), (1, 0)}
+    mine.answered((1, 0))
+    assert set(mine._handed_at_s) == {(0, 0)}
+    mine.answered((0, 0))
+    assert mine._handed_at_s == {}
+    assert mine._in_hand == {}
+    assert mine.held_ns((0, 0)) == 0

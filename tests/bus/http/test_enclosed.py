@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.bus.http.control import FROM_CLIENT, FROM_SERVER, MOST_NOTES, MOST_SPENT_S, SessionError
-from fedsim.bus.http.enclosed import MOST_PER_ANSWER, Note, Report, enclosed, read, written
+from fedsim.bus.http.enclosed import _OWN, MOST_PER_ANSWER, Note, Report, enclosed, in_words, read, written
 from fedsim.bus.http.session import PROTOCOL, encode, header_values, parse
 from fedsim.bus.http.store import StateFolder
 from fedsim.wire import ModelUpdate, pack
@@ -53,8 +53,24 @@ def test_whatever_is_noted_can_be_read(said: list[Note]) -> None:
     found = read(text)
     left_out = [note.values["count"] for note in found if note.event == "notes left out"]
     assert len(found) - len(left_out) + sum(left_out) == len(said)
-    for note, its in zip(said, found, strict=False):
-        assert its.event in ("notes left out", note.event.encode("utf-8", "replace").decode()[:200])
+    ordered = map(in_words, said)
+    assert all(its in ordered for its in found[: len(found) - len(left_out)])  # some, in their order
+    assert all(in_words(its) == its for its in found)
+
+
+@pytest.mark.parametrize(
+    ("odd", "instead"),
+    [
+        *((odd, " ") for odd in "\u2028\u2029\x85\n\r\x1c"),
+        *((odd, "?") for odd in "\x9b\x1b\0\u202e\ud800"),
+    ],
+)
+def test_a_note_is_one_line_of_the_log(odd: str, instead: str) -> None:
+    (note,) = read(written([Note("info", f"a{odd}b", {"c": f"d{odd}é"})]))
+    assert note == ("info", f"a{instead}b", {"c": f"d{instead}é"})
+    for said in (["info", f"a{odd}b", {}], ["info", "x", {"c": f"d{odd}é"}]):
+        with pytest.raises(ValueError, match="is no"):
+            read(json.dumps([said]))
 
 
 def test_values_that_no_text_holds_are_put_into_words() -> None:
@@ -80,6 +96,18 @@ def test_what_is_too_much_is_left_out_and_counted() -> None:
     found = read(written([long] * 3))
     assert [note.event for note in found] == ["x", "notes left out"]
     assert found[-1].values == {"count": 2}
+    assert read(written([WARNED], left_out=7))[1].values == {"count": 7}
+    assert read(enclosed(Report(left_out=7), 0)["w"])[0].values == {"count": 7}
+
+
+def test_a_long_note_does_not_hide_those_that_follow() -> None:
+    long = Note("info", "x", {f"v{number}": "é" * 300 for number in range(16)})
+    assert len(json.dumps(in_words(long))) > MOST_NOTES
+    assert read(written([long, CHOSEN, long, WARNED])) == [
+        CHOSEN,
+        WARNED,
+        Note("warning", "notes left out", {"count": 2}),
+    ]
 
 
 def as_text(*said: Any) -> str:
@@ -107,10 +135,9 @@ BAD = [
     as_text(["info", "x", {"a": "\udfff"}]),
     as_text(["info", "x", {"a": float("inf")}]),
     as_text(["info", "x", {"a": 2**63}]),
-    *(
-        as_text(["info", "x", {name: 1}])
-        for name in ("event", "level", "client", "self", "told_by", "at_s", "A", "", "a b")
-    ),
+    as_text(["info", "a\u2028b", {}]),
+    as_text(["info", "x", {"a": "\x9b"}]),
+    *(as_text(["info", "x", {name: 1}]) for name in (*sorted(_OWN), "A", "", "a b")),
     as_text(["info", "x", {f"a{number}": 1 for number in range(17)}]),
     as_text(*([["info", "x", {}]] * (MOST_PER_ANSWER + 2))),
     " " * (MOST_NOTES + 1),
@@ -121,6 +148,24 @@ BAD = [
 def test_what_is_no_note_is_refused(text: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of many kinds
         read(text)
+
+
+def test_no_name_that_the_log_uses_is_free() -> None:
+    used = [
+        "args",
+        "at_s",
+        "client",
+        "event",
+        "exc_info",
+        "level",
+        "method_name",
+        "self",
+        "stack_info",
+        "told_by",
+    ]
+    assert sorted(_OWN) == used
+    (note,) = read(written([Note("info", "x", dict.fromkeys(used, 1))]))
+    assert list(note.values) == [f"{name}_" for name in used]
 
 
 def test_only_answers_have_more_fields() -> None:
@@ -242,8 +287,7 @@ async def test_bad_notes_are_counted_and_the_answer_is_taken(make_world: Any) ->
     ):
         hello = {"proto": PROTOCOL, "session": NAME, "clients": "0-9", "last": 0, "base": 0, "ready": True}
         await socket.send_bytes(encode("hello", **hello))
-        bad = [text for text in BAD if not (isinstance(text, str) and len(text) > 1 << 16)]
-        for number, text in enumerate([*bad, written([WARNED])]):
+        for number, text in enumerate([*BAD, written([WARNED])]):
             world.ask(3, number)
             await world.until(lambda number=number: world.server._asked[3, number].has_begun)
             header = world.down(3, number).reply()
@@ -252,7 +296,7 @@ async def test_bad_notes_are_counted_and_the_answer_is_taken(make_world: Any) ->
             head = encode("send", n=number + 1, h=header_values(header), a=0, c=crc32(frame), w=text)
             await socket.send_bytes(head + frame)
             assert (await within(world.server.receive())).header == header
-    assert world.server.rejected == {"note": len(bad)}
+    assert world.server.rejected == {"note": len(BAD)}
     assert [event for event, _ in noted(world)] == ["no validation samples"]
 
 

@@ -240,6 +240,24 @@ async def test_a_second_process_for_the_same_clients_turns_the_first_out(make_wo
     assert world.server.attended(0)
 
 
+async def test_a_process_that_is_not_ready_takes_nobodys_clients(make_world: Any) -> None:
+    """It may find that it has other data; then the first one must still be there."""
+    world = await make_world()
+    first = await world.join("0-4")
+    kinds, second = first.kinds, await world.join("0-4", kinds=None)
+    world.ask(3)
+    world.answer(first, await within(first.receive()))
+    assert (await within(world.server.receive())).header.sender == 3
+    await second.close(0.2)
+    third = await world.join("0-4", kinds=None)
+    third.kinds = kinds
+    with pytest.raises(UserError, match="another process has taken its clients"):
+        await within(first.receive())
+    world.ask(3, 1)
+    world.answer(third, await within(third.receive()))
+    assert (await within(world.server.receive())).header.dispatch == 1
+
+
 async def test_a_process_for_some_of_anothers_clients_is_refused(make_world: Any) -> None:
     world = await make_world()
     await world.join("0-4")

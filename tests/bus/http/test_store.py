@@ -106,6 +106,14 @@ def test_a_crash_between_state_and_answer(tmp_path: Path, stands: bool) -> None:
     other.close()
 
 
+def test_a_folder_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
+    StateFolder(tmp_path).close()
+    path = tmp_path / "session"
+    path.write_bytes(path.read_bytes().replace(b"fedsim state 2", b"fedsim state 1"))
+    with pytest.raises(UserError, match="is of another version of fedsim"):
+        StateFolder(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["session", "states/3", "answers/3-5"])
 @pytest.mark.parametrize(
     "spoil", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b"", lambda b: b"x" + b[1:]]
