@@ -21,8 +21,14 @@ class Busy(Exception):  # noqa: N818
     """A process may come back later."""
 
 
+_TAKEN = "another process has taken its clients over"
+
+
 class Registry:
     """Sessions by name and by client.
+
+    The clients of a process that is connected and ready go to another one only once that is ready too: until
+    then it may find that it cannot host them, and nobody would. One session waits so for them, the newest.
 
     Args:
         num_clients: Clients are numbered below it.
@@ -36,6 +42,7 @@ class Registry:
         self._retired = retired
         self._peers: dict[str, Peer] = {}
         self._owner: dict[int, Peer] = {}
+        self._waiting: dict[ClientRanges, Peer] = {}
         self._homeless: dict[int, deque[Ask]] = {}
 
     def __iter__(self) -> Iterator[Peer]:
@@ -124,7 +131,9 @@ class Registry:
         for peer in self:
             if peer.link is None and peer.gone_at < before_s:
                 self.retire(peer, "it was away for too long")
-        late = [ask for waiting in self._homeless.values() for ask in waiting if ask.at_s < before_s]
+                if (waiting := self._waiting.get(peer.clients)) is not None:
+                    self.settle(waiting)
+        late = [ask for asks in self._homeless.values() for ask in asks if ask.at_s < before_s]
         for ask in late:
             self.drop(ask)
             yield ask
@@ -137,29 +146,29 @@ class Registry:
                     f"the clients {other.clients!s:.80} are hosted by another process: "
                     f"{clients!s:.80} must not overlap with them"
                 )
-        if len(self._peers) - len(others) >= self._limits.max_sessions:
+        former = self._waiting.get(clients)
+        if len(self._peers) - len(others) - (former is not None) >= self._limits.max_sessions:
             raise Busy(f"{len(self._peers)} sessions are open, the limit is {self._limits.max_sessions}")
-        peer = Peer(session, clients, token, self._limits, Inbox(base))
-        self._peers[session] = peer
-        if not any(other.link is not None for other in others):
+        if former is not None:
+            self.retire(former, _TAKEN)
+        peer = self._peers[session] = Peer(session, clients, token, self._limits, Inbox(base))
+        if any(other.link is not None and other.is_ready for other in others):
+            self._waiting[clients] = peer
+        else:
             self.settle(peer)
         return peer
 
     def settle(self, peer: Peer) -> None:
-        """Give a session its clients, and what waits for them; whoever had them before is retired.
-
-        From one that is connected they are taken only when this one is ready: until then it may find that it
-        cannot host them, and nobody would.
-        """
-        others = [other for other in self._owners(peer.clients) if other is not peer]
-        for other in others:
-            self._forget(other)
+        """Give a session its clients, and what waits for them; whoever had or wanted them is retired."""
+        if self._waiting.get(peer.clients) is peer:
+            del self._waiting[peer.clients]
+        for other in self._owners(peer.clients):
+            if other is not peer:
+                self.retire(other, _TAKEN)
+                if (rival := self._waiting.get(other.clients)) is not None:
+                    self.retire(rival, _TAKEN)
         for client in peer.clients:
             self._owner[client] = peer
-        for other in others:
-            for ask in other.asks():
-                self.put(ask)
-            self._retired(other, "another process has taken its clients over")
         clients, homeless = peer.clients, self._homeless
         for client in clients if len(clients) < len(homeless) else list(homeless):
             if client in clients:
@@ -171,6 +180,8 @@ class Registry:
 
     def _forget(self, peer: Peer) -> None:
         self._peers.pop(peer.session, None)
+        if self._waiting.get(peer.clients) is peer:
+            del self._waiting[peer.clients]
         for client in peer.clients:
             if self._owner.get(client) is peer:
                 del self._owner[client]

@@ -258,6 +258,32 @@ async def test_a_process_that_is_not_ready_takes_nobodys_clients(make_world: Any
     assert (await within(world.server.receive())).header.dispatch == 1
 
 
+async def test_one_process_at_a_time_waits_for_anothers_clients(make_world: Any) -> None:
+    """A process that begins anew for ever, always with other data, fills no list of sessions."""
+    world = await make_world()
+    first = await world.join("0-4")
+    for _ in range(5):
+        await world.join("0-4", kinds=None)
+        assert len(world.server._registry) == 2
+    world.ask(3)
+    world.answer(first, await within(first.receive()))
+    assert (await within(world.server.receive())).header.sender == 3
+
+
+async def test_who_waits_for_clients_has_them_once_their_process_is_gone(make_world: Any) -> None:
+    world = await make_world()
+    first = await world.join("0-4")
+    waiting, registry = await world.join("0-4", kinds=None), world.server._registry
+    await first.close(0)
+    await world.until(lambda: not world.server.attended(0))
+    assert list(registry.lapse(asyncio.get_running_loop().time() + 1)) == []
+    assert len(registry) == 1
+    world.ask(3)
+    waiting.kinds = world.kinds
+    world.answer(waiting, await within(waiting.receive()))
+    assert (await within(world.server.receive())).header.sender == 3
+
+
 async def test_a_process_for_some_of_anothers_clients_is_refused(make_world: Any) -> None:
     world = await make_world()
     await world.join("0-4")
