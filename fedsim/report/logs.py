@@ -6,7 +6,6 @@ No real time is in it, so that equal runs leave equal logs.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from fedsim.clock import now_s
+from fedsim.plain import scalar
 from fedsim.runtime.log import Log
 
 
@@ -52,9 +52,6 @@ def _line(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON has: NumPy's scalars as numbers, NaN and infinities as None, or text."""
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    """Return a value that JSON has: a plain scalar, a list or map, or text."""
+    value = scalar(value)
     return value if isinstance(value, int | float | str | bool | list | tuple | dict | None) else str(value)

@@ -245,7 +245,7 @@ class Dispatches:
         for phase, told_ns in ((_UPLOAD, upload_ns), (_DOWNLOAD, download_ns), (_COMPUTE, compute_ns)):
             one.spent_ns[phase] = min(told_ns, left_ns)
             left_ns -= one.spent_ns[phase]
-        one.spent_ns[_AWAY], one.spent_ns[_WAITING] = 0, left_ns
+        one.spent_ns[_WAITING] = left_ns
 
     def _job_began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         self._begin(at_ns, client, dispatch, _COMPUTE)

@@ -2,7 +2,7 @@
 
 What clients' processes say of themselves (:mod:`fedsim.bus.http.enclosed`) is entered beside: notes go to the
 log, marked as theirs; what an answer took goes to the trace in a record of its own, ``spent``, once it has
-come. Of the time since the first byte of the dispatch has left, that is
+come. Of the time since the dispatch was last put on a link, that is
 
 - *upload*, from the first part of a large answer that arrives until it is whole; a small one arrives at once;
 - *download*, until the process says that it has the dispatch, which waits a little for something to go with;

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedsim.bus.http.control import MOST_NOTES, MOST_SPENT_S
+from fedsim.plain import scalar
 
 MOST_PER_ANSWER = 16
 """Notes beside one answer; a last one says how many were left out."""
@@ -49,7 +50,7 @@ class Report(NamedTuple):
 
     Attributes:
         compute_ns: How long a job of it was under way.
-        notes: What was noted meanwhile.
+        notes: What was noted meanwhile, as :func:`in_words` gives it.
         left_out: How many notes more there were.
     """
 
@@ -84,13 +85,13 @@ def written(notes: Sequence[Note], left_out: int = 0) -> str:
     """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
 
     Args:
-        notes: What was noted, in words or not.
+        notes: What was noted, as :func:`in_words` gives it.
         left_out: How many were left out before.
     """
     lines: list[str] = []
     room = MOST_NOTES - 100  # for the last one
     for note in notes[:MOST_PER_ANSWER]:
-        line = json.dumps(in_words(note))
+        line = json.dumps(note)
         if len(line) + 2 > room:
             continue  # a shorter one may yet find room
         room -= len(line) + 2
@@ -153,11 +154,8 @@ def _named(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it may travel: NumPy's scalars as numbers, NaN and infinities as None, or text."""
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    """Return a value as it may travel: a plain scalar, or text."""
+    value = scalar(value)
     return value if _is_plain(value) else _short(str(value), _MOST_VALUE)
 
 

@@ -28,7 +28,7 @@ class Ask:
         left: Done when the frame has left, or never will.
         at_s: When it was sent.
         row: Its row in the ledger; -1 before it was put on a link, and for a header alone.
-        began_at_s: When it was first put on a link; negative before.
+        began_at_s: When it was last put on a link; negative before.
         had_at_s: When it was first known to have arrived; negative before.
         has_ended: Whether its end is in the ledger.
         peer: The process that it goes to; None while there is none.

@@ -47,7 +47,7 @@ def test_notes_go_there_and_back() -> None:
 
 @given(st.lists(notes, max_size=30))
 def test_whatever_is_noted_can_be_read(said: list[Note]) -> None:
-    text = written(said)
+    text = written([*map(in_words, said)])
     assert len(text) <= MOST_NOTES
     assert text.isascii()
     found = read(text)
@@ -66,7 +66,7 @@ def test_whatever_is_noted_can_be_read(said: list[Note]) -> None:
     ],
 )
 def test_a_note_is_one_line_of_the_log(odd: str, instead: str) -> None:
-    (note,) = read(written([Note("info", f"a{odd}b", {"c": f"d{odd}é"})]))
+    (note,) = read(written([in_words(Note("info", f"a{odd}b", {"c": f"d{odd}é"}))]))
     assert note == ("info", f"a{instead}b", {"c": f"d{instead}é"})
     for said in (["info", f"a{odd}b", {}], ["info", "x", {"c": f"d{odd}é"}]):
         with pytest.raises(ValueError, match="is no"):
@@ -83,7 +83,7 @@ def test_values_that_no_text_holds_are_put_into_words() -> None:
         "level": 4,
         "2": "\ud800",
     }
-    (note,) = read(written([Note("info", "x", values)]))
+    (note,) = read(written([in_words(Note("info", "x", values))]))
     assert note.values == {"a": 0.5, "b": None, "c": str(2**70), "d": "[1, 2]", "level_": 4, "v2": "?"}
 
 
@@ -164,7 +164,7 @@ def test_no_name_that_the_log_uses_is_free() -> None:
         "told_by",
     ]
     assert sorted(_OWN) == used
-    (note,) = read(written([Note("info", "x", dict.fromkeys(used, 1))]))
+    (note,) = read(written([in_words(Note("info", "x", dict.fromkeys(used, 1)))]))
     assert list(note.values) == [f"{name}_" for name in used]
 
 
