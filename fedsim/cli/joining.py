@@ -36,11 +36,11 @@ class Joining:
 
     url: str
     clients: ClientRanges
-    token: str | None
-    tls: ssl.SSLContext | None
-    state: Path | None
-    data: Path | None
-    workers: int | None
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+    state: Path | None = None
+    data: Path | None = None
+    workers: int | None = None
     patience_s: float
     quiet: bool
 

@@ -14,10 +14,6 @@ from fedsim.scenario import Scenario, build
 JOINING = Joining(
     url="http://127.0.0.1:9",
     clients=ClientRanges.parse("0-3"),
-    token=None,
-    tls=None,
-    state=None,
-    data=None,
     workers=1,
     patience_s=1.0,
     quiet=True,

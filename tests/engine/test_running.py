@@ -89,15 +89,15 @@ def by_hand(
     return {name: tensor.detach().numpy() for name, tensor in tensors}, sum(losses) / len(losses)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (Sgd(0.1), partial(torch.optim.SGD, lr=0.1)),
-        (Sgd(0.1, momentum=0.9), partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
-        (Adam(0.01), partial(torch.optim.Adam, lr=0.01, foreach=True)),
-    ],
-    ids=["sgd", "momentum", "adam"],
+SGD = pytest.param(Sgd(0.1), partial(torch.optim.SGD, lr=0.1), id="sgd")
+WITH_A_STATE = (
+    pytest.param(Sgd(0.1, momentum=0.9), partial(torch.optim.SGD, lr=0.1, momentum=0.9), id="momentum"),
+    pytest.param(Adam(0.01), partial(torch.optim.Adam, lr=0.01, foreach=True), id="adam"),
 )
+"""Optimisers of ours, and torch's."""
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [SGD, *WITH_A_STATE])
 @pytest.mark.parametrize("label", ["mlp", "norm", "lstm", "tied"])
 def test_a_fit_is_a_plain_training_loop_bit_for_bit(
     worker: Worker,
@@ -122,14 +122,7 @@ def test_a_fit_is_a_plain_training_loop_bit_for_bit(
         assert not array.flags.writeable
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (Sgd(0.1, momentum=0.9), partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
-        (Adam(0.01), partial(torch.optim.Adam, lr=0.01, foreach=True)),
-    ],
-    ids=["momentum", "adam"],
-)
+@pytest.mark.parametrize(("ours", "theirs"), WITH_A_STATE)
 def test_a_second_fit_goes_on_as_torch_s_own_optimiser_would(
     worker: Worker,
     architectures: Mapping[str, Architecture],

@@ -40,6 +40,7 @@ async def test_nobody_waits_for_a_process_that_has_left(make_world: Any) -> None
     world.server.finish()
     await within(world.server.close(60.0))
     await within(staying.over())
+    assert world.server.num_connections == 0
 
 
 async def test_nobody_waits_long_for_a_process_that_was_killed(make_world: Any) -> None:
@@ -48,7 +49,9 @@ async def test_nobody_waits_long_for_a_process_that_was_killed(make_world: Any) 
     await client.close(0)
     await world.until(lambda: not world.server.attended(0))
     world.server.finish()
+    began_at_s = asyncio.get_running_loop().time()
     await within(world.server.close(0.2))
+    assert asyncio.get_running_loop().time() - began_at_s > 0.1  # though a little, since it may come back
 
 
 async def test_a_server_that_is_stopped_waits_for_nobody_who_is_away(make_world: Any) -> None:
@@ -57,6 +60,7 @@ async def test_a_server_that_is_stopped_waits_for_nobody_who_is_away(make_world:
     await client.close(0)
     await world.until(lambda: not world.server.attended(0))
     await within(world.server.close(60.0))
+    assert world.server.num_connections == 0
 
 
 async def test_what_travels_after_the_end_is_entered_nowhere(make_world: Any) -> None:

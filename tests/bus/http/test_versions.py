@@ -37,10 +37,6 @@ async def join(url: str) -> None:
     joining = Joining(
         url=url,
         clients=ClientRanges.parse("0-1"),
-        token=None,
-        tls=None,
-        state=None,
-        data=None,
         workers=1,
         patience_s=5.0,
         quiet=True,
