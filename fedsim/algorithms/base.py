@@ -1,12 +1,12 @@
 """The contract of an algorithm.
 
 An algorithm says *what* goes down, what a client does with it and how replies are merged. It knows no time
-and no transport; *when* to merge is the participation policy's business. It is a sequence of exchanges, and
-an :class:`Exchange` called ``x`` has three hooks, methods of the algorithm::
+and no transport; *when* to merge is the participation policy's business. It is a sequence of exchanges. An
+:class:`Exchange` names up to three hooks, async methods of the algorithm::
 
-    async instruct_x(server, state, cohort) -> (state, {client: message or None})  at the server
-    async local_x(client, state, message)   -> (state, reply or None)              at each client
-    async merge_x(server, state, replies)   -> state                               at the server
+    instruct(server, state, cohort) -> (state, {client: message or None})  at the server
+    local(client, state, message)   -> (state, reply or None)              at each client
+    merge(server, state, replies)   -> state                               at the server
 
 State is a frozen record; a hook returns a new one and changes none of its arguments. ``None`` for a message
 means that no frame travels. The server merges only when somebody has replied (specification 3.5, E2), with
@@ -21,48 +21,42 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
+
+from typing_extensions import TypeVar
 
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.likeness import unlike
 from fedsim.config import Config
 from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.plugins import Plugin
 from fedsim.task import Task
-from fedsim.wire import Message
+from fedsim.wire import Message, ModelUpdate
 
-S = TypeVar("S")
+S = TypeVar("S", default=Any)
 """Type of the server's state."""
-P = TypeVar("P")
+P = TypeVar("P", default=Any)
 """Type of a client's state."""
 C = TypeVar("C", bound=Config)
+
+D = TypeVar("D", default=Any)
+"""Type of an exchange's message to a client; None where no frame goes down."""
+U = TypeVar("U", default=Any)
+"""Type of an exchange's reply; None where no frame goes up."""
+
+Instruct: TypeAlias = Callable[[ServerContext, S, Sequence[int]], Awaitable[tuple[S, Mapping[int, D]]]]
+Local: TypeAlias = Callable[[ClientContext, P, D], Awaitable[tuple[P, U]]]
+Merge: TypeAlias = "Callable[[ServerContext, S, Sequence[Reply[U]]], Awaitable[S]]"
 
 When = Literal["opening", "round", "closing"]
 Who = Literal["cohort", "all", "answered"]
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One question to clients and the merging of their replies.
-
-    Attributes:
-        name: Names the three hooks.
-        when: ``opening``, once before round 1; ``round``; ``closing``, once after the last round.
-        who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before. Before
-            the first round and after the last there is no cohort, so it means all.
-        reply: What comes back; a reply of another kind is rejected. None: no frame goes up.
-    """
-
-    name: str
-    when: When = "round"
-    who: Who = "cohort"
-    reply: type[Message] | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Reply:
+class Reply(Generic[U]):
     """A client's answer.
 
     Attributes:
@@ -81,7 +75,35 @@ class Reply:
     version: int
     staleness: int
     weight: float
-    message: Any
+    message: U
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange(Generic[S, P, D, U]):
+    """One question to clients and the merging of their replies.
+
+    Attributes:
+        name: Its name; generators, frames and tables carry it.
+        instruct: Makes the message for each client. Left out, all whom the exchange concerns are asked
+            without a frame.
+        local: What a client does. Left out, a client does nothing, and no frame goes up.
+        merge: Takes the replies up. Left out, the server's state stays.
+        when: ``opening``, once before round 1; ``round``; ``closing``, once after the last round.
+        who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before. Before
+            the first round and after the last there is no cohort, so it means all.
+        reply: What comes back; a reply of another kind is rejected. None: no frame goes up.
+    """
+
+    name: str = field(kw_only=False)
+    instruct: Instruct[S, D] | None = None
+    local: Local[P, D, U] | None = None
+    merge: Merge[S, U] | None = None
+    when: When = "round"
+    who: Who = "cohort"
+    reply: type[U] | None = None
+
+
+Exchanges: TypeAlias = "tuple[Exchange[S, P, Any, Any], ...]"
 
 
 def mirrored() -> Any:
@@ -155,19 +177,19 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
 
     @property
     @abstractmethod
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[S, P]:
         """The exchanges, in the order in which they happen."""
 
     @abstractmethod
     def start(self, server: ServerContext) -> S:
         """Return the server's state before anything has happened."""
 
-    @abstractmethod
     def join(self, client: ClientContext) -> P:
         """Return the state of a client that was never asked; pure, since the observer asks as well.
 
         None where clients remember nothing, and then for every client.
         """
+        return cast(P, None)
 
     @abstractmethod
     async def models_of(
@@ -182,12 +204,18 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         test set (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
         """
 
-    def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: S, reply: Reply[Any]) -> str | None:
         """Return why a reply cannot be merged, or None.
 
-        Only frames of the exchange's kind with finite values come here.
+        Only frames of the exchange's kind with finite values come here. By default a model has to be of its
+        client's architecture, and trained on at least one sample.
         """
-        return None
+        message = reply.message
+        if not isinstance(message, ModelUpdate):
+            return None
+        if message.num_samples <= 0:
+            return f"num_samples is {message.num_samples}, not positive"
+        return unlike(message.model, server.initial_model(server.architecture_of(reply.client)))
 
     def misfit(self, setting: Setting) -> str | None:
         """Return why the algorithm cannot work in a setting, and what to write instead; None if it can.
@@ -196,34 +224,13 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         """
         return None
 
-    def hook(self, step: Literal["instruct", "local", "merge"], exchange: str) -> Any:
-        """Return one of the three hooks of an exchange."""
-        return getattr(self, f"{step}_{exchange}")
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        hooks = {
-            name.partition("_")[::2]
-            for name in dir(cls)
-            if name.startswith(("instruct_", "local_", "merge_"))
-        }
-        exchanges = sorted({exchange for _, exchange in hooks})
-        missing = [
-            f"{step}_{exchange}"
-            for exchange in exchanges
-            for step in ("instruct", "local", "merge")
-            if (step, "_", exchange) not in {(s, "_", e) for s, e in hooks}
-        ]
-        if missing:
-            raise TypeError(f"{cls.__name__}: an exchange has three hooks; missing: {', '.join(missing)}")
-
-
-def broadcast(cohort: Sequence[int], message: Message | None) -> dict[int, Message | None]:
+def broadcast(cohort: Sequence[int], message: D) -> dict[int, D]:
     """Return the same message for everyone; its arrays are encoded once."""
     return dict.fromkeys(cohort, message)
 
 
-def shares(replies: Sequence[Reply], amounts: Sequence[float]) -> list[float]:
+def shares(replies: Sequence[Reply[Any]], amounts: Sequence[float]) -> list[float]:
     """Return weights in proportion to ``amounts``, discounted by each reply's own weight; they sum to one."""
     raw = [amount * reply.weight for amount, reply in zip(amounts, replies, strict=True)]
     total = sum(raw)

@@ -18,7 +18,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.finetuning import FineTuning, Passes
 from fedsim.config import Config
@@ -89,40 +89,37 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
     messages = (SamplesUp,)
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """The upload, if it is wanted, and rounds in which nobody is asked."""
-        upload = (Exchange("upload", when="opening", who="all", reply=SamplesUp),)
-        return (*(upload if self.config.upload else ()), Exchange("train", who="all"))
-
-    def join(self, client: ClientContext) -> Any:
-        """A client remembers nothing."""
+    def exchanges(self) -> Exchanges[ServerState, Any]:
+        """The upload, if it is wanted; then training, in which nobody is asked."""
+        upload = Exchange(
+            "upload",
+            local=self.local_upload,
+            merge=self.merge_upload,
+            when="opening",
+            who="all",
+            reply=SamplesUp,
+        )
+        train = Exchange("train", instruct=self.instruct_train, who="all")
+        return (*((upload,) if self.config.upload else ()), train)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
         return ServerState(server.initial_model(), () if self.config.upload else None)
 
-    async def instruct_upload(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
-        """Ask for samples, without a frame."""
-        return state, broadcast(cohort, None)
-
-    async def local_upload(
-        self, client: ClientContext, state: Any, message: None
-    ) -> tuple[Any, Message | None]:
+    async def local_upload(self, client: ClientContext, state: Any, message: None) -> tuple[Any, SamplesUp]:
         """Send all training samples."""
         values, labels = client.own_values("train")
         return state, SamplesUp(publicset.compact(values), labels)
 
     async def merge_upload(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[SamplesUp]]
     ) -> ServerState:
         """Pool those that arrived."""
         return replace(state, holders=tuple(reply.client for reply in replies))
 
     async def instruct_train(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, None]]:
         """Train for as long as a client would in a round, and ask nobody.
 
         The generators are those of client 0, so that alone it would do the same; and so it keeps its
@@ -138,19 +135,7 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
         optimisers = {} if keeping is None else keeping.held
         return replace(state, model=fitted.model, optimisers=optimisers), {}
 
-    async def local_train(
-        self, client: ClientContext, state: Any, message: None
-    ) -> tuple[Any, Message | None]:
-        """Never happens: nobody is asked."""
-        return state, None
-
-    async def merge_train(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
-    ) -> ServerState:
-        """Learn nothing: nobody was asked."""
-        return state
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
         """Refuse samples of another shape or type than the task's, and labels of another type."""
         message: SamplesUp = reply.message
         task, values, labels = server.task, message.values, message.labels
@@ -176,7 +161,7 @@ class Centralized(FineTuning[CentralizedConfig, ServerState], Pooled):
     config: CentralizedConfig
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, Any]:
         """The above, and fine-tuning at the end, if it is wanted."""
         exchanges = super().exchanges
         return exchanges if self.config.finetune else exchanges[:-1]

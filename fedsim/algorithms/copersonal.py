@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting, broadcast
 from fedsim.algorithms.coefficients import mixture_flops, teachers
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, softmax
@@ -33,7 +33,7 @@ from fedsim.engine.losses import PUBLIC, TEACHER
 from fedsim.engine.steps import Descent
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
-from fedsim.wire import LogitsDown, LogitsUp, Message, PublicBatch, PublicData, indices_digest
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 
 class CoPersonalConfig(Config):
@@ -108,9 +108,18 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
     needs_public = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[S, ClientState]:
         """Share, then distil with those who answered."""
-        return (Exchange("share", reply=LogitsUp), Exchange("distil", who="answered"))
+        return (
+            Exchange(
+                "share",
+                instruct=self.instruct_share,
+                local=self.local_share,
+                merge=self.merge_share,
+                reply=LogitsUp,
+            ),
+            Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered"),
+        )
 
     @abstractmethod
     async def weights(self, server: ServerContext, state: S, values: Array, given: Array) -> Array:
@@ -144,7 +153,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
 
     async def instruct_share(
         self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, Message | None]]:
+    ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
         """Draw the round's public samples and name them."""
         wanted = self.config.public_per_round
         count = server.num_public if wanted == "all" else min(wanted, server.num_public)
@@ -164,7 +173,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
 
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, LogitsUp]:
         """Train, unless that comes last, and send soft predictions on the samples named."""
         model = state.model
         if self.config.order == "train_first":
@@ -175,7 +184,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         values = softmax(logits, self.config.temperature)
         return ClientState(model, message.indices, kept), self.answer(client, values, message.indices)
 
-    def answer(self, client: ClientContext, values: Array, positions: Array) -> Message:
+    def answer(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message that carries soft predictions ``[p, N]`` on the samples named."""
         return LogitsUp(
             values,
@@ -184,7 +193,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
             indices_digest=indices_digest(positions),
         )
 
-    async def merge_share(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
+    async def merge_share(self, server: ServerContext, state: S, replies: Sequence[Reply[LogitsUp]]) -> S:
         """Keep what has come; a sample that nobody gave is left out (specification 3.5, E10)."""
         newest = {reply.client: reply for reply in replies}
         values, given = publicset.stacked(state.positions, server.task.num_outputs, list(newest.values()))
@@ -199,7 +208,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
 
     async def instruct_distil(
         self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, Message | None]]:
+    ) -> tuple[S, Mapping[int, LogitsDown]]:
         """Mix a teacher for each client and send it; clients know the samples, unless some were left out."""
         weights = await self.weights(server, state, state.values, state.given)
         flops = mixture_flops(*state.values.shape)
@@ -221,7 +230,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
 
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: LogitsDown
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, None]:
         """Learn from the teacher; then train, if that comes last."""
         samples = publicset.answered(state.positions, state.samples, message)
         if samples is None:
@@ -241,10 +250,6 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
             model = await self.trained(client, model)
         return replace(state, model=model, samples=None), None
 
-    async def merge_distil(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
-        """Learn nothing."""
-        return state
-
     async def trained(self, client: ClientContext, model: Model) -> Model:
         """Return a model trained on the client's own samples."""
         epochs = None
@@ -253,7 +258,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
             epochs = min(client.round, usual)
         return (await client.fit(model, epochs=epochs)).model
 
-    def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: S, reply: Reply[Any]) -> str | None:
         """Refuse predictions on other samples, of another shape or temperature, or that are no shares."""
         message = reply.message
         return (

@@ -17,17 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Reply, Setting, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, no_classes, softmax
-from fedsim.algorithms.handout import HAND_OUT, HandingOut, Receiver, held
+from fedsim.algorithms.handout import HandingOut, Receiver, held
 from fedsim.config import Config
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER
@@ -138,9 +138,10 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
     needs_public = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Hand the public set out if need be; then train."""
-        return (HAND_OUT, Exchange("train", reply=LogitsUp))
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
+        return (self.hand_out, train)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
@@ -150,9 +151,9 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         """Begin with the start values of the client's architecture."""
         return ClientState(None, client.initial_model())
 
-    async def instruct_train(
+    async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, SoftLabels]]:
         """Draw the round's public samples, and send the newest soft labels, the same to everyone."""
         key = server.key.child("public")
         positions = publicset.draw(key, server.num_public, self.config.public_per_round)
@@ -160,9 +161,9 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         message = SoftLabels(state.labels, labelled, positions)
         return replace(state, positions=positions), broadcast(cohort, message)
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: ClientState, message: SoftLabels
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, LogitsUp]:
         """Distil what came, train on the client's own samples, and send probabilities on those named."""
         model = state.model
         if message.values is not None and message.labelled is not None:
@@ -185,8 +186,8 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         )
         return replace(state, model=model), reply
 
-    async def merge_train(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[LogitsUp]]
     ) -> ServerState:
         """Average over those who answered, all alike; sharpen; train the server's own model."""
         values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
@@ -199,7 +200,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         model = await self._distil(server, state.model, server.public(labelled), labels)
         return ServerState(model, state.positions, labelled, labels)
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
         message: LogitsUp = reply.message
         return (

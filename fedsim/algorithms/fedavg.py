@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast, shares
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, broadcast, shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.likeness import unlike as unlike
 from fedsim.config import Config
 from fedsim.params import Model, mean_model
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 
 class FedAvgConfig(Config):
@@ -41,47 +40,37 @@ class FedAvg(Algorithm[FedAvgConfig, ServerState, None]):
     Config = FedAvgConfig
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, None]:
         """One: train."""
-        return (Exchange("train", reply=ModelUpdate),)
+        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
         return ServerState(server.initial_model())
 
-    def join(self, client: ClientContext) -> None:
-        """A client remembers nothing."""
-
-    async def instruct_train(
+    async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
         """Send the global model."""
         return state, broadcast(cohort, ModelBroadcast.of(state.model))
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: None, message: ModelBroadcast
-    ) -> tuple[None, Message | None]:
+    ) -> tuple[None, ModelUpdate]:
         """Train it on the client's own samples and send it back (ClientUpdate of the paper)."""
         fitted = await client.fit(message.model)
         return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
-    async def merge_train(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelUpdate]]
     ) -> ServerState:
         """Average: ``w <- sum_k n_k / n * w_k``."""
         by_samples = self.config.weighting == "samples"
         amounts = [reply.message.num_samples if by_samples else 1 for reply in replies]
         return ServerState(mean_model([reply.message.model for reply in replies], shares(replies, amounts)))
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse another architecture or shape, and a model of no samples."""
-        update: ModelUpdate = reply.message
-        if update.num_samples <= 0:
-            return f"num_samples is {update.num_samples}, not positive"
-        return unlike(update.model, state.model)
-
     async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
+        self, observer: ClientContext, server_state: ServerState, client_state: None
     ) -> Mapping[str, Predictor]:
         """Return the global model."""
         return {"global": Predictor(server_state.model)}

@@ -26,11 +26,10 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
 from torch import Tensor
 
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, shares
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting, shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, kl_divergence, no_classes, softmax
 from fedsim.algorithms.fedavg import FedAvgConfig
-from fedsim.algorithms.likeness import unlike
 from fedsim.algorithms.prototypes import by_architecture, start_models, trained
 from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.engine.jobs import Stream, per_sample
@@ -38,7 +37,7 @@ from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
 from fedsim.engine.steps import Batches, Descent, Extras, Loss, Models
 from fedsim.params import Array, Model, count, mean_model
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 BETTER_THAN_CHANCE = 1.2
 """With ``drop_worst``, models less accurate than so many times chance are left out (the paper's code)."""
@@ -115,31 +114,28 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
     needs_public = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, Any]:
         """One: train."""
-        return (Exchange("train", reply=ModelUpdate),)
+        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of each client architecture."""
         return ServerState(start_models(server))
 
-    def join(self, client: ClientContext) -> Any:
-        """A client remembers nothing."""
-
-    async def instruct_train(
+    async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
         """Send every client the prototype of its architecture."""
         return state, by_architecture(server, state.prototypes, cohort)
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
-    ) -> tuple[Any, Message | None]:
+    ) -> tuple[Any, ModelUpdate]:
         """Train it on the client's own samples and send it back, as in FedAvg."""
         return None, await trained(client, message)
 
-    async def merge_train(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelUpdate]]
     ) -> ServerState:
         """Average by architecture; then distil the ensemble of all models received into the prototypes."""
         if self.config.drop_worst:
@@ -151,7 +147,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
             replies, logits = [replies[place] for place in sound], list(sound.values())
         if not replies:
             return state
-        groups: dict[str, list[Reply]] = {}
+        groups: dict[str, list[Reply[ModelUpdate]]] = {}
         for reply in replies:
             groups.setdefault(reply.message.architecture, []).append(reply)
         means = {label: self._mean(group) for label, group in groups.items()}
@@ -163,13 +159,6 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
             distilled = await self._distil(server, prototypes[label], teacher)
             prototypes[label] = taken_up(server, distilled, state.prototypes[label])
         return replace(state, prototypes=prototypes)
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse another architecture than the client's or another shape, and a model of no samples."""
-        update: ModelUpdate = reply.message
-        if update.num_samples <= 0:
-            return f"num_samples is {update.num_samples}, not positive"
-        return unlike(update.model, state.prototypes[server.architecture_of(reply.client)])
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse tasks without classes, and ``drop_worst`` without labels to choose by."""
@@ -192,7 +181,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
             models["prototypes"] = Predictor(own, on="global", weight=observer.num_samples())
         return models if own is largest else {**models, "personal": Predictor(own)}
 
-    def _mean(self, replies: Sequence[Reply]) -> Model:
+    def _mean(self, replies: Sequence[Reply[ModelUpdate]]) -> Model:
         """Return FedAvg's mean of the models of one architecture."""
         by_samples = self.config.weighting == "samples"
         amounts = [reply.message.num_samples if by_samples else 1 for reply in replies]
@@ -220,7 +209,9 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         )
         return fitted.model
 
-    async def _better_than_chance(self, server: ServerContext, replies: Sequence[Reply]) -> list[Reply]:
+    async def _better_than_chance(
+        self, server: ServerContext, replies: Sequence[Reply[ModelUpdate]]
+    ) -> list[Reply[ModelUpdate]]:
         """Return the replies whose models know something of the public set's labels."""
         everything = server.public(np.arange(server.num_public), labelled=True)
         least = BETTER_THAN_CHANCE / server.task.num_outputs

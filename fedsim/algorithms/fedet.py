@@ -26,10 +26,9 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
 from torch import Tensor
 
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, shares
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting, shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import divergences, no_classes, softmax
-from fedsim.algorithms.likeness import unlike
 from fedsim.algorithms.prototypes import by_architecture, start_models, trained
 from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.config import Config
@@ -38,7 +37,7 @@ from fedsim.engine.losses import MODEL, PUBLIC
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.models import Architecture, Net
 from fedsim.params import Array, Model, Tree, mean_model, weighted_mean
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 LABEL = "label"
 """Name of the extra with the consensus's label of each public sample."""
@@ -168,31 +167,28 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
     needs_public = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, None]:
         """One: train."""
-        return (Exchange("train", reply=ModelUpdate),)
+        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of all architectures."""
         return ServerState(start_models(server), server.initial_model())
 
-    def join(self, client: ClientContext) -> None:
-        """A client remembers nothing."""
-
-    async def instruct_train(
+    async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
         """Send each client the small model of its architecture."""
         return state, by_architecture(server, state.small, cohort)
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: None, message: ModelBroadcast
-    ) -> tuple[None, Message | None]:
+    ) -> tuple[None, ModelUpdate]:
         """Train it on the client's own samples and send it back (equation 1)."""
         return None, await trained(client, message)
 
-    async def merge_train(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelUpdate]]
     ) -> ServerState:
         """Transfer: heads to the large model, the ensemble's knowledge, its head to the small models."""
         logits: list[Array] = []
@@ -239,10 +235,6 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
             steps=self.config.server_steps,
         )
         return fitted.model
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse another architecture or shape than the client was sent."""
-        return unlike(reply.message.model, state.small[server.architecture_of(reply.client)])
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse heads that cannot be averaged, and a task without classes."""

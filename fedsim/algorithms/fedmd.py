@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.publicset import Sent
 from fedsim.config import Config
@@ -26,7 +26,7 @@ from fedsim.engine.jobs import PublicSamples, Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER, TRAIN, absolute_error, divergence, squared_error
 from fedsim.engine.steps import Descent, Loss
 from fedsim.params import Array, Model
-from fedsim.wire import LogitsDown, LogitsUp, Message, PublicBatch, PublicData, indices_digest
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl": divergence}
 
@@ -89,10 +89,20 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     needs_public = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Pretrain once; then share and distil in every round."""
-        pretrain = (Exchange("pretrain", when="opening", who="all"),) if self.config.pretrain_epochs else ()
-        return (*pretrain, Exchange("share", reply=LogitsUp), Exchange("distil", who="answered"))
+        pretrain = Exchange("pretrain", local=self.local_pretrain, when="opening", who="all")
+        return (
+            *((pretrain,) if self.config.pretrain_epochs else ()),
+            Exchange(
+                "share",
+                instruct=self.instruct_share,
+                local=self.local_share,
+                merge=self.merge_share,
+                reply=LogitsUp,
+            ),
+            Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered"),
+        )
 
     def start(self, server: ServerContext) -> ServerState:
         """Nothing is known yet."""
@@ -102,15 +112,9 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         """Begin with the start values of the client's architecture."""
         return ClientState(client.initial_model(), np.empty(0, np.int64))
 
-    async def instruct_pretrain(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
-        """Send nothing."""
-        return state, broadcast(cohort, None)
-
     async def local_pretrain(
         self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, None]:
         """Train on the public set, if its labels are to be used, and then alone."""
         model, epochs = state.model, self.config.pretrain_epochs
         if self.config.pretrain_public:
@@ -121,15 +125,9 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         fitted = await client.fit(model, epochs=epochs, name="pretrain")
         return ClientState(fitted.model, state.positions, state.samples), None
 
-    async def merge_pretrain(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
-    ) -> ServerState:
-        """Learn nothing."""
-        return state
-
     async def instruct_share(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, PublicBatch | PublicData]]:
         """Draw the round's public samples, without replacement, and name them."""
         key = server.key.child("public")
         positions = publicset.draw(key, server.num_public, self.config.public_per_round)
@@ -138,7 +136,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, LogitsUp]:
         """Send raw logits on the samples named."""
         kept = publicset.announced(message)
         samples = publicset.samples_of(kept)
@@ -149,7 +147,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         return ClientState(state.model, message.indices, kept), reply
 
     async def merge_share(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[LogitsUp]]
     ) -> ServerState:
         """Average each sample's logits over those who sent some, all alike (the paper's consensus).
 
@@ -162,7 +160,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
     async def instruct_distil(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, LogitsDown]]:
         """Send the consensus; clients know the samples, unless some were left out."""
         asked = state.asked
         message = LogitsDown(
@@ -176,7 +174,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: LogitsDown
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, None]:
         """Digest the consensus, then revisit the client's own samples."""
         samples = publicset.answered(state.positions, state.samples, message)
         if samples is None:
@@ -196,13 +194,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         revisited = await client.fit(digested.model)
         return ClientState(revisited.model, state.positions), None
 
-    async def merge_distil(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
-    ) -> ServerState:
-        """Learn nothing."""
-        return state
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
         """Refuse logits on other samples, or of another shape, and what are no logits."""
         message: LogitsUp = reply.message
         return publicset.mislabelled(message, "logits", 1.0) or publicset.misnamed(

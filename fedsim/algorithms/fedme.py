@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import no_classes
 from fedsim.algorithms.finetuning import finetuned
@@ -50,7 +50,7 @@ from fedsim.algorithms.validation import loss_on, validation_loss
 from fedsim.config import AsTuple, Config
 from fedsim.engine.steps import Descent
 from fedsim.params import Model
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 
 class FedMeConfig(Config):
@@ -146,16 +146,40 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     needs_public = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Enrol once; learn and settle in every round; fine-tune at the end, if wanted."""
         literal, tunes = self.config.literal_upload, self.config.finetune_epochs is not None
-        enrol = Exchange("enrol", when="opening", who="all", reply=None if literal else ModelUpdate)
+        enrol: Exchange[ServerState, ClientState, None, ModelUpdate | None] = Exchange(
+            "enrol",
+            local=self.local_enrol,
+            merge=self.merge_models,
+            when="opening",
+            who="all",
+            reply=None if literal else ModelUpdate,
+        )
+        upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
+        learn = Exchange(
+            "learn",
+            instruct=self.instruct_learn,
+            local=self.local_learn,
+            merge=self.merge_learn,
+            who="answered" if literal else "cohort",
+            reply=ModelPair,
+        )
+        settle = Exchange(
+            "settle",
+            instruct=self.instruct_settle,
+            local=self.local_settle,
+            merge=self.merge_settle,
+            who="answered",
+        )
+        finetune = Exchange("finetune", local=self.local_finetune, when="closing", who="all")
         return (
             *((enrol,) if self.config.candidates or not literal else ()),
-            *((Exchange("upload", reply=ModelUpdate),) if literal else ()),
-            Exchange("learn", who="answered" if literal else "cohort", reply=ModelPair),
-            Exchange("settle", who="answered"),
-            *((Exchange("finetune", when="closing", who="all"),) if tunes else ()),
+            *((upload,) if literal else ()),
+            learn,
+            settle,
+            *((finetune,) if tunes else ()),
         )
 
     def num_clusters(self, round: int, num_rounds: int) -> int:  # noqa: A002
@@ -174,15 +198,9 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Begin with the start values of the client's architecture."""
         return ClientState(client.initial_model())
 
-    async def instruct_enrol(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
-        """Send nothing."""
-        return state, broadcast(cohort, None)
-
     async def local_enrol(
         self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, ModelUpdate | None]:
         """Find the best candidate on the client's own samples, and send it."""
         trained = []
         for label in self.config.candidates:
@@ -195,33 +213,22 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             state = ClientState(best)
         return state, None if self.config.literal_upload else _update(client, state)
 
-    async def merge_enrol(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    async def merge_models(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[Any]]
     ) -> ServerState:
         """Store the models that came."""
-        return _with_uploads(state, replies)
-
-    async def instruct_upload(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
-        """Send nothing."""
-        return state, broadcast(cohort, None)
+        models = {reply.client: Stored(reply.message.model) for reply in replies if reply.message}
+        return replace(state, stored={**state.stored, **models})
 
     async def local_upload(
         self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, ModelUpdate]:
         """Send the client's own model (line 4 of the paper's algorithm)."""
         return state, _update(client, state)
 
-    async def merge_upload(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
-    ) -> ServerState:
-        """Store the models that came."""
-        return _with_uploads(state, replies)
-
     async def instruct_learn(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, ExchangedModel | None]]:
         """Group the cohort's models, and send each client one of its group that is not its own."""
         present = [client for client in cohort if client in state.stored]
         groups = dict.fromkeys(present, 0)
@@ -230,8 +237,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             stored, outputs = await outputs_of(server, state.stored, present)
             state = replace(state, stored=stored)
             groups = await grouped(server, outputs, wanted) if outputs else {}
-        made: dict[int, Message] = {}
-        messages: dict[int, Message | None] = {}
+        made: dict[int, ExchangedModel] = {}
+        messages: dict[int, ExchangedModel | None] = {}
         for client in cohort:
             owner = draw(server.key.child("exchange"), client, groups, sorted(state.stored))
             if owner is not None and owner not in made:
@@ -245,7 +252,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     async def local_learn(
         self, client: ClientContext, state: ClientState, message: ExchangedModel | None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, ModelPair]:
         """Train both models together, choose one, and send both (equations 3 to 7)."""
         if message is None:
             return _alone(client, (await client.fit(state.model)).model)
@@ -271,7 +278,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return await validation_loss(client, model)
 
     async def merge_learn(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelPair]]
     ) -> ServerState:
         """Take the mean of what came back of each client's model; see what everybody is to get."""
         pairs: dict[int, ModelPair] = {reply.client: reply.message for reply in replies}
@@ -292,10 +299,10 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     async def instruct_settle(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
         """Send each client the mean of the model that it chose."""
-        made: dict[int, Message] = {}  # by identity: the state keeps the models
-        messages: dict[int, Message | None] = {}
+        made: dict[int, ModelBroadcast] = {}  # by identity: the state keeps the models
+        messages: dict[int, ModelBroadcast] = {}
         for client in cohort:
             model = state.offers[client]
             if id(model) not in made:
@@ -305,12 +312,12 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     async def local_settle(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, None]:
         """Make it the client's own, architecture included."""
         return ClientState(message.model), None
 
     async def merge_settle(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[None]]
     ) -> ServerState:
         """Remember who has got what; the others keep what they sent.
 
@@ -322,27 +329,15 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         }
         return replace(state, stored={**state.stored, **settled}, offers={})
 
-    async def instruct_finetune(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
-        """Send nothing: every client has its model."""
-        return state, broadcast(cohort, None)
-
     async def local_finetune(
         self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, None]:
         """Train a copy on the client's own samples."""
         epochs = self.config.finetune_epochs
         tuned = await finetuned(client, state.model, None if epochs == "chosen" else epochs)
         return replace(state, tuned=tuned), None
 
-    async def merge_finetune(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
-    ) -> ServerState:
-        """Learn nothing."""
-        return state
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
         if isinstance(reply.message, ModelUpdate):
             return strange(server, reply.message.model)
@@ -378,18 +373,13 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return {"personal": Predictor(client_state.tuned), "untuned": Predictor(client_state.model)}
 
 
-def _alone(client: ClientContext, model: Model) -> tuple[ClientState, Message]:
+def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:
     """Return the state and the reply of a client that has no other's model to give back."""
     return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
 
 
 def _update(client: ClientContext, state: ClientState) -> ModelUpdate:
     return ModelUpdate.of(state.model, num_samples=client.num_samples())
-
-
-def _with_uploads(state: ServerState, replies: Sequence[Reply]) -> ServerState:
-    uploads = {reply.client: Stored(reply.message.model) for reply in replies if reply.message is not None}
-    return replace(state, stored={**state.stored, **uploads})
 
 
 PLUGIN = FedMe

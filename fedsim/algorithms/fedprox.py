@@ -20,7 +20,7 @@ from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import shared
 from fedsim.engine.steps import Descent, Extras, LiveModel
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 
 class FedProxConfig(FedAvgConfig):
@@ -53,9 +53,9 @@ class FedProx(FedAvg):
     Config = FedProxConfig
     config: FedProxConfig
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: None, message: ModelBroadcast
-    ) -> tuple[None, Message | None]:
+    ) -> tuple[None, ModelUpdate]:
         """Train with the proximal term towards the model that came down."""
         epochs, steps = self._work(client)
         fitted = await client.fit(

@@ -14,12 +14,12 @@ from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Predictor, Reply, S
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, S
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.validation import validation_loss
 from fedsim.config import Config
 from fedsim.params import Model
-from fedsim.wire import Message, ModelBroadcast
+from fedsim.wire import ModelBroadcast
 
 MOST_PASSES = 10
 """Passes at most, where each client chooses."""
@@ -65,9 +65,6 @@ class Tuned:
     model: Model | None = None
 
 
-FINETUNE = Exchange("finetune", when="closing", who="all")
-
-
 class FineTuning(Algorithm[C, S, Any]):
     """Adds an exchange after the last round to an algorithm whose clients remember nothing.
 
@@ -78,9 +75,12 @@ class FineTuning(Algorithm[C, S, Any]):
     """Under which name the model before fine-tuning is measured on clients' own samples."""
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[S, Any]:
         """The algorithm's, and fine-tuning at the end."""
-        return (*super().exchanges, FINETUNE)  # type: ignore[safe-super]
+        finetune = Exchange(
+            "finetune", instruct=self.instruct_finetune, local=self.local_finetune, when="closing", who="all"
+        )
+        return (*super().exchanges, finetune)  # type: ignore[safe-super]
 
     def join(self, client: ClientContext) -> Tuned:
         """Nothing is tuned yet."""
@@ -92,11 +92,11 @@ class FineTuning(Algorithm[C, S, Any]):
 
     async def instruct_finetune(
         self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, Message | None]]:
+    ) -> tuple[S, Mapping[int, ModelBroadcast]]:
         """Send every client the model that it is to make its own."""
         # By identity: a model for many is one message. Models are kept too, for an identity lasts no longer.
-        made: dict[int, tuple[Model, Message]] = {}
-        messages: dict[int, Message | None] = {}
+        made: dict[int, tuple[Model, ModelBroadcast]] = {}
+        messages: dict[int, ModelBroadcast] = {}
         for client in cohort:
             model = self.model_for(server, state, client)
             if id(model) not in made:
@@ -106,14 +106,10 @@ class FineTuning(Algorithm[C, S, Any]):
 
     async def local_finetune(
         self, client: ClientContext, state: Tuned, message: ModelBroadcast
-    ) -> tuple[Tuned, Message | None]:
+    ) -> tuple[Tuned, None]:
         """Train it, and keep it."""
         config = cast(TuningConfig, self.config)
         return Tuned(await finetuned(client, message.model, config.finetune_epochs)), None
-
-    async def merge_finetune(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
-        """The server's model stays as it is."""
-        return state
 
     async def models_of(
         self, observer: ClientContext, server_state: S, client_state: Tuned

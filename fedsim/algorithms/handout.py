@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, C, Exchange, Reply, S, broadcast
+from fedsim.algorithms.base import Algorithm, C, Exchange, S, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.publicset import Sent
 from fedsim.engine.jobs import PublicSamples, Samples
 from fedsim.params import Array
-from fedsim.wire import Message, PublicBatch, PublicData
+from fedsim.wire import PublicBatch, PublicData
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,22 @@ class Receiver:
     received: Sent | PublicSamples | None
 
 
-H = TypeVar("H", bound=Receiver)
-
-HAND_OUT = Exchange("hand_out", when="opening", who="all")
+H = TypeVar("H", bound=Receiver, default=Any)
 
 
 class HandingOut(Algorithm[C, S, H]):
     """Adds the exchange to an algorithm."""
+
+    @property
+    def hand_out(self) -> Exchange[S, H, PublicBatch | PublicData, None]:
+        """The exchange."""
+        return Exchange(
+            "hand_out",
+            instruct=self.instruct_hand_out,
+            local=self.local_hand_out,
+            when="opening",
+            who="all",
+        )
 
     def handed_out(self, server: ServerContext) -> Array:
         """Return the positions of the samples that clients will need, int64 ``[p]``: 0 to p - 1."""
@@ -47,7 +57,7 @@ class HandingOut(Algorithm[C, S, H]):
 
     async def instruct_hand_out(
         self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, Message | None]]:
+    ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
         """Send everyone the samples, unless clients hold them."""
         if server.public_at_clients:
             return state, {}
@@ -55,13 +65,9 @@ class HandingOut(Algorithm[C, S, H]):
 
     async def local_hand_out(
         self, client: ClientContext, state: H, message: PublicBatch | PublicData
-    ) -> tuple[H, Message | None]:
+    ) -> tuple[H, None]:
         """Keep them."""
         return replace(state, received=publicset.announced(message)), None
-
-    async def merge_hand_out(self, server: ServerContext, state: S, replies: Sequence[Reply]) -> S:
-        """Learn nothing."""
-        return state
 
 
 def held(client: ClientContext, state: Receiver, positions: Array) -> Samples | None:

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from fedsim.algorithms.base import Exchange, Reply
+from fedsim.algorithms.base import Exchanges, Reply
 from fedsim.algorithms.coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.copersonal import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.algorithms.copersonal import ClientState, CoPersonal, CoPersonalConfig, ServerState
 from fedsim.params import Array
-from fedsim.wire import LogitsUp, Message, indices_digest, message
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest, message
 
 WORK = "c"
 """Name of the server's work while clients distil."""
@@ -72,10 +72,11 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
     messages = (SizedLogitsUp,)
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[State, ClientState]:
         """Share, then distil with those who answered."""
+        share, distil = super().exchanges
         reply = SizedLogitsUp if self.config.c_weighting == "data" else LogitsUp
-        return (Exchange("share", reply=reply), Exchange("distil", who="answered"))
+        return replace(share, reply=reply), replace(distil, merge=self.merge_distil)
 
     def start(self, server: ServerContext) -> State:
         """Begin with equal weights."""
@@ -90,7 +91,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
             num_samples=np.zeros(count),
         )
 
-    def answer(self, client: ClientContext, values: Array, positions: Array) -> Message:
+    def answer(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message that carries soft predictions on the samples named."""
         if self.config.c_weighting == "unit":
             return super().answer(client, values, positions)
@@ -104,11 +105,11 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
 
     async def instruct_share(
         self, server: ServerContext, state: State, cohort: Sequence[int]
-    ) -> tuple[State, Mapping[int, Message | None]]:
+    ) -> tuple[State, Mapping[int, PublicBatch | PublicData]]:
         """Draw the round's public samples and name them; what was left of a step of c is gone."""
         return await super().instruct_share(server, replace(state, learning=0), cohort)
 
-    async def merge_share(self, server: ServerContext, state: State, replies: Sequence[Reply]) -> State:
+    async def merge_share(self, server: ServerContext, state: State, replies: Sequence[Reply[Any]]) -> State:
         """Keep what has come."""
         state = await super().merge_share(server, state, replies)
         if self.config.c_weighting == "unit":
@@ -124,7 +125,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
 
     async def instruct_distil(
         self, server: ServerContext, state: State, cohort: Sequence[int]
-    ) -> tuple[State, Mapping[int, Message | None]]:
+    ) -> tuple[State, Mapping[int, LogitsDown]]:
         """Send each its teacher, and begin to move c."""
         state, messages = await super().instruct_distil(server, state, cohort)
         moved = server.call(
@@ -141,7 +142,9 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         server.background(WORK, moved)
         return replace(state, learning=server.round), messages
 
-    async def merge_distil(self, server: ServerContext, state: State, replies: Sequence[Reply]) -> State:
+    async def merge_distil(
+        self, server: ServerContext, state: State, replies: Sequence[Reply[None]]
+    ) -> State:
         """Take up the moved block of c."""
         if state.learning != server.round:
             return state  # late confirmations of a round whose work is gone
@@ -156,7 +159,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         shares: Array = state.num_samples[state.senders] / max(state.num_samples.sum(), 1)
         return shares
 
-    def vet(self, server: ServerContext, state: State, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: State, reply: Reply[Any]) -> str | None:
         """Refuse what the base does, and a client of no samples."""
         if isinstance(reply.message, SizedLogitsUp) and reply.message.num_samples <= 0:
             return f"num_samples is {reply.message.num_samples}, not positive"

@@ -24,13 +24,12 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, broadcast
 from fedsim.algorithms.coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.likeness import unlike
 from fedsim.algorithms.similarity import by_range, by_rank, cosines, gram, gram_flops
 from fedsim.params import Array, Model, count, mean_model
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 FOR_LEARNING = ("lam", "rho", "c_lr", "c_step", "c_weighting", "c_norm", "c_steps")
 """Settings of ``mixing = "learned"`` alone."""
@@ -112,9 +111,9 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
     Config = KTpFLWConfig
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """One: train from a mixture."""
-        return (Exchange("train", reply=ModelUpdate),)
+        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with equal weights and no model."""
@@ -124,9 +123,9 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
         """Begin with the start values."""
         return ClientState(client.initial_model())
 
-    async def instruct_train(
+    async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast | None]]:
         """Send each its mixture; in the first round the initial model, and nothing until there is another."""
         if not state.models:
             # Later, the initial model would undo what clients have trained whose uploads were lost.
@@ -139,9 +138,9 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
         mixed = await server.call(mixtures, models, weights, flops=flops)
         return state, {client: ModelBroadcast.of(model) for client, model in zip(cohort, mixed, strict=True)}
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast | None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, ModelUpdate]:
         """Move onto the mixture, train and send the result; without one, train the client's own model."""
         start = state.model
         if message is not None:
@@ -149,8 +148,8 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
         model = (await client.fit(start)).model
         return ClientState(model), ModelUpdate.of(model, num_samples=client.num_samples())
 
-    async def merge_train(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelUpdate]]
     ) -> ServerState:
         """Keep the models, and move c."""
         newest = {reply.client: reply.message for reply in replies}
@@ -193,13 +192,6 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
         if self.config.mixing == "similarity":
             return by_range(cosines(products))
         return by_rank(cosines(products), self.config.neighbours)
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse another architecture or shape, and a model of no samples."""
-        update: ModelUpdate = reply.message
-        if update.num_samples <= 0:
-            return f"num_samples is {update.num_samples}, not positive"
-        return unlike(update.model, server.initial_model())
 
     async def models_of(
         self, observer: ClientContext, server_state: Any, client_state: ClientState

@@ -6,14 +6,13 @@ samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Da
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedsim.algorithms.base import Algorithm, Exchange, Predictor, Reply, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Who
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model
-from fedsim.wire import Message
 
 
 class LocalConfig(Config):
@@ -37,9 +36,10 @@ class Local(Algorithm[LocalConfig, None, ClientState]):
     mixed_architectures = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[None, ClientState]:
         """One, in which no frame travels."""
-        return (Exchange("train", who="cohort" if self.config.follow_selection else "all"),)
+        who: Who = "cohort" if self.config.follow_selection else "all"
+        return (Exchange("train", local=self.train, who=who),)
 
     def start(self, server: ServerContext) -> None:
         """The server knows nothing."""
@@ -48,21 +48,12 @@ class Local(Algorithm[LocalConfig, None, ClientState]):
         """Begin with the start values of the client's architecture."""
         return ClientState(client.initial_model())
 
-    async def instruct_train(
-        self, server: ServerContext, state: None, cohort: Sequence[int]
-    ) -> tuple[None, Mapping[int, Message | None]]:
-        """Send nothing."""
-        return None, broadcast(cohort, None)
-
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, None]:
         """Train the client's own model on its own samples."""
         fitted = await client.fit(state.model)
         return ClientState(fitted.model), None
-
-    async def merge_train(self, server: ServerContext, state: None, replies: Sequence[Reply]) -> None:
-        """Learn nothing."""
 
     async def models_of(
         self, observer: ClientContext, server_state: None, client_state: ClientState

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
@@ -26,10 +26,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fedsim.algorithms import clusters, publicset
-from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Reply, Setting, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import softmax
-from fedsim.algorithms.handout import HAND_OUT, HandingOut, Receiver, held
+from fedsim.algorithms.handout import HandingOut, Receiver, held
 from fedsim.config import Config
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, empirical_loss
@@ -130,9 +130,10 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
     needs_public = True
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Hand the public set out if need be; then train."""
-        return (HAND_OUT, Exchange("train", reply=LogitsUp))
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
+        return (self.hand_out, train)
 
     def start(self, server: ServerContext) -> ServerState:
         """There are no clusters yet."""
@@ -146,18 +147,18 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         """Return the run's public samples."""
         return self._positions(server)
 
-    async def instruct_train(
+    async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, Centroids | None]]:
         """Send the newest centroids, the same to everyone; before there are any, no frame."""
         newest = state.clusters
         return state, broadcast(
             cohort, None if newest is None else Centroids(newest.centroids, newest.counts)
         )
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: ClientState, message: Centroids | None
-    ) -> tuple[ClientState, Message | None]:
+    ) -> tuple[ClientState, LogitsUp]:
         """Train near the nearest centroid, and send predictions."""
         positions = self._positions(client)
         samples, named = held(client, state, positions), None
@@ -181,14 +182,14 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         )
         return replace(state, model=model, predictions=predictions), reply
 
-    async def merge_train(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[LogitsUp]]
     ) -> ServerState:
         """Cluster what has arrived."""
         vectors = [reply.message.values for reply in replies]
         return ServerState(await clusters.clustered(server, vectors, self.config.clusters))
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
         """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
         message: LogitsUp = reply.message
         if message.indices is not None and not len(message.indices):

@@ -29,7 +29,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from fedsim.algorithms.base import Exchange, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Setting, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import cross_entropies, divergences, no_classes
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig, ServerState
@@ -40,7 +40,7 @@ from fedsim.engine.jobs import Extra, per_sample
 from fedsim.engine.losses import MODEL, TEACHER, TRAIN, label_loss
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.params import Model
-from fedsim.wire import Message, ModelBroadcast
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 UNSEEN = (0.5, 5.0)
 """Imitation weight and temperature of a client that has no validation samples to choose by."""
@@ -169,9 +169,12 @@ class Distilling(FedAvg):
         """Return the loss of one pair of the grid."""
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges[ServerState, Any]:
         """FedAvg's, and the final model to everyone."""
-        return (*super().exchanges, Exchange("distil", when="closing", who="all"))
+        distil = Exchange(
+            "distil", instruct=self.instruct_distil, local=self.local_distil, when="closing", who="all"
+        )
+        return (*super().exchanges, distil)
 
     @property
     def grid(self) -> tuple[tuple[float, float], ...]:
@@ -186,25 +189,25 @@ class Distilling(FedAvg):
         """No teacher yet."""
         return ClientState()
 
-    async def local_train(
+    async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
-    ) -> tuple[Any, Message | None]:
+    ) -> tuple[Any, ModelUpdate]:
         """Measure the global model as a teacher, then train it as FedAvg does."""
         # In the first round it is nobody's result but the start values.
         if self.config.teacher == "best" and client.round > 1 and client.num_samples("val"):
             state = await considered(client, state, message.model)
-        _, reply = await super().local_train(client, None, message)
+        _, reply = await super().train(client, None, message)
         return state, reply
 
     async def instruct_distil(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Message | None]]:
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
         """Send the final model."""
         return state, broadcast(cohort, ModelBroadcast.of(state.model))
 
     async def local_distil(
         self, client: ClientContext, state: Any, message: ModelBroadcast
-    ) -> tuple[Any, Message | None]:
+    ) -> tuple[Any, None]:
         """Settle the teacher, train a student for each pair of the grid, keep the best."""
         if not client.num_samples("val"):
             client.warn("no validation samples", instead="final model as teacher, weight 0.5, temperature 5")
@@ -248,12 +251,6 @@ class Distilling(FedAvg):
             name=f"distil {weight:g} {temperature:g}",
         )
         return fitted.model
-
-    async def merge_distil(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply]
-    ) -> ServerState:
-        """Learn nothing."""
-        return state
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse a task without classes."""

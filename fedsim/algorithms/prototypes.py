@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Model
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 
 def start_models(server: ServerContext) -> dict[str, Model]:
@@ -17,7 +17,7 @@ def start_models(server: ServerContext) -> dict[str, Model]:
 
 def by_architecture(
     server: ServerContext, models: Mapping[str, Model], cohort: Sequence[int]
-) -> dict[int, Message | None]:
+) -> dict[int, ModelBroadcast]:
     """Return for each client the model of its architecture; one message for all who share it."""
     messages = {label: ModelBroadcast.of(model) for label, model in models.items()}
     return {client: messages[server.architecture_of(client)] for client in cohort}

@@ -176,15 +176,7 @@ class Conductor:
         whom = self._everyone() if exchange.who == "all" else cohort if exchange.who == "cohort" else answered
         if not whom:
             return []
-        name = f"instruct_{exchange.name}"
-        async with self._hook:
-            with unchanged(self._parts.verify, name, self._state):
-                hook = self._algorithm.hook("instruct", exchange.name)
-                self._state, messages = await hook(self._context(name), self._state, tuple(whom))
-        if strangers := sorted(messages.keys() - set(whom)):
-            raise InvariantError(
-                f"{name} instructs the clients {strangers}, whom the exchange does not concern"
-            )
+        messages = await self._instruct(exchange, tuple(whom))
         packed: dict[int, Packed] = {}
         asked = []
         for client in sorted(messages):
@@ -285,6 +277,21 @@ class Conductor:
         self._trace.record(ROUND_END, row.round, row.asked, row.merged)
         self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
 
+    async def _instruct(
+        self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
+    ) -> Mapping[int, Message | None]:
+        name = f"instruct_{exchange.name}"
+        if exchange.instruct is None:
+            return dict.fromkeys(whom)
+        async with self._hook:
+            with unchanged(self._parts.verify, name, self._state):
+                self._state, messages = await exchange.instruct(self._context(name), self._state, whom)
+        if strangers := sorted(messages.keys() - set(whom)):
+            raise InvariantError(
+                f"{name} instructs the clients {strangers}, whom the exchange does not concern"
+            )
+        return messages
+
     def _fits(self, context: ServerContext, exchange: Exchange, asked: Asked, reply: Reply) -> bool:
         reason = self._misfit(context, exchange, reply)
         if reason is None:
@@ -308,10 +315,10 @@ class Conductor:
 
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
         name = f"merge_{exchange.name}"
-        async with self._hook:
-            with unchanged(self._parts.verify, name, self._state, replies):
-                hook = self._algorithm.hook("merge", exchange.name)
-                self._state = await hook(self._context(name), self._state, replies)
+        if exchange.merge is not None:
+            async with self._hook:
+                with unchanged(self._parts.verify, name, self._state, replies):
+                    self._state = await exchange.merge(self._context(name), self._state, replies)
         self._version += 1
         for reply in replies:
             self._merged.note(reply.client, reply.dispatch)

@@ -81,6 +81,7 @@ class ClientHost:
         self._endpoint = endpoint
         self._tasks = tasks
         self._store = store
+        self._exchanges = {exchange.name: exchange for exchange in parts.algorithm.exchanges}
         self._held: dict[int, Held] = {}
         self._waiting: dict[int, deque[Delivery]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -134,9 +135,10 @@ class ClientHost:
     async def _answer(self, header: Header, message: Any) -> None:
         client = header.receiver
         state, keeping = self.state_of(client, header.merged), self._keeping_of(client)
-        hook = self._parts.algorithm.hook("local", header.exchange)
-        with unchanged(self._parts.verify, f"local_{header.exchange}", state, message):
-            after, reply = await hook(self._contexts.answering(header, keeping), state, message)
+        after, reply, local = state, None, self._exchanges[header.exchange].local
+        if local is not None:
+            with unchanged(self._parts.verify, f"local_{header.exchange}", state, message):
+                after, reply = await local(self._contexts.answering(header, keeping), state, message)
         self._hold(header, state, after, keeping)
         await self._endpoint.send(header.reply(), reply)
 

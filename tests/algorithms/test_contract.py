@@ -20,6 +20,7 @@ from torch import Tensor
 from fedsim.algorithms.base import (
     Algorithm,
     Exchange,
+    Exchanges,
     Predictor,
     Reply,
     broadcast,
@@ -27,7 +28,7 @@ from fedsim.algorithms.base import (
     shares,
     unmirrored,
 )
-from fedsim.algorithms.contexts import Background, ClientContext, ServerContext
+from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream
@@ -87,10 +88,23 @@ class Pairs(Algorithm[Config, PairServer, PairClient]):
     messages = (PairUpdate, Confirm)
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> Exchanges:
         return (
-            Exchange("teach", reply=PairUpdate),
-            Exchange("settle", who="answered", reply=Confirm),
+            Exchange(
+                "teach",
+                instruct=self.instruct_teach,
+                local=self.local_teach,
+                merge=self.merge_teach,
+                reply=PairUpdate,
+            ),
+            Exchange(
+                "settle",
+                instruct=self.instruct_settle,
+                local=self.local_settle,
+                merge=self.merge_settle,
+                who="answered",
+                reply=Confirm,
+            ),
         )
 
     def start(self, server: ServerContext) -> PairServer:
@@ -239,25 +253,16 @@ def test_unmirrored_returns_what_stands_without_a_merge() -> None:
     assert unmirrored(None, None) is None
 
 
-def test_an_exchange_without_a_hook_is_refused() -> None:
-    with pytest.raises(TypeError, match="missing: merge_x"):
+class Silent(Pairs):
+    """Holds one exchange more, of which it says nothing but its name."""
 
-        class Half(Pairs):
-            async def instruct_x(self) -> None: ...
+    @property
+    def exchanges(self) -> Exchanges:
+        return (*super().exchanges, Exchange("silent"))
 
-            async def local_x(self) -> None: ...
 
-
-async def test_background_work_is_collected_once() -> None:
-    background = Background()
-
-    async def seven() -> int:
-        return 7
-
-    background.start("b", seven())
-    with pytest.raises(ValueError, match="'b' has not been collected yet"):
-        background.start("b", seven())
-    assert background.uncollected == ("b",)
-    assert await background.collect("b") == 7
-    with pytest.raises(ValueError, match="no background work is called 'b'; there is: none"):
-        await background.collect("b")
+def test_an_exchange_of_a_name_alone_asks_everyone_and_changes_nothing(world: Any) -> None:
+    plain, silent = world.run(Pairs(Config())), world.run(Silent(Config()))
+    assert [row.asked for row in silent.rounds] == [12, 12, 12]
+    assert [row.merged for row in silent.rounds] == [12, 12, 12]
+    assert (silent.totals, silent.model_hash) == (plain.totals, plain.model_hash)

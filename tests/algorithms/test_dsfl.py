@@ -96,7 +96,7 @@ def test_each_sample_is_averaged_over_those_who_sent_it(aggregation: str, world:
     ]
     algorithm = world.algorithm("dsfl", aggregation=aggregation)
     assert [algorithm.vet(_Server(), STATE, reply) for reply in replies] == [None] * 3
-    merged = asyncio.run(algorithm.merge_train(_Server(), STATE, replies))
+    merged = asyncio.run(algorithm.merge(_Server(), STATE, replies))
     assert merged.labelled.tolist() == [4, 1]
     assert merged.labels.tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert merged.model.architecture == "taught"
@@ -105,7 +105,7 @@ def test_each_sample_is_averaged_over_those_who_sent_it(aggregation: str, world:
 def test_labels_are_sharpened_unless_they_should_not_be(world: Any) -> None:
     replies = [_reply(0, [[0.75, 0.25], [0.5, 0.5]], [1, 4]), _reply(1, [[0.5, 0.5]], [1])]
     merged = [
-        asyncio.run(world.algorithm("dsfl", aggregation=name).merge_train(_Server(), STATE, replies))
+        asyncio.run(world.algorithm("dsfl", aggregation=name).merge(_Server(), STATE, replies))
         for name in ("sa", "era")
     ]
     assert merged[0].labels[1].tolist() == [0.625, 0.375]
@@ -113,7 +113,7 @@ def test_labels_are_sharpened_unless_they_should_not_be(world: Any) -> None:
 
 
 def test_replies_about_no_sample_change_nothing(world: Any) -> None:
-    assert asyncio.run(world.algorithm("dsfl").merge_train(_Server(), STATE, [_reply(2, [], [])])) is STATE
+    assert asyncio.run(world.algorithm("dsfl").merge(_Server(), STATE, [_reply(2, [], [])])) is STATE
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_misfits_are_rejected(reply: Reply, reason: str, world: Any) -> None:
 def test_a_round_without_replies_keeps_the_labels(world: Any) -> None:
     # The next cohort gets the newest labels there are, with the samples that they belong to.
     algorithm = world.algorithm("dsfl", public_per_round=3)
-    state, messages = asyncio.run(algorithm.instruct_train(_Server(), STATE, [0, 1]))
+    state, messages = asyncio.run(algorithm.send(_Server(), STATE, [0, 1]))
     assert messages[0] is messages[1]
     assert messages[0].labelled.tolist() == [7]
     assert messages[0].values is STATE.labels

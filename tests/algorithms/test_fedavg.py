@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.fedavg import ServerState, unlike
+from fedsim.algorithms.fedavg import ServerState
 from fedsim.params import Model
 from fedsim.wire import ModelUpdate, pack
 
@@ -25,7 +25,7 @@ def _reply(client: int, value: float, num_samples: int, weight: float = 1.0) -> 
 
 def _merge(algorithm: Any, replies: list[Reply]) -> Any:
     state = ServerState(_model(9.0))
-    return asyncio.run(algorithm.merge_train(None, state, replies)).model.params["w"]
+    return asyncio.run(algorithm.merge(None, state, replies)).model.params["w"]
 
 
 def test_mean_is_weighted_by_samples(world: Any) -> None:
@@ -72,27 +72,6 @@ def test_frame_costs_eight_bytes_more_for_the_sample_count() -> None:
         for n in (1, 2**40)
     )
     assert len(large) - len(small) <= 8 + 15  # the number, and what alignment makes of it
-
-
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        (_model(1.0, "cnn"), "architecture 'cnn', not 'mlp'"),
-        (Model("mlp", {"v": np.zeros(2, np.float32)}), "other names"),
-        (Model("mlp", {"w": np.zeros(3, np.float32)}), r"w: float32\(3,\), not float32\(2,\)"),
-        (Model("mlp", {"w": np.zeros(2, np.float64)}), "w: float64"),
-    ],
-)
-def test_says_what_is_unlike(model: Model, reason: str) -> None:
-    import re
-
-    found = unlike(model, _model(0.0))
-    assert found is not None
-    assert re.search(reason, found)
-
-
-def test_like_is_like() -> None:
-    assert unlike(_model(1.0), _model(2.0)) is None
 
 
 def test_a_model_of_no_samples_is_rejected(world: Any) -> None:

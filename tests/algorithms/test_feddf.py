@@ -47,6 +47,9 @@ class _Server:
     task = SimpleNamespace(num_outputs=10)
     architecture_of = staticmethod("aba".__getitem__)
 
+    def initial_model(self, architecture: str) -> Model:
+        return STATE.prototypes[architecture]
+
     def __init__(self, accuracies: Mapping[float, float] | None = None) -> None:
         self.accuracies = accuracies or {}
         self.asked: list[float] = []
@@ -73,7 +76,7 @@ class _Server:
 
 
 def _merged(algorithm: Any, server: Any = None) -> dict[str, float]:
-    state = asyncio.run(algorithm.merge_train(server or _Server(), STATE, REPLIES))
+    state = asyncio.run(algorithm.merge(server or _Server(), STATE, REPLIES))
     return {label: float(model.params["w"][0]) for label, model in state.prototypes.items()}
 
 

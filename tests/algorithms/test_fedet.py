@@ -43,13 +43,13 @@ HEAD = 10 * 13 + 8 * 11 + 10 * 9
 def watched(algorithm: Any) -> tuple[Any, list[ServerState]]:
     """Return an algorithm and, once it has run, the server's state after each merge."""
     states: list[ServerState] = []
-    merge = algorithm.merge_train
+    merge = algorithm.merge
 
-    async def merge_train(server: Any, state: Any, replies: Any) -> Any:
+    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
         states.append(await merge(server, state, replies))
         return states[-1]
 
-    algorithm.merge_train = merge_train
+    algorithm.merge = watched_merge
     return algorithm, states
 
 
@@ -214,13 +214,13 @@ def test_the_head_is_the_plain_mean_over_clients_of_all_architectures(world: Any
     # Of three clients with the one net and one with the other, each has a quarter.
     algorithm, states = watched(world.algorithm("fedet", server_steps=0))
     updates: list[list[ModelUpdate]] = []
-    merge = algorithm.merge_train
+    merge = algorithm.merge
 
-    async def merge_train(server: Any, state: Any, replies: Any) -> Any:
+    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
         updates.append([reply.message for reply in replies])
         return await merge(server, state, replies)
 
-    algorithm.merge_train = merge_train
+    algorithm.merge = watched_merge
     groups = [GroupConfig(count=3, device="low", model="large"), GroupConfig(count=1, model="small")]
     fleet = build_fleet(groups, ServerConfig(model="large"), Key.root(3))
     world.run(algorithm, rounds=2, fleet=fleet, **MIXED)
@@ -270,9 +270,9 @@ def test_one_step_without_dissent_is_a_step_on_the_consensus(world: Any) -> None
         world.algorithm("fedet", lam=0.0, server_steps=1, server_batch_size=40, server_lr=0.1)
     )
     seen: list[Any] = []
-    merge = algorithm.merge_train
+    merge = algorithm.merge
 
-    async def merge_train(server: Any, state: Any, replies: Any) -> Any:
+    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
         models = [reply.message.model for reply in replies]
         public = server.public(np.arange(server.num_public))
         agreed = consensus(np.stack(await server.predict_each(models, public)))
@@ -282,7 +282,7 @@ def test_one_step_without_dissent_is_a_step_on_the_consensus(world: Any) -> None
         seen.append(({**state.large.params, **mean}, x, agreed.labels))
         return await merge(server, state, replies)
 
-    algorithm.merge_train = merge_train
+    algorithm.merge = watched_merge
     world.run(algorithm, rounds=1)
     start, x, labels = seen[0]
     params = {name: torch.tensor(np.asarray(array, np.float32)) for name, array in start.items()}
@@ -369,8 +369,10 @@ def test_regressions_are_refused(world: Any) -> None:
 
 def test_a_model_of_another_architecture_is_rejected(world: Any) -> None:
     model, other = Model("a", {"w": np.zeros(2, np.float32)}), Model("b", {"w": np.zeros(2, np.float32)})
-    server = SimpleNamespace(architecture_of=lambda client: "ab"[client])
     state = ServerState({"a": model, "b": other}, model)
+    server = SimpleNamespace(
+        architecture_of=lambda client: "ab"[client], initial_model=state.small.__getitem__
+    )
     algorithm = world.algorithm("fedet")
     replies = [Reply(k, 0, "train", 0, 0, 1.0, ModelUpdate.of(model, num_samples=1)) for k in (0, 1)]
     assert algorithm.vet(server, state, replies[0]) is None
@@ -397,7 +399,7 @@ def test_start_has_a_small_model_for_each_architecture(world: Any) -> None:
     state = world.algorithm("fedet").start(server)
     assert list(state.small) == ["a", "b"]
     assert state.large is made["b"]
-    assert asyncio.run(world.algorithm("fedet").instruct_train(server, state, [0, 1, 2]))[1].keys() == {
+    assert asyncio.run(world.algorithm("fedet").send(server, state, [0, 1, 2]))[1].keys() == {
         0,
         1,
         2,

@@ -139,15 +139,15 @@ def test_an_upload_that_is_not_the_first_tells_the_server_what_it_missed(world: 
         return bool(parcel.sender == 0 and frames[0] == 2)
 
     algorithm = world.algorithm("fedme", literal_upload=True)
-    watch, merge = Watch(algorithm), algorithm.merge_upload
+    watch, merge = Watch(algorithm), algorithm.merge_models
     uploaded: list[tuple[dict[int, Model], ServerState]] = []
 
-    async def merge_upload(server: Any, state: Any, replies: Any) -> Any:
+    async def merge_models(server: Any, state: Any, replies: Any) -> Any:
         after = await merge(server, state, replies)
         uploaded.append(({reply.client: reply.message.model for reply in replies}, after))
         return after
 
-    algorithm.merge_upload = merge_upload
+    algorithm.merge_models = merge_models
     world.run(algorithm, rounds=2, lost=lost, client_timeout_s=9.0)
     start = world.parts(algorithm).initial()("mlp").digest()
     (first, known), (second, known_later) = uploaded

@@ -56,14 +56,14 @@ class _Spy:
     def __init__(self, algorithm: Any) -> None:
         self.algorithm = algorithm
         self.merged: Any = None
-        merge = algorithm.merge_train
+        merge = algorithm.merge
 
         async def watched(server: Any, state: Any, replies: Any) -> Any:
             after = await merge(server, state, replies)
             self.merged = after.model
             return after
 
-        algorithm.merge_train = watched
+        algorithm.merge = watched
 
 
 def test_gamma_lets_clients_do_less(world: Any) -> None:

@@ -49,7 +49,7 @@ def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
 
 def _states(world: Any, algorithm: Any, **changes: Any) -> list[ServerState]:
     """Return the server's state after each merge."""
-    calls = _recorded(algorithm, "merge_train")
+    calls = _recorded(algorithm, "merge")
     world.run(algorithm, **changes)
     return [state for _, state in calls]
 
@@ -114,7 +114,7 @@ def test_an_identity_is_local_bit_for_bit(world: Any) -> None:
 
 def _broadcasts(world: Any, algorithm: Any) -> list[list[Model]]:
     """Return what each client was sent, by round."""
-    calls = _recorded(algorithm, "instruct_train")
+    calls = _recorded(algorithm, "send")
     world.run(algorithm)
     return [[messages[client].model for client in range(4)] for _, (_, messages) in calls]
 
@@ -177,7 +177,7 @@ def test_the_pull_matters(change: dict[str, Any], world: Any) -> None:
 
 def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
     algorithm = world.algorithm("ktpfl_w")
-    calls = _recorded(algorithm, "merge_train")
+    calls = _recorded(algorithm, "merge")
     world.run(algorithm, clients_per_round=2, rounds=6)
     for (_, before, replies), after in calls:
         members = [reply.client for reply in replies]
@@ -192,7 +192,7 @@ def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
 def test_who_never_uploaded_is_in_no_sum(world: Any) -> None:
     # Client 1's uploads are lost: it gets mixtures of the others, they none of it.
     algorithm = world.algorithm("ktpfl_w", c_lr=0.0)
-    calls = _recorded(algorithm, "instruct_train")
+    calls = _recorded(algorithm, "send")
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     (_, (first, opening)), *later = calls
     assert not first.models
@@ -266,7 +266,10 @@ def test_it_runs_without_learning(mixing: str, world: Any) -> None:
 class _Server:
     num_clients = 3
 
-    def initial_model(self) -> Model:
+    def architecture_of(self, client: int) -> str:
+        return "mlp"
+
+    def initial_model(self, architecture: str = "mlp") -> Model:
         return _model(0.0)
 
     async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
@@ -282,7 +285,7 @@ def _merged(algorithm: Any, replies: Sequence[Reply], absent: int | None = None)
     """Return c after the replies; ``absent``: samples of client 1, whose model came before."""
     models, sizes = ({}, {}) if absent is None else ({1: _model(3.0)}, {1: absent})
     state = ServerState(models, sizes, np.full((3, 3), 1 / 3))
-    merged: ServerState = asyncio.run(algorithm.merge_train(_Server(), state, replies))
+    merged: ServerState = asyncio.run(algorithm.merge(_Server(), state, replies))
     return merged.c
 
 

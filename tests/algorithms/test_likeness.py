@@ -40,4 +40,7 @@ def test_what_fits_is_not_unlike_whatever_its_values() -> None:
     assert unlike(_model(w=(8.0, 9.0), steps=7), _model()) is None
     assert unlike(_model("b"), _model()) == "architecture 'b', not 'a'"
     assert unlike(_model(w=(1.0,)), _model()) == "w: float32(1,), not float32(2,)"
+    doubles = Model("a", {name: array.astype(np.float64) for name, array in _model().params.items()})
+    assert (unlike(doubles, _model()) or "").startswith("w: float64")
+    assert unlike(Model("a", {"v": np.zeros(2, np.float32)}), _model()) is not None
     assert unlike(Model("a", _model().params), _model()) == "other names than architecture 'a' has"

@@ -31,18 +31,18 @@ P, CLASSES = 40, 10
 def _recorded(algorithm: Any) -> tuple[list[Any], list[Any]]:
     """Return lists that will hold (client, state before, message, state after), and the server's states."""
     turns, states = list[Any](), list[Any]()
-    local, merge = algorithm.local_train, algorithm.merge_train
+    local, merge = algorithm.train, algorithm.merge
 
-    async def local_train(client: Any, state: Any, message: Any) -> Any:
+    async def watched_train(client: Any, state: Any, message: Any) -> Any:
         after, reply = await local(client, state, message)
         turns.append((client.client, client.round, state, message, after))
         return after, reply
 
-    async def merge_train(server: Any, state: Any, replies: Any) -> Any:
+    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
         states.append(await merge(server, state, replies))
         return states[-1]
 
-    algorithm.local_train, algorithm.merge_train = local_train, merge_train
+    algorithm.train, algorithm.merge = watched_train, watched_merge
     return turns, states
 
 
@@ -201,7 +201,7 @@ def test_a_client_learns_from_the_centroid_nearest_to_its_last_predictions_or_it
     predictions = None if said is None else np.array([said] * 3, np.float32)
     algorithm = world.algorithm("perfed_ckt", public_batch_size=2, lam=0.3)
     before = ClientState(None, Model("first", {}), predictions)
-    state, reply = asyncio.run(algorithm.local_train(client, before, message))
+    state, reply = asyncio.run(algorithm.train(client, before, message))
     (fit,) = client.fits
     assert fit["model"] == "first"
     assert fit["extras"]["teacher"].value.tolist() == centroids[wanted].tolist()

@@ -312,14 +312,14 @@ def test_teachers_are_kept_when_an_upload_is_lost(world: Any) -> None:
     # Of client 0 nothing arrives at the server: it has measured the first round's result all the same.
     algorithm = world.algorithm("persfl", **SHORT)
     met: list[float] = []
-    train = algorithm.local_train
+    train = algorithm.train
 
-    async def local_train(client: Any, state: Any, message: Any) -> Any:
+    async def watched_train(client: Any, state: Any, message: Any) -> Any:
         if client.client == 0:
             met.append(state.loss)
         return await train(client, state, message)
 
-    algorithm.local_train = local_train
+    algorithm.train = watched_train
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 0, client_timeout_s=9.0)
     # What it gets in the first round is the initial model, which is no teacher.
     assert met[:2] == [inf, inf]
@@ -376,13 +376,13 @@ def test_the_teacher_is_bit_for_bit_the_global_model_of_the_least_validation_los
     # Of those that came after a round and as they came, not as the client has trained them since.
     algorithm, seen = watched(world.algorithm("persfl", **SHORT))
     met: dict[int, list[tuple[float, bytes, int]]] = {client: [] for client in range(4)}
-    train, distil = algorithm.local_train, algorithm.local_distil
+    train, distil = algorithm.train, algorithm.local_distil
 
     async def measure(client: Any, model: Model) -> None:
         loss = (await client.evaluate(model, client.own("val"))).loss
         met[client.client].append((loss, model.digest(), client.round - 1))
 
-    async def local_train(client: Any, state: Any, message: Any) -> Any:
+    async def watched_train(client: Any, state: Any, message: Any) -> Any:
         if client.round > 1:
             await measure(client, message.model)
         return await train(client, state, message)
@@ -391,7 +391,7 @@ def test_the_teacher_is_bit_for_bit_the_global_model_of_the_least_validation_los
         await measure(client, message.model)
         return await distil(client, state, message)
 
-    algorithm.local_train, algorithm.local_distil = local_train, local_distil
+    algorithm.train, algorithm.local_distil = watched_train, local_distil
     world.run(algorithm, rounds=5, training={"epochs": 4, "lr": 0.5})
     assert [len(models) for models in met.values()] == [5] * 4
     least = {client: min(models, key=lambda one: one[0]) for client, models in met.items()}

@@ -17,9 +17,9 @@ from fedsim.runtime.run import run
 POISONER = 1
 
 
-def _poisoning(algorithm: Any, exchange: str) -> Any:
-    """Have one client's first reply of an exchange carry weights of 1e30: finite, unlike its outputs."""
-    name, poisoned = f"local_{exchange}", list[int]()
+def _poisoning(algorithm: Any, name: str) -> Any:
+    """Have one client's first reply of a hook carry weights of 1e30: finite, unlike its outputs."""
+    poisoned = list[int]()
     honest = getattr(algorithm, name)
 
     async def local(client: Any, state: Any, message: Any) -> Any:
@@ -80,7 +80,7 @@ def test_training_that_diverges_at_the_server_is_given_up(name: str, world: Any)
 @pytest.mark.parametrize("literal", [False, True])
 def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world: Any) -> None:
     algorithm = world.algorithm("fedme", clusters=[2], raise_at=[], literal_upload=literal)
-    _poisoning(algorithm, "upload" if literal else "enrol")
+    _poisoning(algorithm, "local_upload" if literal else "local_enrol")
     owners, instruct = [], algorithm.instruct_learn
 
     async def instruct_learn(*arguments: Any) -> Any:
@@ -102,7 +102,7 @@ def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world
 @pytest.mark.parametrize("dml", [True, False])
 def test_fedmes_clients_are_not_spoilt_by_what_nobody_has_looked_at(dml: bool, world: Any) -> None:
     # With one cluster the server asks no model anything.
-    algorithm = _poisoning(world.algorithm("fedme", mc=False, dml=dml), "enrol")
+    algorithm = _poisoning(world.algorithm("fedme", mc=False, dml=dml), "local_enrol")
     seen, notes = world.watched(algorithm), world.notes()
     result = run(world.parts(algorithm), log=notes)
     assert _sound(seen)

@@ -79,7 +79,7 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     async def fail(self: Local, *_: Any) -> Any:
         raise RunError("no such luck")
 
-    monkeypatch.setattr(Local, "merge_train", fail)
+    monkeypatch.setattr(Local, "train", fail)
     result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
     assert result.exit_code == 1
     assert "no such luck" in result.stderr

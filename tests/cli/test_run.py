@@ -105,7 +105,7 @@ def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(self: FedAvg, *_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(FedAvg, "merge_train", fail)
+    monkeypatch.setattr(FedAvg, "merge", fail)
 
 
 def test_a_failed_run_exits_with_1_and_leaves_nothing(

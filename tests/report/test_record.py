@@ -195,7 +195,7 @@ def test_a_failed_run_leaves_nothing(plan: Plan, tmp_path: Path, monkeypatch: py
     async def fail(self: FedAvg, *_: Any) -> Any:
         raise JobError("no such luck")
 
-    monkeypatch.setattr(FedAvg, "merge_train", fail)
+    monkeypatch.setattr(FedAvg, "merge", fail)
     with pytest.raises(JobError, match="no such luck"):
         record(plan, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -114,16 +114,21 @@ class Scripted(Algorithm[Config, Any, Any]):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        return self._exchanges
+        return tuple(
+            replace(
+                exchange,
+                instruct=partial(self.hooks.get("instruct", self.do_instruct), exchange.name),
+                local=partial(self.hooks.get("local", self.do_local), exchange.name),
+                merge=partial(self.hooks.get("merge", self.do_merge), exchange.name),
+            )
+            for exchange in self._exchanges
+        )
 
     def start(self, server: Any) -> Any:
         return self.hooks["start"](server) if "start" in self.hooks else Minutes()
 
     def join(self, client: Any) -> Any:
         return self.hooks["join"](client) if "join" in self.hooks else Diary((), mirror=-1)
-
-    def hook(self, step: str, exchange: str) -> Any:
-        return partial(self.hooks.get(step, getattr(self, f"do_{step}")), exchange)
 
     def vet(self, server: Any, state: Any, reply: Any) -> str | None:
         return self.hooks["vet"](reply) if "vet" in self.hooks else None
