@@ -49,7 +49,6 @@ U = TypeVar("U", default=Any)
 
 Instruct: TypeAlias = Callable[[ServerContext, S, Sequence[int]], Awaitable[tuple[S, Mapping[int, D]]]]
 Local: TypeAlias = Callable[[ClientContext, P, D], Awaitable[tuple[P, U]]]
-Merge: TypeAlias = "Callable[[ServerContext, S, Sequence[Reply[U]]], Awaitable[S]]"
 
 When = Literal["opening", "round", "closing"]
 Who = Literal["cohort", "all", "answered"]
@@ -78,6 +77,10 @@ class Reply(Generic[U]):
     message: U
 
 
+Replies: TypeAlias = Sequence[Reply[U]]
+Merge: TypeAlias = Callable[[ServerContext, S, Replies[U]], Awaitable[S]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange(Generic[S, P, D, U]):
     """One question to clients and the merging of their replies.
@@ -103,7 +106,7 @@ class Exchange(Generic[S, P, D, U]):
     reply: type[U] | None = None
 
 
-Exchanges: TypeAlias = "tuple[Exchange[S, P, Any, Any], ...]"
+Exchanges: TypeAlias = tuple[Exchange[S, P, Any, Any], ...]
 
 
 def mirrored() -> Any:
@@ -137,6 +140,9 @@ class Predictor:
     model: Model
     on: Literal["own", "global"] = "own"
     weight: float = 1.0
+
+
+Predictors: TypeAlias = Mapping[str, Predictor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +198,7 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         return cast(P, None)
 
     @abstractmethod
-    async def models_of(
-        self, observer: ClientContext, server_state: S, client_state: P
-    ) -> Mapping[str, Predictor]:
+    async def models_of(self, observer: ClientContext, server_state: S, client_state: P) -> Predictors:
         """Return what stands for a client when accuracy is measured.
 
         ``personal`` is measured on the client's own test samples; ``global`` on the global test set as well,
@@ -204,7 +208,7 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         test set (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
         """
 
-    def vet(self, server: ServerContext, state: S, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Return why a reply cannot be merged, or None.
 
         Only frames of the exchange's kind with finite values come here. By default a model has to be of its
@@ -228,10 +232,3 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
 def broadcast(cohort: Sequence[int], message: D) -> dict[int, D]:
     """Return the same message for everyone; its arrays are encoded once."""
     return dict.fromkeys(cohort, message)
-
-
-def shares(replies: Sequence[Reply[Any]], amounts: Sequence[float]) -> list[float]:
-    """Return weights in proportion to ``amounts``, discounted by each reply's own weight; they sum to one."""
-    raw = [amount * reply.weight for amount, reply in zip(amounts, replies, strict=True)]
-    total = sum(raw)
-    return [value / total for value in raw]

@@ -18,7 +18,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.finetuning import FineTuning, Passes
 from fedsim.config import Config
@@ -112,7 +112,7 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
         return state, SamplesUp(publicset.compact(values), labels)
 
     async def merge_upload(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[SamplesUp]]
+        self, server: ServerContext, state: ServerState, replies: Replies[SamplesUp]
     ) -> ServerState:
         """Pool those that arrived."""
         return replace(state, holders=tuple(reply.client for reply in replies))
@@ -135,7 +135,7 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
         optimisers = {} if keeping is None else keeping.held
         return replace(state, model=fitted.model, optimisers=optimisers), {}
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse samples of another shape or type than the task's, and labels of another type."""
         message: SamplesUp = reply.message
         task, values, labels = server.task, message.values, message.labels
@@ -150,7 +150,7 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: Any
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the one model."""
         return {"global": Predictor(server_state.model)}
 

@@ -22,7 +22,17 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import (
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+    broadcast,
+)
 from fedsim.algorithms.coefficients import mixture_flops, teachers
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, softmax
@@ -193,7 +203,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
             indices_digest=indices_digest(positions),
         )
 
-    async def merge_share(self, server: ServerContext, state: S, replies: Sequence[Reply[LogitsUp]]) -> S:
+    async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
         """Keep what has come; a sample that nobody gave is left out (specification 3.5, E10)."""
         newest = {reply.client: reply for reply in replies}
         values, given = publicset.stacked(state.positions, server.task.num_outputs, list(newest.values()))
@@ -258,7 +268,7 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
             epochs = min(client.round, usual)
         return (await client.fit(model, epochs=epochs)).model
 
-    def vet(self, server: ServerContext, state: S, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape or temperature, or that are no shares."""
         message = reply.message
         return (
@@ -278,6 +288,6 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
 
     async def models_of(
         self, observer: ClientContext, server_state: Any, client_state: ClientState
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the client's own model."""
         return {"personal": Predictor(client_state.model)}

@@ -17,14 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import (
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+    broadcast,
+)
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, no_classes, softmax
 from fedsim.algorithms.handout import HandingOut, Receiver, held
@@ -187,7 +196,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         return replace(state, model=model), reply
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[LogitsUp]]
+        self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
         """Average over those who answered, all alike; sharpen; train the server's own model."""
         values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
@@ -200,7 +209,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         model = await self._distil(server, state.model, server.public(labelled), labels)
         return ServerState(model, state.positions, labelled, labels)
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
         message: LogitsUp = reply.message
         return (
@@ -215,7 +224,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the client's own model and the server's."""
         return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
 

@@ -13,7 +13,7 @@ Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
 from __future__ import annotations
 
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig, ServerState
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.algorithms.finetuning import FineTuning, TuningConfig
 from fedsim.params import Model
 
@@ -22,15 +22,15 @@ class FedAvgFTConfig(FedAvgConfig, TuningConfig):
     """FedAvg's own parameters, and how long to fine-tune."""
 
 
-class FedAvgFT(FineTuning[FedAvgFTConfig, ServerState], FedAvg):  # type: ignore[misc]
+class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg):  # type: ignore[misc]
     """Federated averaging, then fine-tuning."""
 
     Config = FedAvgFTConfig
     config: FedAvgFTConfig
 
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+    def model_for(self, server: ServerContext, state: Model, client: int) -> Model:
         """Return the global model."""
-        return state.model
+        return state
 
 
 PLUGIN = FedAvgFT

@@ -26,17 +26,27 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
 from torch import Tensor
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting, shares
+from fedsim.algorithms.base import (
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+)
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import Distillation, kl_divergence, no_classes, softmax
 from fedsim.algorithms.fedavg import FedAvgConfig
+from fedsim.algorithms.means import mean_of_models
 from fedsim.algorithms.prototypes import by_architecture, start_models, trained
 from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
 from fedsim.engine.steps import Batches, Descent, Extras, Loss, Models
-from fedsim.params import Array, Model, count, mean_model
+from fedsim.params import Array, Model, count
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
 BETTER_THAN_CHANCE = 1.2
@@ -135,7 +145,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         return None, await trained(client, message)
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelUpdate]]
+        self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Average by architecture; then distil the ensemble of all models received into the prototypes."""
         if self.config.drop_worst:
@@ -150,7 +160,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         groups: dict[str, list[Reply[ModelUpdate]]] = {}
         for reply in replies:
             groups.setdefault(reply.message.architecture, []).append(reply)
-        means = {label: self._mean(group) for label, group in groups.items()}
+        means = {label: mean_of_models(group, self.config.weighting) for label, group in groups.items()}
         prototypes = {label: means.get(label, kept) for label, kept in state.prototypes.items()}
         if not self.config.server_steps:
             return ServerState(prototypes)
@@ -171,7 +181,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: Any
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the largest prototype and that of the client's architecture, for its samples and for all."""
         prototypes = server_state.prototypes
         largest = max(prototypes.values(), key=lambda model: count(model.params))
@@ -180,12 +190,6 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         if len(prototypes) > 1:
             models["prototypes"] = Predictor(own, on="global", weight=observer.num_samples())
         return models if own is largest else {**models, "personal": Predictor(own)}
-
-    def _mean(self, replies: Sequence[Reply[ModelUpdate]]) -> Model:
-        """Return FedAvg's mean of the models of one architecture."""
-        by_samples = self.config.weighting == "samples"
-        amounts = [reply.message.num_samples if by_samples else 1 for reply in replies]
-        return mean_model([reply.message.model for reply in replies], shares(replies, amounts))
 
     async def _teacher(self, server: ServerContext, logits: Sequence[Array]) -> Array:
         """Make one teacher of what all models say about all public samples."""
@@ -210,7 +214,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         return fitted.model
 
     async def _better_than_chance(
-        self, server: ServerContext, replies: Sequence[Reply[ModelUpdate]]
+        self, server: ServerContext, replies: Replies[ModelUpdate]
     ) -> list[Reply[ModelUpdate]]:
         """Return the replies whose models know something of the public set's labels."""
         everything = server.public(np.arange(server.num_public), labelled=True)

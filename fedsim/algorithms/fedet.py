@@ -26,9 +26,10 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
 from torch import Tensor
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting, shares
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, Setting
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import divergences, no_classes, softmax
+from fedsim.algorithms.means import mean_of_models, shares
 from fedsim.algorithms.prototypes import by_architecture, start_models, trained
 from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.config import Config
@@ -188,7 +189,7 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
         return None, await trained(client, message)
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelUpdate]]
+        self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Transfer: heads to the large model, the ensemble's knowledge, its head to the small models."""
         logits: list[Array] = []
@@ -212,7 +213,7 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
         for label in small:
             own = [reply for reply in replies if reply.message.architecture == label]
             if own:
-                small[label] = mean_model([one.message.model for one in own], shares(own, [1.0] * len(own)))
+                small[label] = mean_of_models(own, "uniform")
             small[label] = with_head(small[label], head_of(large))
         return ServerState(small, large)
 
@@ -250,7 +251,7 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: None
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the large model and, beside it, the small one of the client's architecture."""
         small = server_state.small[observer.architecture]
         return {"global": Predictor(server_state.large), "small": Predictor(small)}

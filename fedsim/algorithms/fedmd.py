@@ -12,13 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, broadcast
+from fedsim.algorithms.base import (
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    broadcast,
+)
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.publicset import Sent
 from fedsim.config import Config
@@ -147,7 +156,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         return ClientState(state.model, message.indices, kept), reply
 
     async def merge_share(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[LogitsUp]]
+        self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
         """Average each sample's logits over those who sent some, all alike (the paper's consensus).
 
@@ -194,7 +203,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         revisited = await client.fit(digested.model)
         return ClientState(revisited.model, state.positions), None
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse logits on other samples, or of another shape, and what are no logits."""
         message: LogitsUp = reply.message
         return publicset.mislabelled(message, "logits", 1.0) or publicset.misnamed(
@@ -203,7 +212,7 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the client's own model."""
         return {"personal": Predictor(client_state.model)}
 

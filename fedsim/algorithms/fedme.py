@@ -28,7 +28,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, Setting
+from fedsim.algorithms.base import (
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+)
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import no_classes
 from fedsim.algorithms.finetuning import finetuned
@@ -214,7 +223,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return state, None if self.config.literal_upload else _update(client, state)
 
     async def merge_models(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[Any]]
+        self, server: ServerContext, state: ServerState, replies: Replies[Any]
     ) -> ServerState:
         """Store the models that came."""
         models = {reply.client: Stored(reply.message.model) for reply in replies if reply.message}
@@ -278,7 +287,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return await validation_loss(client, model)
 
     async def merge_learn(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelPair]]
+        self, server: ServerContext, state: ServerState, replies: Replies[ModelPair]
     ) -> ServerState:
         """Take the mean of what came back of each client's model; see what everybody is to get."""
         pairs: dict[int, ModelPair] = {reply.client: reply.message for reply in replies}
@@ -317,7 +326,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return ClientState(message.model), None
 
     async def merge_settle(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[None]]
+        self, server: ServerContext, state: ServerState, replies: Replies[None]
     ) -> ServerState:
         """Remember who has got what; the others keep what they sent.
 
@@ -337,7 +346,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         tuned = await finetuned(client, state.model, None if epochs == "chosen" else epochs)
         return replace(state, tuned=tuned), None
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
         if isinstance(reply.message, ModelUpdate):
             return strange(server, reply.message.model)
@@ -366,7 +375,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the client's own model; after fine-tuning that one, and the other beside it."""
         if client_state.tuned is None:
             return {"personal": Predictor(client_state.model)}

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, S
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.validation import validation_loss
 from fedsim.config import Config
@@ -111,9 +111,7 @@ class FineTuning(Algorithm[C, S, Any]):
         config = cast(TuningConfig, self.config)
         return Tuned(await finetuned(client, message.model, config.finetune_epochs)), None
 
-    async def models_of(
-        self, observer: ClientContext, server_state: S, client_state: Tuned
-    ) -> Mapping[str, Predictor]:
+    async def models_of(self, observer: ClientContext, server_state: S, client_state: Tuned) -> Predictors:
         """Return what the algorithm returns and, after the end, the client's own model."""
         models = await super().models_of(observer, server_state, client_state)  # type: ignore[safe-super]
         if client_state.model is None:

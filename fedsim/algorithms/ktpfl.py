@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fedsim.algorithms.base import Exchanges, Reply
+from fedsim.algorithms.base import Exchanges, Replies, Reply
 from fedsim.algorithms.coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.copersonal import ClientState, CoPersonal, CoPersonalConfig, ServerState
@@ -109,7 +109,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         """Draw the round's public samples and name them; what was left of a step of c is gone."""
         return await super().instruct_share(server, replace(state, learning=0), cohort)
 
-    async def merge_share(self, server: ServerContext, state: State, replies: Sequence[Reply[Any]]) -> State:
+    async def merge_share(self, server: ServerContext, state: State, replies: Replies[Any]) -> State:
         """Keep what has come."""
         state = await super().merge_share(server, state, replies)
         if self.config.c_weighting == "unit":
@@ -142,9 +142,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         server.background(WORK, moved)
         return replace(state, learning=server.round), messages
 
-    async def merge_distil(
-        self, server: ServerContext, state: State, replies: Sequence[Reply[None]]
-    ) -> State:
+    async def merge_distil(self, server: ServerContext, state: State, replies: Replies[None]) -> State:
         """Take up the moved block of c."""
         if state.learning != server.round:
             return state  # late confirmations of a round whose work is gone
@@ -159,7 +157,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         shares: Array = state.num_samples[state.senders] / max(state.num_samples.sum(), 1)
         return shares
 
-    def vet(self, server: ServerContext, state: State, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: State, reply: Reply) -> str | None:
         """Refuse what the base does, and a client of no samples."""
         if isinstance(reply.message, SizedLogitsUp) and reply.message.num_samples <= 0:
             return f"num_samples is {reply.message.num_samples}, not positive"

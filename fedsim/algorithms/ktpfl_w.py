@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Reply, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
 from fedsim.algorithms.coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.similarity import by_range, by_rank, cosines, gram, gram_flops
@@ -149,7 +149,7 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
         return ClientState(model), ModelUpdate.of(model, num_samples=client.num_samples())
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[ModelUpdate]]
+        self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Keep the models, and move c."""
         newest = {reply.client: reply.message for reply in replies}
@@ -195,7 +195,7 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
 
     async def models_of(
         self, observer: ClientContext, server_state: Any, client_state: ClientState
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the client's own model, as it left its training."""
         return {"personal": Predictor(client_state.model)}
 

@@ -6,10 +6,9 @@ samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Da
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Who
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Who
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model
@@ -57,7 +56,7 @@ class Local(Algorithm[LocalConfig, None, ClientState]):
 
     async def models_of(
         self, observer: ClientContext, server_state: None, client_state: ClientState
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the client's own model."""
         return {"personal": Predictor(client_state.model)}
 

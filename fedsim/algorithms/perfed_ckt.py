@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
@@ -26,7 +26,16 @@ from pydantic import Field
 from torch import Tensor
 
 from fedsim.algorithms import clusters, publicset
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Reply, Setting, broadcast
+from fedsim.algorithms.base import (
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+    broadcast,
+)
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import softmax
 from fedsim.algorithms.handout import HandingOut, Receiver, held
@@ -183,13 +192,13 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         return replace(state, model=model, predictions=predictions), reply
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Sequence[Reply[LogitsUp]]
+        self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
         """Cluster what has arrived."""
         vectors = [reply.message.values for reply in replies]
         return ServerState(await clusters.clustered(server, vectors, self.config.clusters))
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply[Any]) -> str | None:
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
         message: LogitsUp = reply.message
         if message.indices is not None and not len(message.indices):
@@ -213,7 +222,7 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Mapping[str, Predictor]:
+    ) -> Predictors:
         """Return the client's own model."""
         return {"personal": Predictor(client_state.model)}
 

@@ -29,10 +29,10 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Setting, broadcast
+from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Setting, broadcast
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.distillation import cross_entropies, divergences, no_classes
-from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig, ServerState
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.algorithms.likeness import same
 from fedsim.algorithms.validation import validation_loss
 from fedsim.config import AsTuple
@@ -169,7 +169,7 @@ class Distilling(FedAvg):
         """Return the loss of one pair of the grid."""
 
     @property
-    def exchanges(self) -> Exchanges[ServerState, Any]:
+    def exchanges(self) -> Exchanges[Model, Any]:
         """FedAvg's, and the final model to everyone."""
         distil = Exchange(
             "distil", instruct=self.instruct_distil, local=self.local_distil, when="closing", who="all"
@@ -200,10 +200,10 @@ class Distilling(FedAvg):
         return state, reply
 
     async def instruct_distil(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
+        self, server: ServerContext, state: Model, cohort: Sequence[int]
+    ) -> tuple[Model, Mapping[int, ModelBroadcast]]:
         """Send the final model."""
-        return state, broadcast(cohort, ModelBroadcast.of(state.model))
+        return state, broadcast(cohort, ModelBroadcast.of(state))
 
     async def local_distil(
         self, client: ClientContext, state: Any, message: ModelBroadcast
@@ -256,9 +256,7 @@ class Distilling(FedAvg):
         """Refuse a task without classes."""
         return no_classes(setting.task)
 
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
-    ) -> Mapping[str, Predictor]:
+    async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
         """Return the global model and, after the end, the client's own and its teacher."""
         models = dict(await super().models_of(observer, server_state, client_state))
         if client_state.personal is not None:

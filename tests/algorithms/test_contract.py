@@ -25,10 +25,10 @@ from fedsim.algorithms.base import (
     Reply,
     broadcast,
     mirrored,
-    shares,
     unmirrored,
 )
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.means import shares
 from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream

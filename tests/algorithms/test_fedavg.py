@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.fedavg import ServerState
 from fedsim.params import Model
 from fedsim.wire import ModelUpdate, pack
 
@@ -24,8 +23,8 @@ def _reply(client: int, value: float, num_samples: int, weight: float = 1.0) -> 
 
 
 def _merge(algorithm: Any, replies: list[Reply]) -> Any:
-    state = ServerState(_model(9.0))
-    return asyncio.run(algorithm.merge(None, state, replies)).model.params["w"]
+    state = _model(9.0)
+    return asyncio.run(algorithm.merge(None, state, replies)).params["w"]
 
 
 def test_mean_is_weighted_by_samples(world: Any) -> None:
@@ -75,7 +74,7 @@ def test_frame_costs_eight_bytes_more_for_the_sample_count() -> None:
 
 
 def test_a_model_of_no_samples_is_rejected(world: Any) -> None:
-    fault = world.algorithm("fedavg").vet(None, ServerState(_model(0.0)), _reply(0, 1.0, 0))
+    fault = world.algorithm("fedavg").vet(None, _model(0.0), _reply(0, 1.0, 0))
     assert fault == "num_samples is 0, not positive"
 
 

@@ -257,7 +257,7 @@ def test_without_server_steps_the_small_model_is_uniform_fedavg(
     result = world.run(algorithm, clients_per_round=clients_per_round)
     world.run(fedavg, clients_per_round=clients_per_round)
     assert len(states) == 3
-    models: list[Any] = [state.model for state in others]  # type: ignore[attr-defined]
+    models: list[Any] = list(others)
     for state, model in zip(states, models, strict=True):
         assert state.small["mlp"].digest() == model.digest()
         assert head_of(state.large).digest() == head_of(model).digest()

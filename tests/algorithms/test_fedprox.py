@@ -60,7 +60,7 @@ class _Spy:
 
         async def watched(server: Any, state: Any, replies: Any) -> Any:
             after = await merge(server, state, replies)
-            self.merged = after.model
+            self.merged = after
             return after
 
         algorithm.merge = watched

@@ -401,9 +401,7 @@ def test_nobody_having_any_sample_is_survived(world: Any) -> None:
             _said([[1, 0]], [4]), values=values, indices=nothing, indices_digest=indices_digest(nothing)
         )
 
-        async def both(
-            name: str, algorithm: Any, server: Any, state: Any, message: LogitsUp
-        ) -> Any:
+        async def both(name: str, algorithm: Any, server: Any, state: Any, message: LogitsUp) -> Any:
             merged = await algorithm.merge_share(server, state, [_reply(0, message), _reply(2, message)])
             sent, messages = await algorithm.instruct_distil(server, merged, [0, 2])
             if name == "ktpfl":

@@ -222,7 +222,7 @@ class _Tuned(FineTuning[Any, Any], FedAvg):  # type: ignore[misc]
     Config = FedAvgConfig
 
     def model_for(self, server: Any, state: Any, client: int) -> Model:
-        model: Model = state.model
+        model: Model = state
         return model
 
     async def local_finetune(self, client: Any, state: Any, message: Any) -> Any:
