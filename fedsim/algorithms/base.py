@@ -27,8 +27,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
+from fedsim.algorithms.common.compatibility import unlike
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.likeness import unlike
 from fedsim.config import Config
 from fedsim.models import Architecture
 from fedsim.params import Model

@@ -17,10 +17,10 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms import publicset
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
+from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common.fine_tuning import FineTuning, Passes
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.finetuning import FineTuning, Passes
 from fedsim.config import Config
 from fedsim.engine.jobs import PooledSamples, Stream
 from fedsim.engine.keeping import Keeping
@@ -109,7 +109,7 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
     async def local_upload(self, client: ClientContext, state: Any, message: None) -> tuple[Any, SamplesUp]:
         """Send all training samples."""
         values, labels = client.own_values("train")
-        return state, SamplesUp(publicset.compact(values), labels)
+        return state, SamplesUp(public_samples.compact(values), labels)
 
     async def merge_upload(
         self, server: ServerContext, state: ServerState, replies: Replies[SamplesUp]

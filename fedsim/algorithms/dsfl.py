@@ -23,10 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedsim.algorithms import publicset
 from fedsim.algorithms.base import (
-    Exchange,
-    Exchanges,
     Predictor,
     Predictors,
     Replies,
@@ -34,16 +31,17 @@ from fedsim.algorithms.base import (
     Setting,
     broadcast,
 )
+from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common.distillation import Distillation, no_classes, softmax
+from fedsim.algorithms.common.public_set_delivery import HandingOut, Receiver, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import Distillation, no_classes, softmax
-from fedsim.algorithms.handout import HandingOut, Receiver, held
 from fedsim.config import Config
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER
 from fedsim.engine.steps import Descent
 from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
-from fedsim.wire import LogitsUp, Message, counted, indices_digest, message
+from fedsim.wire import LogitsUp, Message, counted, message
 
 
 class DSFLConfig(Config):
@@ -134,7 +132,7 @@ def aggregated(values: Array, given: Array, era_temperature: float | None) -> tu
         given: Booleans ``[m, p]``.
         era_temperature: Of ERA's sharpening; None takes the mean as it is.
     """
-    mean, known = publicset.mean_by_sample(values, given)
+    mean, known = public_samples.mean_by_sample(values, given)
     return (mean if era_temperature is None else sharpened(mean, era_temperature)), known
 
 
@@ -145,12 +143,6 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
     messages = (SoftLabels,)
     mixed_architectures = True
     needs_public = True
-
-    @property
-    def exchanges(self) -> Exchanges[ServerState, ClientState]:
-        """Hand the public set out if need be; then train."""
-        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
-        return (self.hand_out, train)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
@@ -165,7 +157,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
     ) -> tuple[ServerState, Mapping[int, SoftLabels]]:
         """Draw the round's public samples, and send the newest soft labels, the same to everyone."""
         key = server.key.child("public")
-        positions = publicset.draw(key, server.num_public, self.config.public_per_round)
+        positions = public_samples.draw(key, server.num_public, self.config.public_per_round)
         labelled = None if state.labels is None else state.labelled
         message = SoftLabels(state.labels, labelled, positions)
         return replace(state, positions=positions), broadcast(cohort, message)
@@ -180,28 +172,23 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
             if samples is not None:
                 model = await self._distil(client, model, samples, message.values)
         model = (await client.fit(model)).model
-        samples, indices = held(client, state, message.indices), None
-        if samples is None:
-            # It has none, and says so: a reply about no sample at all.
+        samples, asked = held(client, state, message.indices), message.indices
+        if has_none := samples is None:
+            # It says so: a reply about no sample at all.
             client.warn("no public samples", instead="training alone")
-            samples, indices = client.public(message.indices[:0]), message.indices[:0]
-        logits = await client.predict(model, samples)
-        reply = LogitsUp(
-            softmax(logits),
-            form="probs",
-            temperature=1.0,
-            indices_digest=indices_digest(message.indices if indices is None else indices),
-            indices=indices,
-        )
+            asked = asked[:0]
+            samples = client.public(asked)
+        predicted = softmax(await client.predict(model, samples))
+        reply = public_samples.predictions(predicted, asked, "probs", in_full=has_none)
         return replace(state, model=model), reply
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
         """Average over those who answered, all alike; sharpen; train the server's own model."""
-        values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
+        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
         heat = self.config.era_temperature if self.config.aggregation == "era" else None
-        flops = publicset.mean_flops(values) + (0 if heat is None else 6 * values[0].size)
+        flops = public_samples.mean_flops(values) + (0 if heat is None else 6 * values[0].size)
         labels, known = await server.call(aggregated, values, given, heat, flops=flops)
         if not known.any():
             return state
@@ -211,12 +198,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
-        message: LogitsUp = reply.message
-        return (
-            publicset.mislabelled(message, "probs", 1.0)
-            or publicset.misnamed(message, state.positions, server.task.num_outputs)
-            or publicset.not_probabilities(message.values)
-        )
+        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse tasks without classes."""

@@ -7,8 +7,8 @@ Decentralized Data, AISTATS 2017 (arXiv 1602.05629), algorithm 1.
 from collections.abc import Mapping, Sequence
 
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
+from fedsim.algorithms.common.weighted_means import Weighting, mean_of_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.means import Weighting, mean_of_models
 from fedsim.config import Config
 from fedsim.params import Model
 from fedsim.wire import ModelBroadcast, ModelUpdate

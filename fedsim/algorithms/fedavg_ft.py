@@ -12,9 +12,9 @@ Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
 
 from __future__ import annotations
 
+from fedsim.algorithms.common.fine_tuning import FineTuning, TuningConfig
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.algorithms.finetuning import FineTuning, TuningConfig
 from fedsim.params import Model
 
 

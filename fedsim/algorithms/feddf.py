@@ -27,27 +27,24 @@ from pydantic import Field
 from torch import Tensor
 
 from fedsim.algorithms.base import (
-    Algorithm,
-    Exchange,
-    Exchanges,
     Predictor,
     Predictors,
     Replies,
     Reply,
     Setting,
 )
+from fedsim.algorithms.common.distillation import Distillation, kl_divergence, no_classes, softmax
+from fedsim.algorithms.common.finite_outputs import taken_up
+from fedsim.algorithms.common.per_architecture import PerArchitecture, public_logits, start_models
+from fedsim.algorithms.common.weighted_means import mean_of_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import Distillation, kl_divergence, no_classes, softmax
 from fedsim.algorithms.fedavg import FedAvgConfig
-from fedsim.algorithms.means import mean_of_models
-from fedsim.algorithms.prototypes import by_architecture, start_models, trained
-from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
 from fedsim.engine.steps import Batches, Descent, Extras, Loss, Models
 from fedsim.params import Array, Model, count
-from fedsim.wire import ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelUpdate
 
 BETTER_THAN_CHANCE = 1.2
 """With ``drop_worst``, models less accurate than so many times chance are left out (the paper's code)."""
@@ -116,33 +113,20 @@ def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
     return mean
 
 
-class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
+class FedDF(PerArchitecture[FedDFConfig, ServerState]):
     """Ensemble distillation for model fusion."""
 
     Config = FedDFConfig
     mixed_architectures = True
     needs_public = True
 
-    @property
-    def exchanges(self) -> Exchanges[ServerState, Any]:
-        """One: train."""
-        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
-
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of each client architecture."""
         return ServerState(start_models(server))
 
-    async def send(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
-        """Send every client the prototype of its architecture."""
-        return state, by_architecture(server, state.prototypes, cohort)
-
-    async def train(
-        self, client: ClientContext, state: Any, message: ModelBroadcast
-    ) -> tuple[Any, ModelUpdate]:
-        """Train it on the client's own samples and send it back, as in FedAvg."""
-        return None, await trained(client, message)
+    def models(self, state: ServerState) -> Mapping[str, Model]:
+        """Return the prototypes."""
+        return state.prototypes
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
@@ -152,9 +136,7 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
             replies = await self._better_than_chance(server, replies)
         logits: list[Array] = []
         if replies and self.config.server_steps:
-            models = [reply.message.model for reply in replies]
-            sound = await sound_logits(server, [reply.client for reply in replies], models)
-            replies, logits = [replies[place] for place in sound], list(sound.values())
+            replies, logits = await public_logits(server, replies)
         if not replies:
             return state
         groups: dict[str, list[Reply[ModelUpdate]]] = {}

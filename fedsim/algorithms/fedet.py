@@ -26,19 +26,19 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
 from torch import Tensor
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, Setting
+from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
+from fedsim.algorithms.common.distillation import divergences, no_classes, softmax
+from fedsim.algorithms.common.finite_outputs import taken_up
+from fedsim.algorithms.common.per_architecture import PerArchitecture, public_logits, start_models
+from fedsim.algorithms.common.weighted_means import mean_of_models, shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import divergences, no_classes, softmax
-from fedsim.algorithms.means import mean_of_models, shares
-from fedsim.algorithms.prototypes import by_architecture, start_models, trained
-from fedsim.algorithms.soundness import sound_logits, taken_up
 from fedsim.config import Config
 from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.models import Architecture, Net
-from fedsim.params import Array, Model, Tree, mean_model, weighted_mean
-from fedsim.wire import ModelBroadcast, ModelUpdate
+from fedsim.params import Array, Model, Tree, weighted_mean
+from fedsim.wire import ModelUpdate
 
 LABEL = "label"
 """Name of the extra with the consensus's label of each public sample."""
@@ -160,33 +160,20 @@ class ServerState:
     large: Model
 
 
-class FedET(Algorithm[FedETConfig, ServerState, None]):
+class FedET(PerArchitecture[FedETConfig, ServerState]):
     """Ensemble transfer."""
 
     Config = FedETConfig
     mixed_architectures = True
     needs_public = True
 
-    @property
-    def exchanges(self) -> Exchanges[ServerState, None]:
-        """One: train."""
-        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
-
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of all architectures."""
         return ServerState(start_models(server), server.initial_model())
 
-    async def send(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
-        """Send each client the small model of its architecture."""
-        return state, by_architecture(server, state.small, cohort)
-
-    async def train(
-        self, client: ClientContext, state: None, message: ModelBroadcast
-    ) -> tuple[None, ModelUpdate]:
-        """Train it on the client's own samples and send it back (equation 1)."""
-        return None, await trained(client, message)
+    def models(self, state: ServerState) -> Mapping[str, Model]:
+        """Return the small models."""
+        return state.small
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
@@ -194,9 +181,7 @@ class FedET(Algorithm[FedETConfig, ServerState, None]):
         """Transfer: heads to the large model, the ensemble's knowledge, its head to the small models."""
         logits: list[Array] = []
         if self.config.server_steps:
-            models = [reply.message.model for reply in replies]
-            sound = await sound_logits(server, [reply.client for reply in replies], models)
-            replies, logits = [replies[place] for place in sound], list(sound.values())
+            replies, logits = await public_logits(server, replies)
         if not replies:
             return state
         weights = shares(replies, [1.0] * len(replies))

@@ -17,7 +17,6 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from fedsim.algorithms import publicset
 from fedsim.algorithms.base import (
     Algorithm,
     Exchange,
@@ -28,14 +27,15 @@ from fedsim.algorithms.base import (
     Reply,
     broadcast,
 )
+from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common.share_and_distil import ClientState, answer, distilled, shared
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.publicset import Sent
 from fedsim.config import Config
-from fedsim.engine.jobs import PublicSamples, Stream, per_sample
-from fedsim.engine.losses import PUBLIC, TEACHER, TRAIN, absolute_error, divergence, squared_error
-from fedsim.engine.steps import Descent, Loss
-from fedsim.params import Array, Model
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
+from fedsim.engine.jobs import Stream
+from fedsim.engine.losses import TRAIN, absolute_error, divergence, squared_error
+from fedsim.engine.steps import Loss
+from fedsim.params import Array
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 
 LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl": divergence}
 
@@ -73,21 +73,6 @@ class ServerState:
     positions: Array
     consensus: Array
     asked: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """What a client remembers.
-
-    Attributes:
-        model: Its own model; never travels.
-        positions: The public samples of its last share, int64 ``[p]``.
-        samples: They themselves; None before the first share, and once they were learned from.
-    """
-
-    model: Model
-    positions: Array
-    samples: Sent | PublicSamples | None = None
 
 
 class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
@@ -139,21 +124,16 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
     ) -> tuple[ServerState, Mapping[int, PublicBatch | PublicData]]:
         """Draw the round's public samples, without replacement, and name them."""
         key = server.key.child("public")
-        positions = publicset.draw(key, server.num_public, self.config.public_per_round)
-        message = publicset.announce(server, positions)
+        positions = public_samples.draw(key, server.num_public, self.config.public_per_round)
+        message = public_samples.announce(server, positions)
         return ServerState(positions, state.consensus[:0], len(positions)), broadcast(cohort, message)
 
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, LogitsUp]:
         """Send raw logits on the samples named."""
-        kept = publicset.announced(message)
-        samples = publicset.samples_of(kept)
-        logits = await client.predict(state.model, samples, batch_size=self.config.digest_batch_size)
-        reply = LogitsUp(
-            logits, form="logits", temperature=1.0, indices_digest=indices_digest(message.indices)
-        )
-        return ClientState(state.model, message.indices, kept), reply
+        state, logits = await shared(client, state.model, message, self.config.digest_batch_size)
+        return state, public_samples.predictions(logits, message.indices, "logits")
 
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
@@ -162,53 +142,43 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
         A sample that nobody has is left out (specification 3.5, E10).
         """
-        values, given = publicset.stacked(state.positions, server.task.num_outputs, replies)
-        flops = publicset.mean_flops(values)
-        consensus, known = await server.call(publicset.mean_by_sample, values, given, flops=flops)
+        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
+        flops = public_samples.mean_flops(values)
+        consensus, known = await server.call(public_samples.mean_by_sample, values, given, flops=flops)
         return ServerState(state.positions[known], consensus, state.asked)
 
     async def instruct_distil(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, LogitsDown]]:
-        """Send the consensus; clients know the samples, unless some were left out."""
-        asked = state.asked
-        message = LogitsDown(
-            state.consensus,
-            form="logits",
-            temperature=1.0,
-            indices_digest=indices_digest(state.positions),
-            indices=None if len(state.positions) == asked else state.positions,
-        )
+        """Send the consensus."""
+        message = answer(state.consensus, state.positions, state.asked, "logits", 1.0)
         return state, broadcast(cohort, message)
 
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: LogitsDown
     ) -> tuple[ClientState, None]:
         """Digest the consensus, then revisit the client's own samples."""
-        samples = publicset.answered(state.positions, state.samples, message)
-        if samples is None:
-            return state, None  # a consensus on other samples than were shared: nothing to learn from
         # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
         # client that is alone meets exactly its own logits, so that it learns nothing from itself.
-        public = Stream(samples, self.config.digest_batch_size, shuffled=False)
-        digested = await client.fit(
-            state.model,
-            step=Descent(loss=LOSSES[self.config.digest]),
-            streams={PUBLIC: public},
-            extras={TEACHER: per_sample(message.values, PUBLIC)},
-            optimiser=client.training.make_optimiser(self.config.digest_lr),
+        digested = await distilled(
+            client,
+            state,
+            message,
+            LOSSES[self.config.digest],
+            batch_size=self.config.digest_batch_size,
+            lr=self.config.digest_lr,
             epochs=self.config.digest_epochs,
             name="digest",
+            shuffled=False,
         )
-        revisited = await client.fit(digested.model)
+        if digested is None:
+            return state, None
+        revisited = await client.fit(digested)
         return ClientState(revisited.model, state.positions), None
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse logits on other samples, or of another shape, and what are no logits."""
-        message: LogitsUp = reply.message
-        return publicset.mislabelled(message, "logits", 1.0) or publicset.misnamed(
-            message, state.positions, server.task.num_outputs
-        )
+        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "logits")
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState

@@ -38,12 +38,10 @@ from fedsim.algorithms.base import (
     Reply,
     Setting,
 )
-from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import no_classes
-from fedsim.algorithms.finetuning import finetuned
-from fedsim.algorithms.likeness import strange
-from fedsim.algorithms.mutual import EXCHANGED, PERSONAL, MutualLearning
-from fedsim.algorithms.pairing import (
+from fedsim.algorithms.common.compatibility import strange
+from fedsim.algorithms.common.distillation import no_classes
+from fedsim.algorithms.common.fine_tuning import finetuned
+from fedsim.algorithms.common.model_exchange import (
     NOBODY,
     ExchangedModel,
     Line,
@@ -55,7 +53,9 @@ from fedsim.algorithms.pairing import (
     grouped,
     outputs_of,
 )
-from fedsim.algorithms.validation import loss_on, validation_loss
+from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.common.validation import loss_on, validation_loss
+from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple, Config
 from fedsim.engine.steps import Descent
 from fedsim.params import Model

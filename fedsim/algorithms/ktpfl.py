@@ -1,6 +1,6 @@
 """KT-pFL (MNFL): clients teach each other by soft predictions, and the server learns who helps whom.
 
-A round has two exchanges (see :mod:`fedsim.algorithms.copersonal`): clients train and send soft predictions
+A round has two exchanges (see ``common/personal_codistillation.py``): clients train and send soft predictions
 on public samples; each gets its own teacher, the mean of all with its row of the coefficient matrix c as
 weights, and learns from it. Meanwhile the server moves c, which starts at 1/K, down the divergence of
 teachers from students plus ``rho ||c - 1/K||^2``, from the predictions that it already has (D-000-06). Only
@@ -21,9 +21,14 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.algorithms.base import Exchanges, Replies, Reply
-from fedsim.algorithms.coefficients import CoefficientConfig, learned, learned_flops, restricted
+from fedsim.algorithms.common.mixing_coefficients import CoefficientConfig, learned, learned_flops, restricted
+from fedsim.algorithms.common.personal_codistillation import (
+    CoPersonal,
+    CoPersonalConfig,
+    ServerState,
+)
+from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.copersonal import ClientState, CoPersonal, CoPersonalConfig, ServerState
 from fedsim.params import Array
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest, message
 
@@ -91,10 +96,10 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
             num_samples=np.zeros(count),
         )
 
-    def answer(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
+    def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message that carries soft predictions on the samples named."""
         if self.config.c_weighting == "unit":
-            return super().answer(client, values, positions)
+            return super().reply(client, values, positions)
         return SizedLogitsUp(
             values,
             form="probs",

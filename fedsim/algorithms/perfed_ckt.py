@@ -25,10 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from fedsim.algorithms import clusters, publicset
 from fedsim.algorithms.base import (
-    Exchange,
-    Exchanges,
     Predictor,
     Predictors,
     Replies,
@@ -36,16 +33,17 @@ from fedsim.algorithms.base import (
     Setting,
     broadcast,
 )
+from fedsim.algorithms.common import prediction_clusters, public_samples
+from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.common.public_set_delivery import HandingOut, Receiver, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import softmax
-from fedsim.algorithms.handout import HandingOut, Receiver, held
 from fedsim.config import Config
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, empirical_loss
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
-from fedsim.wire import LogitsUp, Message, counted, indices_digest, message
+from fedsim.wire import Form, LogitsUp, Message, counted, message
 
 
 class PerFedCKTConfig(Config):
@@ -87,7 +85,7 @@ class Centroids(Message):
 class ServerState:
     """What the server holds: the newest clusters, None before there are any."""
 
-    clusters: clusters.Clusters | None = None
+    clusters: prediction_clusters.Clusters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +136,6 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
     mixed_architectures = True
     needs_public = True
 
-    @property
-    def exchanges(self) -> Exchanges[ServerState, ClientState]:
-        """Hand the public set out if need be; then train."""
-        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
-        return (self.hand_out, train)
-
     def start(self, server: ServerContext) -> ServerState:
         """There are no clusters yet."""
         return ServerState()
@@ -170,45 +162,36 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
     ) -> tuple[ClientState, LogitsUp]:
         """Train near the nearest centroid, and send predictions."""
         positions = self._positions(client)
-        samples, named = held(client, state, positions), None
-        if samples is None:
+        samples = held(client, state, positions)
+        if has_none := samples is None:
             # A reply all the same, about no sample: so the server sees why it is in no cluster.
             client.warn("no public samples", instead="training alone")
             model = (await client.fit(state.model)).model
-            positions = named = positions[:0]
+            positions = positions[:0]
             samples = client.public(positions)
         elif message is None or not self.config.lam:
             model = (await client.fit(state.model)).model
         else:
             model = await self._held_near(client, state, samples, message.values)
-        predictions = await _predictions(client, model, samples)
-        reply = LogitsUp(
-            predictions,
-            form="probs" if _has_classes(client) else "logits",
-            temperature=1.0,
-            indices_digest=indices_digest(positions),
-            indices=named,
-        )
-        return replace(state, model=model, predictions=predictions), reply
+        predicted = await _predictions(client, model, samples)
+        reply = public_samples.predictions(predicted, positions, _form(client), in_full=has_none)
+        return replace(state, model=model, predictions=predicted), reply
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
         """Cluster what has arrived."""
         vectors = [reply.message.values for reply in replies]
-        return ServerState(await clusters.clustered(server, vectors, self.config.clusters))
+        return ServerState(await prediction_clusters.clustered(server, vectors, self.config.clusters))
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
         message: LogitsUp = reply.message
         if message.indices is not None and not len(message.indices):
             return "no public samples"
-        named = replace(message, indices=None)
-        fault = publicset.mislabelled(message, "probs" if _has_classes(server) else "logits", 1.0)
-        fault = fault or publicset.misnamed(named, self._positions(server), server.task.num_outputs)
-        if fault is None and _has_classes(server):
-            fault = publicset.not_probabilities(message.values)
-        return fault
+        everything = replace(message, indices=None)
+        positions, num_outputs = self._positions(server), server.task.num_outputs
+        return public_samples.unusable(everything, positions, num_outputs, _form(server))
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse more public samples than there are."""
@@ -254,6 +237,11 @@ async def _predictions(client: ClientContext, model: Model, samples: Samples) ->
     """Return a model's probabilities on public samples, or, for a regression, its outputs; ``[p, N]``."""
     outputs = await client.predict(model, samples)
     return softmax(outputs) if _has_classes(client) else outputs
+
+
+def _form(party: Workbench) -> Form:
+    """Return what predictions are: a regression has no probabilities."""
+    return "probs" if _has_classes(party) else "logits"
 
 
 def _has_classes(party: Workbench) -> bool:

@@ -30,11 +30,11 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Setting, broadcast
+from fedsim.algorithms.common.compatibility import same
+from fedsim.algorithms.common.distillation import cross_entropies, divergences, no_classes
+from fedsim.algorithms.common.validation import validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import cross_entropies, divergences, no_classes
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.algorithms.likeness import same
-from fedsim.algorithms.validation import validation_loss
 from fedsim.config import AsTuple
 from fedsim.engine.jobs import Extra, per_sample
 from fedsim.engine.losses import MODEL, TEACHER, TRAIN, label_loss

@@ -7,9 +7,9 @@ own samples; that frame is counted like any other (specification 5.C.2). Footnot
 
 from __future__ import annotations
 
+from fedsim.algorithms.common.fine_tuning import FineTuning, TuningConfig
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.feddf import FedDF, FedDFConfig, ServerState
-from fedsim.algorithms.finetuning import FineTuning, TuningConfig
 from fedsim.params import Model
 
 

@@ -1,6 +1,6 @@
 """Sim-pFD: co-distillation in which clients learn from those who predict alike.
 
-As KT-pFL (:mod:`fedsim.algorithms.copersonal`), with nothing learned: a teacher's weight for a student
+As KT-pFL (``common/personal_codistillation.py``), with nothing learned: a teacher's weight for a student
 follows from the cosine between their soft predictions on the round's public samples, over the cohort
 (specification 5.E.3, D-000-13). In the homogeneous setting the paper's introduction means cosines between
 parameters: that is ``ktpfl_w`` with ``mixing = "similarity"``, since there parameters travel.
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fedsim.algorithms.common.personal_codistillation import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.algorithms.common.similarity import by_range, by_sum, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.algorithms.copersonal import CoPersonal, CoPersonalConfig, ServerState
-from fedsim.algorithms.similarity import by_range, by_sum, cosines_flops, cosines_of_predictions
 from fedsim.params import Array
 
 

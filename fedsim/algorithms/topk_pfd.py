@@ -13,9 +13,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from fedsim.algorithms.common.personal_codistillation import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.algorithms.common.similarity import by_rank, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.algorithms.copersonal import CoPersonal, CoPersonalConfig, ServerState
-from fedsim.algorithms.similarity import by_rank, cosines_flops, cosines_of_predictions
 from fedsim.params import Array
 
 NEIGHBOURS = 5

@@ -6,6 +6,7 @@ from fedsim.wire.frame import SERVER, Frame, Packed, pack, same
 from fedsim.wire.limits import DEFAULT, Limits
 from fedsim.wire.messages import (
     COMMON,
+    Form,
     LogitsDown,
     LogitsUp,
     ModelBroadcast,
@@ -20,6 +21,7 @@ __all__ = [
     "DEFAULT",
     "SERVER",
     "Envelope",
+    "Form",
     "Frame",
     "Kinds",
     "Limits",

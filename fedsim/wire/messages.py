@@ -28,6 +28,10 @@ def indices_digest(indices: Array) -> int:
     return int.from_bytes(digest.digest(), "little") >> 1
 
 
+Form = Literal["logits", "probs"]
+"""What rows of answers are: raw scores, or probabilities."""
+
+
 @message("model")
 class ModelBroadcast(Message):
     """A model on its way to a client.
@@ -132,7 +136,7 @@ class LogitsUp(Message):
     """
 
     values: NDArray[np.float32] = counted()
-    form: Literal["logits", "probs"]
+    form: Form
     temperature: float
     indices_digest: int
     indices: NDArray[np.int64] | None = None
@@ -154,7 +158,7 @@ class LogitsDown(Message):
     """
 
     values: NDArray[np.float32] = counted()
-    form: Literal["logits", "probs"]
+    form: Form
     temperature: float
     indices_digest: int
     indices: NDArray[np.int64] | None = None

@@ -27,8 +27,8 @@ from fedsim.algorithms.base import (
     mirrored,
     unmirrored,
 )
+from fedsim.algorithms.common.weighted_means import shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.means import shares
 from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream

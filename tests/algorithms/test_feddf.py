@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.distillation import Distillation
+from fedsim.algorithms.common.distillation import Distillation
 from fedsim.algorithms.feddf import MeanDivergence, ServerState, teacher_of
 from fedsim.engine.steps import Batch
 from fedsim.errors import UserError

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.fedmd import ClientState, ServerState
+from fedsim.algorithms.common.share_and_distil import ClientState
+from fedsim.algorithms.fedmd import ServerState
 from fedsim.params import Model
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
 

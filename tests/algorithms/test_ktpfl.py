@@ -1,6 +1,6 @@
 """KT-pFL, logits version: the specification's sanity checks (5.E.1), and the round it shares with others.
 
-What ``copersonal`` promises is tested for all three algorithms that are made of it.
+What personal co-distillation promises is tested for all three algorithms that are made of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.copersonal import ClientState
+from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.ktpfl import SizedLogitsUp, State
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
@@ -221,12 +221,12 @@ def test_a_client_silent_in_the_share_is_in_no_teacher(name: str, world: Any) ->
 @THREE
 def test_predictions_that_are_no_numbers_are_rejected_and_counted(name: str, world: Any) -> None:
     algorithm = world.algorithm(name)
-    answer = algorithm.answer
+    reply = algorithm.reply
 
     def poisoned(client: Any, values: Array, positions: Array) -> Any:
-        return answer(client, values * np.float32(np.nan if client.client == 2 else 1), positions)
+        return reply(client, values * np.float32(np.nan if client.client == 2 else 1), positions)
 
-    algorithm.answer = poisoned
+    algorithm.reply = poisoned
     calls = _recorded(algorithm, "instruct_distil")
     result = world.run(algorithm)
     assert result.by_client["rejected"].tolist() == [0, 0, 3, 0]

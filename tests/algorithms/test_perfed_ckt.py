@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.distillation import softmax
+from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.perfed_ckt import Centroids, ClientState, HeldNear, ServerState, nearest
 from fedsim.engine.steps import Batch
 from fedsim.errors import UserError

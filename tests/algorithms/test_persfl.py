@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from fedsim.algorithms.base import Setting
+from fedsim.algorithms.common.fine_tuning import FineTuning
+from fedsim.algorithms.common.validation import validation_loss
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.algorithms.finetuning import FineTuning
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
-from fedsim.algorithms.validation import validation_loss
 from fedsim.data import LoadContext, federate
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.partitions.iid import PLUGIN as IID

@@ -7,6 +7,7 @@ public samples in this run: it goes on training alone (specification 3.5, E10).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +15,13 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsim.algorithms import publicset
-from fedsim.algorithms.base import Algorithm, C, Exchange, S, broadcast
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Replies, S, broadcast
+from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common.public_samples import Sent
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.publicset import Sent
 from fedsim.engine.jobs import PublicSamples, Samples
 from fedsim.params import Array
-from fedsim.wire import PublicBatch, PublicData
+from fedsim.wire import LogitsUp, PublicBatch, PublicData
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,34 @@ H = TypeVar("H", bound=Receiver, default=Any)
 
 
 class HandingOut(Algorithm[C, S, H]):
-    """Adds the exchange to an algorithm."""
+    """Hands the public set out if need be; then clients train and send predictions (:meth:`train`)."""
 
     @property
-    def hand_out(self) -> Exchange[S, H, PublicBatch | PublicData, None]:
-        """The exchange."""
-        return Exchange(
+    def exchanges(self) -> Exchanges[S, H]:
+        """Hand the public set out; train."""
+        hand_out = Exchange(
             "hand_out",
             instruct=self.instruct_hand_out,
             local=self.local_hand_out,
             when="opening",
             who="all",
         )
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
+        return (hand_out, train)
+
+    @abstractmethod
+    async def send(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, Any]]:
+        """Make the messages of a round."""
+
+    @abstractmethod
+    async def train(self, client: ClientContext, state: H, message: Any) -> tuple[H, LogitsUp]:
+        """Train, and predict public samples."""
+
+    @abstractmethod
+    async def merge(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
+        """Take up what clients predict."""
 
     def handed_out(self, server: ServerContext) -> Array:
         """Return the positions of the samples that clients will need, int64 ``[p]``: 0 to p - 1."""
@@ -61,13 +78,13 @@ class HandingOut(Algorithm[C, S, H]):
         """Send everyone the samples, unless clients hold them."""
         if server.public_at_clients:
             return state, {}
-        return state, broadcast(cohort, publicset.announce(server, self.handed_out(server)))
+        return state, broadcast(cohort, public_samples.announce(server, self.handed_out(server)))
 
     async def local_hand_out(
         self, client: ClientContext, state: H, message: PublicBatch | PublicData
     ) -> tuple[H, None]:
         """Keep them."""
-        return replace(state, received=publicset.announced(message)), None
+        return replace(state, received=public_samples.announced(message)), None
 
 
 def held(client: ClientContext, state: Receiver, positions: Array) -> Samples | None:
@@ -76,4 +93,4 @@ def held(client: ClientContext, state: Receiver, positions: Array) -> Samples | 
         return client.public(positions)
     if state.received is None:
         return None
-    return publicset.samples_of(publicset.chosen(state.received, positions))
+    return public_samples.samples_of(public_samples.chosen(state.received, positions))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
-from fedsim.algorithms.distillation import kl_divergence
+from fedsim.algorithms.common.distillation import kl_divergence
 from fedsim.engine.losses import TRAIN, label_loss
 from fedsim.engine.steps import Batches, Extras, Models
 

@@ -21,7 +21,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from fedsim.algorithms import publicset
 from fedsim.algorithms.base import (
     Algorithm,
     Exchange,
@@ -33,17 +32,15 @@ from fedsim.algorithms.base import (
     Setting,
     broadcast,
 )
-from fedsim.algorithms.coefficients import mixture_flops, teachers
+from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common.distillation import Distillation, softmax
+from fedsim.algorithms.common.mixing_coefficients import mixture_flops, teachers
+from fedsim.algorithms.common.share_and_distil import ClientState, answer, distilled, shared
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.distillation import Distillation, softmax
-from fedsim.algorithms.publicset import Sent
 from fedsim.config import Config
-from fedsim.engine.jobs import PublicSamples, Stream, per_sample
-from fedsim.engine.losses import PUBLIC, TEACHER
-from fedsim.engine.steps import Descent
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 
 
 class CoPersonalConfig(Config):
@@ -89,21 +86,6 @@ class ServerState:
     senders: Array
     values: Array
     given: Array
-
-
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """What a client remembers.
-
-    Attributes:
-        model: Its own model; never travels.
-        positions: The public samples of its last share, int64 ``[p]``.
-        samples: They themselves; None before the first share, and once they were learned from.
-    """
-
-    model: Model
-    positions: Array
-    samples: Sent | PublicSamples | None = None
 
 
 G = TypeVar("G", bound=CoPersonalConfig)
@@ -168,8 +150,8 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         wanted = self.config.public_per_round
         count = server.num_public if wanted == "all" else min(wanted, server.num_public)
         key = server.key.child("public")
-        positions = publicset.draw(key, server.num_public, count, replacement=self.config.replacement)
-        message = publicset.announce(server, positions)
+        positions = public_samples.draw(key, server.num_public, count, replacement=self.config.replacement)
+        message = public_samples.announce(server, positions)
         forgotten = self.nothing(server)
         state = replace(
             state,
@@ -188,25 +170,20 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         model = state.model
         if self.config.order == "train_first":
             model = await self.trained(client, model)
-        kept = publicset.announced(message)
-        samples = publicset.samples_of(kept)
-        logits = await client.predict(model, samples, batch_size=self.config.distill_batch_size)
+        state, logits = await shared(client, model, message, self.config.distill_batch_size)
         values = softmax(logits, self.config.temperature)
-        return ClientState(model, message.indices, kept), self.answer(client, values, message.indices)
+        return state, self.reply(client, values, message.indices)
 
-    def answer(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
+    def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message that carries soft predictions ``[p, N]`` on the samples named."""
-        return LogitsUp(
-            values,
-            form="probs",
-            temperature=self.config.temperature,
-            indices_digest=indices_digest(positions),
-        )
+        return public_samples.predictions(values, positions, "probs", self.config.temperature)
 
     async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
         """Keep what has come; a sample that nobody gave is left out (specification 3.5, E10)."""
         newest = {reply.client: reply for reply in replies}
-        values, given = publicset.stacked(state.positions, server.task.num_outputs, list(newest.values()))
+        values, given = public_samples.stacked(
+            state.positions, server.task.num_outputs, list(newest.values())
+        )
         known = given.any(axis=0)
         return replace(
             state,
@@ -223,16 +200,9 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         weights = await self.weights(server, state, state.values, state.given)
         flops = mixture_flops(*state.values.shape)
         mixed = await server.call(teachers, weights, state.values, state.given, flops=flops)
-        everything = len(state.positions) == state.asked
-        digest = indices_digest(state.positions)
+        positions, asked, temperature = state.positions, state.asked, self.config.temperature
         messages = {
-            client: LogitsDown(
-                mixed[row],
-                form="probs",
-                temperature=self.config.temperature,
-                indices_digest=digest,
-                indices=None if everything else state.positions,
-            )
+            client: answer(mixed[row], positions, asked, "probs", temperature)
             for row, client in enumerate(state.senders.tolist())
             if client in cohort
         }
@@ -242,20 +212,19 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
         self, client: ClientContext, state: ClientState, message: LogitsDown
     ) -> tuple[ClientState, None]:
         """Learn from the teacher; then train, if that comes last."""
-        samples = publicset.answered(state.positions, state.samples, message)
-        if samples is None:
-            return state, None  # a teacher on other samples than were shared: nothing to learn from
         temperature = self.config.temperature
-        distilled = await client.fit(
-            state.model,
-            step=Descent(loss=Distillation(temperature, temperature**2 if self.config.theta_sq else 1.0)),
-            streams={PUBLIC: Stream(samples, self.config.distill_batch_size)},
-            extras={TEACHER: per_sample(message.values, PUBLIC)},
-            optimiser=client.training.make_optimiser(self.config.distill_lr),
+        model = await distilled(
+            client,
+            state,
+            message,
+            Distillation(temperature, temperature**2 if self.config.theta_sq else 1.0),
+            batch_size=self.config.distill_batch_size,
+            lr=self.config.distill_lr,
             epochs=self.config.distill_epochs,
             name="distil",
         )
-        model = distilled.model
+        if model is None:
+            return state, None
         if self.config.order == "distill_first":
             model = await self.trained(client, model)
         return replace(state, model=model, samples=None), None
@@ -270,12 +239,8 @@ class CoPersonal(Algorithm[G, S, ClientState], Generic[G, S]):
 
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape or temperature, or that are no shares."""
-        message = reply.message
-        return (
-            publicset.mislabelled(message, "probs", self.config.temperature)
-            or publicset.misnamed(message, state.positions, server.task.num_outputs)
-            or publicset.not_probabilities(message.values)
-        )
+        num_outputs, temperature = server.task.num_outputs, self.config.temperature
+        return public_samples.unusable(reply.message, state.positions, num_outputs, "probs", temperature)
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse a regression, whose outputs are no shares of classes."""

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import Field
 
 from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
+from fedsim.algorithms.common.validation import validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.algorithms.validation import validation_loss
 from fedsim.config import Config
 from fedsim.params import Model
 from fedsim.wire import ModelBroadcast

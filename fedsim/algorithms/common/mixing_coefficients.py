@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from fedsim.algorithms.distillation import SMALLEST
-from fedsim.algorithms.simplex import project
+from fedsim.algorithms.common.distillation import SMALLEST
+from fedsim.algorithms.common.simplex import project
 from fedsim.config import Config
 from fedsim.params import Array
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.algorithms.soundness import sound_logits, taken_up
+from fedsim.algorithms.common.finite_outputs import logits_of_finite, taken_up
 from fedsim.params import Model
 from fedsim.runtime.run import run
 
@@ -126,7 +126,7 @@ def test_models_are_asked_once_and_the_unsound_named() -> None:
         warn=lambda event, **values: warned.append(values["client"]),
     )
     models: Any = [1.0, np.nan, 3e38, -np.inf]
-    found = asyncio.run(sound_logits(server, [4, 5, 6, 7], models))
+    found = asyncio.run(logits_of_finite(server, [4, 5, 6, 7], models))
     assert list(found) == [0, 2]
     assert found[0].tolist() == [[1.0] * 3] * 2
     assert warned == [5, 7]

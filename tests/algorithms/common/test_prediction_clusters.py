@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.algorithms.clusters import Clusters, cluster, cost_flops
+from fedsim.algorithms.common.prediction_clusters import Clusters, cluster, cost_flops
 from fedsim.params import Array
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.algorithms.handout import Receiver, held
+from fedsim.algorithms.common.public_set_delivery import Receiver, held
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import InlineSamples, PublicSamples
@@ -31,7 +31,7 @@ def _server(public_at_clients: bool) -> Any:
 @pytest.mark.parametrize("name", ["dsfl", "perfed_ckt"])
 def test_what_is_sent_is_held(name: str, world: Any) -> None:
     algorithm = world.algorithm(name)
-    assert algorithm.exchanges[0] == algorithm.hand_out
+    assert algorithm.exchanges[0].instruct == algorithm.instruct_hand_out
     _, messages = asyncio.run(algorithm.instruct_hand_out(_server(False), None, [0, 3]))
     assert messages[0] is messages[3]
     assert isinstance(messages[0], PublicData)

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.algorithms.pairing import NOBODY, ExchangedModel, ModelPair, Stored, aggregated, draw, outputs_of
+from fedsim.algorithms.common.model_exchange import (
+    NOBODY,
+    ExchangedModel,
+    ModelPair,
+    Stored,
+    aggregated,
+    draw,
+    outputs_of,
+)
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.wire import num_parameters

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedsim.algorithms.clusters import clustered
+from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.common.finite_outputs import logits_of_finite
+from fedsim.algorithms.common.prediction_clusters import clustered
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.algorithms.distillation import softmax
-from fedsim.algorithms.soundness import sound_logits
 from fedsim.params import Array, Model, Tree, count, mean_model
 from fedsim.rng import Key
 from fedsim.wire import Message, counted, message
@@ -166,7 +166,7 @@ async def outputs_of(
         if stored[client].outputs is None:
             new.setdefault(id(stored[client].model), (client, stored[client].model))
     owners, models = [owner for owner, _ in new.values()], [model for _, model in new.values()]
-    sound = await sound_logits(server, owners, models)
+    sound = await logits_of_finite(server, owners, models)
     asked = {of: softmax(sound[place]) for place, of in enumerate(new) if place in sound}
     after, outputs = dict(stored), {}
     for client in clients:

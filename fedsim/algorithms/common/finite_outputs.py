@@ -1,4 +1,4 @@
-"""Sound models: those whose numbers, and whose outputs, are finite (specification 3.5, E9).
+"""Models whose numbers and outputs are finite (specification 3.5, E9).
 
 An update may be finite and its outputs not: with weights of 1e30 a forward pass overflows. Such a model
 spoils every mean that it is in, and what is learned from that mean; so servers that ask models about public
@@ -15,7 +15,7 @@ from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array, Model
 
 
-async def sound_logits(
+async def logits_of_finite(
     server: ServerContext, owners: Sequence[int], models: Sequence[Model]
 ) -> dict[int, Array]:
     """Ask models about all public samples; takes the server's time.
@@ -30,13 +30,13 @@ async def sound_logits(
         finite; the others are noted in the log.
     """
     logits = await server.predict_each(models, server.public(np.arange(server.num_public)))
-    sound: dict[int, Array] = {}
+    finite: dict[int, Array] = {}
     for place, (owner, values) in enumerate(zip(owners, logits, strict=True)):
         if np.isfinite(values).all():
-            sound[place] = values
+            finite[place] = values
         else:
             server.warn("model left out", client=owner, reason="its outputs are not finite")
-    return sound
+    return finite
 
 
 def taken_up(server: ServerContext, trained: Model, former: Model) -> Model:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.similarity import (
+from fedsim.algorithms.common.similarity import (
     AT_ONCE,
     by_range,
     by_rank,

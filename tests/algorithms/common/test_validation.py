@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.algorithms.validation import validation_loss
+from fedsim.algorithms.common.validation import validation_loss
 from fedsim.params import Model
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsim.algorithms.mutual import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Batch, Descent, Work
 

@@ -17,7 +17,7 @@ from fedsim.algorithms.contexts import ServerContext
 from fedsim.engine.jobs import InlineSamples, PublicSamples, Samples
 from fedsim.params import Array
 from fedsim.rng import Key
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
+from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,19 +107,59 @@ def restored(values: Array) -> Array:
     return x
 
 
-def misnamed(message: LogitsUp, positions: Array, num_outputs: int) -> str | None:
-    """Return why a reply is not about the samples asked for, or None.
+def predictions(
+    values: Array,
+    positions: Array,
+    form: Form,
+    temperature: float = 1.0,
+    *,
+    in_full: bool = False,
+) -> LogitsUp:
+    """Return a client's reply about public samples.
 
-    A reply may name some of them, none more often than it was asked for: draws with replacement ask for some
-    more than once.
+    Args:
+        values: Its predictions, ``[p, N]``.
+        positions: The samples, int64 ``[p]``.
+        form: Whether values are logits or probabilities.
+        temperature: What the logits were divided by.
+        in_full: Name the samples, since they are not those asked about.
     """
+    digest = indices_digest(positions)
+    named = positions if in_full else None
+    return LogitsUp(values, form=form, temperature=temperature, indices_digest=digest, indices=named)
+
+
+def unusable(
+    message: LogitsUp,
+    positions: Array,
+    num_outputs: int,
+    form: Form,
+    temperature: float = 1.0,
+) -> str | None:
+    """Return why a reply cannot be merged, or None.
+
+    A reply may name some of the samples asked about, none more often than it was asked for: draws with
+    replacement ask for some more than once.
+
+    Args:
+        message: The reply.
+        positions: The samples asked about, int64 ``[p]``.
+        num_outputs: N.
+        form: What its rows have to be.
+        temperature: What their logits have to be divided by.
+    """
+    if (message.form, message.temperature) != (form, temperature):
+        came = f"{message.form} of temperature {message.temperature}"
+        return f"{came}, not {form} of temperature {temperature}"
     named = positions if message.indices is None else message.indices
     strange = message.indices is not None and _more_often(named, positions)
     if strange or message.indices_digest != indices_digest(named):
         return "predictions on other public samples than were asked for"
-    wanted = (len(named), num_outputs)
-    if message.values.shape != wanted:
-        return f"predictions of shape {message.values.shape}, not {wanted}"
+    wanted, values = (len(named), num_outputs), message.values
+    if values.shape != wanted:
+        return f"predictions of shape {values.shape}, not {wanted}"
+    if form == "probs" and ((values < 0).any() or not np.allclose(values.sum(axis=-1), 1, atol=1e-3)):
+        return "rows that are no probabilities: non-negative numbers that sum to one"
     return None
 
 
@@ -130,20 +170,6 @@ def _more_often(named: Array, positions: Array) -> bool:
     allowed = dict(zip(asked.tolist(), places.tolist(), strict=True))
     pairs = zip(samples.tolist(), times.tolist(), strict=True)
     return any(often > allowed.get(sample, 0) for sample, often in pairs)
-
-
-def mislabelled(message: LogitsUp, form: str, temperature: float) -> str | None:
-    """Return why a reply's rows are not of the form and temperature wanted, or None."""
-    if (message.form, message.temperature) == (form, temperature):
-        return None
-    return f"{message.form} of temperature {message.temperature}, not {form} of temperature {temperature}"
-
-
-def not_probabilities(values: Array) -> str | None:
-    """Return why rows are no probabilities, or None."""
-    if (values < 0).any() or not np.allclose(values.sum(axis=-1), 1, atol=1e-3):
-        return "rows that are no probabilities: non-negative numbers that sum to one"
-    return None
 
 
 def stacked(positions: Array, num_outputs: int, replies: Sequence[Reply]) -> tuple[Array, Array]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsim.algorithms.common.fine_tuning import finetuned
 from fedsim.algorithms.fedavg_ft import FedAvgFT, FedAvgFTConfig
-from fedsim.algorithms.finetuning import finetuned
 from fedsim.params import Model
 
 

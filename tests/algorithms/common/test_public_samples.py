@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedsim.algorithms import publicset
 from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common import public_samples
 from fedsim.engine.jobs import InlineSamples, PublicSamples
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -40,36 +40,36 @@ def _reply(client: int, message: LogitsUp) -> Reply:
 
 
 def test_a_draw_is_without_replacement_and_of_all_by_default() -> None:
-    assert sorted(publicset.draw(KEY, 10, None).tolist()) == list(range(10))
-    assert sorted(publicset.draw(KEY, 10, 99).tolist()) == list(range(10))
-    some = publicset.draw(KEY, 10, 4)
+    assert sorted(public_samples.draw(KEY, 10, None).tolist()) == list(range(10))
+    assert sorted(public_samples.draw(KEY, 10, 99).tolist()) == list(range(10))
+    some = public_samples.draw(KEY, 10, 4)
     assert some.dtype == np.int64
     assert len(set(some.tolist())) == 4
-    assert publicset.draw(KEY, 10, 4).tolist() == some.tolist()
-    assert publicset.draw(KEY.child("other"), 10, 4).tolist() != some.tolist()
+    assert public_samples.draw(KEY, 10, 4).tolist() == some.tolist()
+    assert public_samples.draw(KEY.child("other"), 10, 4).tolist() != some.tolist()
 
 
 def test_a_draw_may_be_with_replacement() -> None:
-    some = publicset.draw(KEY, 3, 50, replacement=True)
+    some = public_samples.draw(KEY, 3, 50, replacement=True)
     assert (len(some), set(some.tolist())) == (50, {0, 1, 2})
-    assert len(publicset.draw(KEY, 3, None, replacement=True)) == 3
+    assert len(public_samples.draw(KEY, 3, None, replacement=True)) == 3
 
 
 def test_samples_are_named_where_clients_hold_them_and_sent_where_not() -> None:
     holding: Any = SimpleNamespace(public_at_clients=True)
-    named = publicset.announce(holding, ASKED)
+    named = public_samples.announce(holding, ASKED)
     assert isinstance(named, PublicBatch)
-    found = publicset.announced(named)
-    assert publicset.samples_of(found) is found
+    found = public_samples.announced(named)
+    assert public_samples.samples_of(found) is found
     assert isinstance(found, PublicSamples)
     assert found.positions.tolist() == [4, 9, 1]
-    sent = publicset.announce(SERVER, ASKED)
+    sent = public_samples.announce(SERVER, ASKED)
     assert isinstance(sent, PublicData)
     assert (sent.indices.tolist(), sent.values.dtype.name) == ([4, 9, 1], "uint8")
-    kept = publicset.announced(sent)
-    assert isinstance(kept, publicset.Sent)
+    kept = public_samples.announced(sent)
+    assert isinstance(kept, public_samples.Sent)
     assert kept.values is sent.values  # a byte a number, as it came
-    inline = publicset.samples_of(kept)
+    inline = public_samples.samples_of(kept)
     assert isinstance(inline, InlineSamples)
     assert inline.x.tobytes() == _values(ASKED).tobytes()
     assert inline.y is None
@@ -77,21 +77,21 @@ def test_samples_are_named_where_clients_hold_them_and_sent_where_not() -> None:
 
 def test_some_of_either_can_be_chosen() -> None:
     rows = np.array([2, 0])
-    some = publicset.chosen(PublicSamples(ASKED), rows)
+    some = public_samples.chosen(PublicSamples(ASKED), rows)
     assert isinstance(some, PublicSamples)
     assert some.positions.tolist() == [1, 4]
-    sent = publicset.chosen(publicset.Sent(_values(ASKED)), rows)
-    assert isinstance(sent, publicset.Sent)
+    sent = public_samples.chosen(public_samples.Sent(_values(ASKED)), rows)
+    assert isinstance(sent, public_samples.Sent)
     assert sent.values.tolist() == _values(ASKED)[rows].tolist()
 
 
 @given(arrays(np.uint8, st.tuples(st.integers(0, 4), st.integers(1, 5))))
 def test_images_of_eight_bits_come_back_bit_for_bit(pixels: Array) -> None:
-    for values in (publicset.restored(pixels), pixels.astype(np.float32) / np.float32(255)):
-        packed = publicset.compact(values)
+    for values in (public_samples.restored(pixels), pixels.astype(np.float32) / np.float32(255)):
+        packed = public_samples.compact(values)
         assert packed.dtype == np.uint8
         assert packed.tolist() == pixels.tolist()
-        assert publicset.restored(packed).tobytes() == values.tobytes()
+        assert public_samples.restored(packed).tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_images_of_eight_bits_come_back_bit_for_bit(pixels: Array) -> None:
     ],
 )
 def test_other_samples_stay_as_they_are(values: Array) -> None:
-    assert publicset.compact(values) is values
-    assert publicset.restored(values) is values
+    assert public_samples.compact(values) is values
+    assert public_samples.restored(values) is values
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,12 @@ def test_other_samples_stay_as_they_are(values: Array) -> None:
     ],
 )
 def test_replies_about_other_samples_are_found(message: LogitsUp, reason: str | None) -> None:
-    found = publicset.misnamed(message, ASKED, 2)
+    found = public_samples.unusable(message, ASKED, 2, "logits")
     assert (found is None) if reason is None else (found is not None and found.startswith(reason))
-    assert publicset.misnamed(_message([[0, 0]] * 3), ASKED, 5) == "predictions of shape (3, 2), not (3, 5)"
+    assert (
+        public_samples.unusable(_message([[0, 0]] * 3), ASKED, 5, "logits")
+        == "predictions of shape (3, 2), not (3, 5)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,14 +142,17 @@ def test_replies_about_other_samples_are_found(message: LogitsUp, reason: str | 
     ],
 )
 def test_probabilities_are_known(rows: Any, good: bool) -> None:
-    assert (publicset.not_probabilities(np.array(rows, np.float32)) is None) is good
-    assert publicset.not_probabilities(np.empty((0, 2), np.float32)) is None
+    for some in (np.array(rows, np.float32), np.empty((0, 2), np.float32)):
+        positions = np.arange(len(some))
+        message = public_samples.predictions(some, positions, "probs")
+        found = public_samples.unusable(message, positions, 2, "probs")
+        assert (found is None) is (good or not len(some))
 
 
 def test_rows_are_found_by_name() -> None:
-    assert publicset.rows_of(ASKED, None).tolist() == [0, 1, 2]
-    assert publicset.rows_of(ASKED, np.array([1, 4])).tolist() == [2, 0]
-    assert publicset.rows_of(ASKED, np.array([], np.int64)).tolist() == []
+    assert public_samples.rows_of(ASKED, None).tolist() == [0, 1, 2]
+    assert public_samples.rows_of(ASKED, np.array([1, 4])).tolist() == [2, 0]
+    assert public_samples.rows_of(ASKED, np.array([], np.int64)).tolist() == []
 
 
 def test_each_sample_is_averaged_over_those_who_gave_it() -> None:
@@ -154,10 +160,10 @@ def test_each_sample_is_averaged_over_those_who_gave_it() -> None:
         _reply(0, _message([[1, 2], [3, 4]], [1, 4])),
         _reply(1, _message([[5, 6]], [1])),
     ]
-    values, given_rows = publicset.stacked(ASKED, 2, replies)
+    values, given_rows = public_samples.stacked(ASKED, 2, replies)
     assert values.tolist() == [[[3, 4], [0, 0], [1, 2]], [[0, 0], [0, 0], [5, 6]]]
     assert given_rows.tolist() == [[True, False, True], [False, False, True]]
-    mean, known = publicset.mean_by_sample(values, given_rows)
+    mean, known = public_samples.mean_by_sample(values, given_rows)
     assert (mean.dtype.name, mean.tolist()) == ("float32", [[3, 4], [3, 4]])
     assert known.tolist() == [True, False, True]
 
@@ -166,23 +172,25 @@ def test_a_sample_asked_for_twice_may_be_named_as_often_and_stands_at_both_place
     asked = np.array([4, 1, 4])
     for named, rows in (([4, 1], [[1, 2], [3, 4]]), ([1, 4, 4], [[3, 4], [1, 2], [1, 2]])):
         message = _message(rows, named)
-        assert publicset.misnamed(message, asked, 2) is None
-        values, given_rows = publicset.stacked(asked, 2, [_reply(0, message)])
+        assert public_samples.unusable(message, asked, 2, "logits") is None
+        values, given_rows = public_samples.stacked(asked, 2, [_reply(0, message)])
         assert values.tolist() == [[[1, 2], [3, 4], [1, 2]]]
         assert given_rows.tolist() == [[True] * 3]
     for named in ([1, 1], [4, 4, 4], [2]):
-        fault = publicset.misnamed(_message([[0, 0]] * len(named), named), asked, 2)
+        fault = public_samples.unusable(_message([[0, 0]] * len(named), named), asked, 2, "logits")
         assert fault == "predictions on other public samples than were asked for"
 
 
 def test_form_and_temperature_are_looked_at() -> None:
     message = _message([[0, 0]] * 3)
-    assert publicset.mislabelled(message, "logits", 1.0) is None
-    fault = publicset.mislabelled(message, "probs", 1.0)
+    assert public_samples.unusable(message, ASKED, 2, "logits", 1.0) is None
+    fault = public_samples.unusable(message, ASKED, 2, "probs", 1.0)
     assert fault == "logits of temperature 1.0, not probs of temperature 1.0"
-    assert publicset.mislabelled(message, "logits", 2.0) is not None
+    assert public_samples.unusable(message, ASKED, 2, "logits", 2.0) is not None
 
 
 def test_what_nobody_gave_has_no_mean() -> None:
-    mean, known = publicset.mean_by_sample(*publicset.stacked(ASKED, 2, [_reply(0, _message([], []))]))
+    mean, known = public_samples.mean_by_sample(
+        *public_samples.stacked(ASKED, 2, [_reply(0, _message([], []))])
+    )
     assert (mean.shape, known.tolist()) == ((0, 2), [False] * 3)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedsim.algorithms.distillation import (
+from fedsim.algorithms.common.distillation import (
     Distillation,
     cross_entropies,
     divergences,
