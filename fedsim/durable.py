@@ -69,8 +69,10 @@ def write(path: Path, *pieces: bytes, mend: str) -> None:
         with create(beside, path, mend, private=True) as file:
             for piece in pieces:
                 file.write(piece)
+            file.flush()
+            with telling(path, mend):
+                os.fsync(file.fileno())
         with telling(path, mend):
-            sync(beside)
             beside.replace(path)
             sync(path.parent)
     except BaseException:
