@@ -10,6 +10,7 @@
     │   ├── DataError        a data set, file or partition that cannot be used as asked
     │   └── OutputError      a place that results cannot be written to
     ├── RunError             a run failed: exit status 1
+    │   ├── FileError        a file of fedsim's own that the system refuses to write or read
     │   ├── DeadlockError    nothing can ever happen again, and a task still waits
     │   ├── LivelockError    events without end at one instant
     │   ├── JobError         a training job raised
@@ -101,6 +102,10 @@ class OutputError(UserError):
 
 class RunError(FedsimError):
     """A run failed."""
+
+
+class FileError(RunError):
+    """A file of fedsim's own that the system refuses to write or read, such as on a full disk."""
 
 
 class DeadlockError(RunError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import signal
 import sys
 import threading
@@ -49,6 +50,9 @@ class Group(click.Group):
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # nobody reads on: click closes the output and leaves quietly
+            if isinstance(error, OSError) and error.errno is not None:  # the system refuses something
+                place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+                _leave(f"the run failed: {place}{error.strerror}", FAILED)
             traceback.print_exc(file=sys.stderr)
             _leave("this is a bug in fedsim or in a plugin: please report it with the lines above", FAILED)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +30,9 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether nobody beyond this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        from fedsim.bus.http.access import is_loopback
+
+        return is_loopback(self.host)
 
 
 def address(context: click.Context, parameter: click.Parameter, value: str) -> Address:

@@ -7,6 +7,8 @@ A token is 256 random bits, so one round of SHA-256 is as good as any slow hash.
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from fedsim.errors import UserError
 MOST_CLIENT = 2**31 - 1
 """Highest client number."""
 MOST_RANGES = 65_536
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?")
 _MOST_TOKEN = 256
 _TOKEN_PREFIX = "fedsim_"  # noqa: S105
 _SCHEME = "sha256:"
@@ -175,6 +178,24 @@ def new_token(clients: ClientRanges) -> tuple[str, str]:
     """Return a new secret for its holder, and the line to store, which does not reveal it."""
     secret = _TOKEN_PREFIX + secrets.token_urlsafe(32)
     return secret, f"{_SCHEME}{_hashed(secret).hex()} {clients}"
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether nobody beyond this machine can reach a host, by its name or address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def names_loopback(header: str) -> bool:
+    """Say whether a request's ``Host`` names this machine as only programs on it can.
+
+    A page whose name was made to stand for a loopback address (DNS rebinding) still comes with its own name.
+    The port is not compared: a browser cannot name another than it connects to, and whoever forwards one may.
+    """
+    found = _HOST.fullmatch(header)
+    return found is not None and is_loopback(found[1] or found[2])
 
 
 def _hashed(token: str) -> bytes:

@@ -335,8 +335,6 @@ class HttpClient:
         elif word == "finish":
             self._is_over = True
             self._changed()
-        elif word == "refused":
-            raise UserError(f"the server has turned this process out: {values['why']}")
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse, link: Link) -> None:
         async def transmit(number: int) -> None:

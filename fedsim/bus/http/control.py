@@ -11,7 +11,7 @@ word     from   meaning
 ======== ====== ==========================================================================================
 hello    client proto, session, clients, last (delivery had), base (reply acknowledged), ready
 welcome  server resumed, last (reply had), run, finished; the greeting follows
-refused  server why; the connection ends and trying again is of no use
+refused  server why, in place of a welcome; the connection ends and trying again is of no use
 ready    client messages are understood from now on
 send     both   n, h(eader), c(hecksum, CRC-32), a(cknowledged); the frame follows
 blob     both   n, h, b(ytes), a; the frame travels over HTTP
@@ -149,9 +149,7 @@ _WITH_BODY = frozenset({"welcome", "send", "ask", "told"})
 FROM_CLIENT = frozenset(
     {"hello", "ready", "send", "blob", "none", "ack", "bad", "told", "fault", "alive", "bye"}
 )
-FROM_SERVER = frozenset(
-    {"welcome", "refused", "send", "blob", "none", "ack", "ask", "alive", "finish", "bye"}
-)
+FROM_SERVER = frozenset({"welcome", "send", "blob", "none", "ack", "ask", "alive", "finish", "bye"})
 DELIVERIES = frozenset({"send", "blob", "none"})
 _pack = msgpack.Packer(use_single_float=True).pack
 

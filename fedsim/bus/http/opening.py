@@ -30,7 +30,8 @@ async def open_socket(
         is_first: Whether nothing was ever heard of the server, so that the address itself may be wrong.
 
     Raises:
-        UserError: The server does not know the token, or the two sides do not agree about encryption.
+        UserError: The server does not know the token or goes by another name, or the two sides do not agree
+            about encryption.
         aiohttp.ClientError, OSError, TimeoutError: Trying again may help.
     """
     timeout = aiohttp.ClientWSTimeout(ws_close=min(1.0, limits.stall_timeout_s))
@@ -44,6 +45,11 @@ async def open_socket(
             raise UserError(
                 f"the server at {url} does not know this token: ask for one made with "
                 "`fedsim token new`, and give it with --token or FEDSIM_TOKEN"
+            ) from None
+        if error.status == 421:
+            raise UserError(
+                f"the server at {url} asks for no token, and so answers only who calls it by a loopback name "
+                "or address: write 127.0.0.1 or localhost in place of the name, or start it with --tokens"
             ) from None
         if is_first and error.status < 500:
             raise UserError(

@@ -248,7 +248,6 @@ class HttpServer:
     def readied(self, peer: Peer) -> None:
         """Note that a process understands messages from now on."""
         peer.is_ready = True
-        self._registry.settle(peer)
         self._changed()
         self._probes.ask_again(peer)
 
@@ -367,11 +366,6 @@ class HttpServer:
 
     def _retired(self, peer: Peer, why: str) -> None:
         self._log.info("process retired", clients=f"{peer.clients!s:.80}", why=why)
-        if peer.link is not None:
-            peer.link.finish(encode("refused", why=why))
-            # Whoever does not even read that is cut off.
-            asyncio.get_running_loop().call_later(self.limits.handshake_timeout_s, peer.link.abort)
-            peer.link = None
 
     def _changed(self) -> None:
         """Wake whoever waits for attendance."""
