@@ -9,6 +9,7 @@ import click
 
 from fedsim.cli.console import note, say
 from fedsim.errors import OutputError
+from fedsim.quoting import MOST_SAID, shortened
 
 
 @click.group("token")
@@ -53,5 +54,6 @@ def _append(file: Path, line: str) -> None:
             os.fsync(descriptor)
     except OSError as error:
         raise OutputError(
-            f"cannot write {file}: {error.strerror or error}. Give --tokens a file in a folder that is there"
+            f"cannot write {shortened(file, MOST_SAID)}: {error.strerror or error}. Give --tokens a "
+            "file in a folder that is there"
         ) from None

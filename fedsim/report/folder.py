@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedsim.errors import OutputError
+from fedsim.quoting import MOST_SAID, shortened
 
 MARK = "summary.json"
 """The file by which a folder is known as the folder of a run."""
@@ -239,4 +240,6 @@ def _telling(place: Path) -> Iterator[None]:
 def unwritten(place: Path, error: OSError) -> OutputError:
     """Return the error to raise where the system has refused to write."""
     reason = error.strerror or str(error)
-    return OutputError(f"cannot write {place}: {reason}. Choose another --out, or make room there")
+    return OutputError(
+        f"cannot write {shortened(place, MOST_SAID)}: {reason}. Choose another --out, or make room there"
+    )

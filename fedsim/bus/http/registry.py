@@ -11,6 +11,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.peer import Ask, Peer
 from fedsim.bus.http.session import Inbox, SessionError, encode
 from fedsim.errors import UserError
+from fedsim.quoting import shortened
 
 
 class Refusal(Exception):  # noqa: N818
@@ -101,7 +102,9 @@ class Registry:
                 f"client {clients.highest} does not exist: this run has {self._num_clients} clients, from 0"
             )
         if not granted.covers(clients):
-            raise Refusal(f"the token grants the clients {granted!s:.80}, not all of {clients!s:.80}")
+            raise Refusal(
+                f"the token grants the clients {shortened(granted)}, not all of {shortened(clients)}"
+            )
         known = self._peers.get(values["session"])
         if known is not None:
             if known.token != token or known.clients != clients:
@@ -143,8 +146,8 @@ class Registry:
         for other in others:
             if other.link is not None and other.clients != clients:
                 raise Refusal(
-                    f"the clients {other.clients!s:.80} are hosted by another process: "
-                    f"{clients!s:.80} must not overlap with them"
+                    f"the clients {shortened(other.clients)} are hosted by another process: "
+                    f"{shortened(clients)} must not overlap with them"
                 )
         former = self._waiting.get(clients)
         if len(self._peers) - len(others) - (former is not None) >= self._limits.max_sessions:

@@ -24,6 +24,7 @@ from fedsim.bus.base import Header
 from fedsim.bus.http.blobs import name_of
 from fedsim.bus.http.control import header_values
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.wire import Frame
 
 _MAGIC = b"fedsim state 2\n"
@@ -59,13 +60,17 @@ class StateFolder:
                 folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise UserError(f"the state folder {str(self.path)!r} cannot be used: {error}") from None
+            raise UserError(
+                f"the state folder {quoted(str(self.path), MOST_SAID)} cannot be used: "
+                f"{shortened(error, MOST_SAID)}"
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
             raise UserError(
-                f"another process uses the state folder {str(self.path)!r}: give each its own"
+                f"another process uses the state folder {quoted(str(self.path), MOST_SAID)}: "
+                "give each its own"
             ) from None
         try:
             self._session, self._run = self._load_session()
@@ -214,8 +219,8 @@ def _load(path: Path) -> bytes:
     contents = whole[start:]
     if re.match(rb"fedsim state \d+\n", whole) and not whole.startswith(_MAGIC):
         raise UserError(
-            f"the file {path.name!r} of the state folder {str(path.parent)!r} is of another version of "
-            "fedsim: go on with that one, or remove the folder to begin anew"
+            f"the file {quoted(path.name)} of the state folder {quoted(str(path.parent), MOST_SAID)} is of "
+            "another version of fedsim: go on with that one, or remove the folder to begin anew"
         )
     if not whole.startswith(_MAGIC) or sha256(contents).digest() != whole[len(_MAGIC) : start]:
         raise _damaged(path, "its checksum is wrong")
@@ -232,5 +237,6 @@ def _sync(folder: Path) -> None:
 
 def _damaged(path: Path, why: object) -> UserError:
     return UserError(
-        f"the file {str(path)!r} of the state folder is damaged ({why}): remove the folder to begin anew"
+        f"the file {quoted(str(path), MOST_SAID)} of the state folder is damaged ({why}): remove "
+        "the folder to begin anew"
     )
