@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fedsim.errors import FedsimError, FileError
+from fedsim.quoting import MOST_SAID, shortened
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -39,7 +40,9 @@ def telling(
         named = refused.filename
         if isinstance(named, str | os.PathLike) and Path(named).is_relative_to(place):
             place = Path(named)
-        raise error(f"cannot {doing} {place}: {refused.strerror or refused}. {mend}") from None
+        raise error(
+            f"cannot {doing} {shortened(place, MOST_SAID)}: {refused.strerror or refused}. {mend}"
+        ) from None
 
 
 def create(path: Path, place: Path, mend: str, *, private: bool = False) -> BinaryIO:

@@ -24,6 +24,8 @@ A message gives the value, the rule and what to write instead.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedsim.quoting import MOST_SAID, shortened
+
 
 class FedsimError(Exception):
     """Base of every error that fedsim raises on purpose."""
@@ -48,7 +50,7 @@ class Fault:
     mend: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.path}: " if self.path else ""
+        where = f"{shortened(self.path, MOST_SAID)}: " if self.path else ""
         return f"{where}{self.problem}" + (f" — {self.mend}" if self.mend else "")
 
 
@@ -64,7 +66,9 @@ class ScenarioError(UserError):
         self.faults = tuple(faults)
         self.source = source
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-        super().__init__("\n".join([f"{source}: {count}", *(f"  {fault}" for fault in self.faults)]))
+        super().__init__(
+            "\n".join([f"{shortened(source, MOST_SAID)}: {count}", *(f"  {fault}" for fault in self.faults)])
+        )
 
 
 class UnitError(UserError):

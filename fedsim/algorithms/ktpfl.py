@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.algorithms.coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.copersonal import CoPersonal, CoPersonalConfig, ServerState
 from fedsim.params import Array
+from fedsim.ranges import BatchSize
 from fedsim.wire import LogitsUp, Message, indices_digest, message
 
 WORK = "c"
@@ -45,7 +44,7 @@ class SizedLogitsUp(LogitsUp):
 class KTpFLConfig(CoPersonalConfig, CoefficientConfig):
     """KT-pFL's own parameters."""
 
-    c_batch_size: Annotated[int, Field(ge=1)] = 256
+    c_batch_size: BatchSize = 256
     """Public samples in a mini-batch of the step of c (the paper's public batch: 256)."""
 
 

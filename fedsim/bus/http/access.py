@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, quoted, shortened
 
 MOST_CLIENT = 2**31 - 1
 """Highest client number."""
@@ -49,13 +50,14 @@ class ClientRanges:
             first, dash, last = part.strip().partition("-")
             if not _is_number(first) or (dash and not _is_number(last)):
                 raise UserError(
-                    f"clients {text[:80]!r}: {part[:40]!r} is no client number and no range of numbers: "
+                    f"clients {quoted(text)}: {quoted(part)} is no client number and no range of numbers: "
                     "write numbers from 0 and ranges, as in 0-9,12"
                 )
             low, high = int(first), int(last) if dash else int(first)
             if not low <= high <= MOST_CLIENT:
                 raise UserError(
-                    f"clients {text[:80]!r}: the range {part[:40]!r} goes up, from 0 to {MOST_CLIENT} at most"
+                    f"clients {quoted(text)}: the range {quoted(part)} goes up, from 0 to "
+                    f"{MOST_CLIENT} at most"
                 )
             found.append((low, high))
         if len(found) > MOST_RANGES:
@@ -134,7 +136,8 @@ class Access:
             text = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
-                f"the file of tokens {str(path)!r} cannot be read ({error}): make one with "
+                f"the file of tokens {quoted(str(path), MOST_SAID)} cannot be read "
+                f"({shortened(error, MOST_SAID)}): make one with "
                 "`fedsim token new --clients 0-9 --tokens FILE`"
             ) from None
         return Access.from_lines(text.splitlines(), str(path))

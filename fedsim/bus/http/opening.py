@@ -11,6 +11,7 @@ import aiohttp
 from fedsim.bus.http.control import Control, SessionError, parse
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, shortened
 
 _MOST_MESSAGE = 64 << 20
 """Longest WebSocket message from the server: its greeting is one."""
@@ -60,7 +61,7 @@ async def open_socket(
     except aiohttp.ClientConnectorCertificateError as error:
         raise UserError(
             f"the server at {url} does not show a certificate that this process trusts "
-            f"({str(error.certificate_error)[:300]}): give the authority's with --ca, and the "
+            f"({shortened(error.certificate_error, MOST_SAID)}): give the authority's with --ca, and the "
             "server's address as its certificate names it"
         ) from None
     except aiohttp.ClientConnectorSSLError as error:  # a handshake that is cut off may succeed yet
@@ -92,8 +93,8 @@ async def welcome(socket: aiohttp.ClientWebSocketResponse, url: str, limits: Htt
             return said
         why = "it does not understand this process"
     raise UserError(
-        f"what answers at {url} does not speak this fedsim's protocol ({why[:200]}): check the address, and "
-        "install the same version of fedsim on both sides"
+        f"what answers at {url} does not speak this fedsim's protocol ({shortened(why, MOST_SAID)}): check "
+        "the address, and install the same version of fedsim on both sides"
     )
 
 

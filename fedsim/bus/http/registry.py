@@ -11,6 +11,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.peer import Ask, Peer
 from fedsim.bus.http.session import Inbox, SessionError, encode
 from fedsim.errors import UserError
+from fedsim.quoting import shortened
 
 
 class Refusal(Exception):  # noqa: N818
@@ -97,7 +98,9 @@ class Registry:
                 f"client {clients.highest} does not exist: this run has {self._num_clients} clients, from 0"
             )
         if not granted.covers(clients):
-            raise Refusal(f"the token grants the clients {granted!s:.80}, not all of {clients!s:.80}")
+            raise Refusal(
+                f"the token grants the clients {shortened(granted)}, not all of {shortened(clients)}"
+            )
         known = self._peers.get(values["session"])
         if known is not None:
             if known.token != token or known.clients != clients:
@@ -138,8 +141,8 @@ class Registry:
             if other.link is not None:
                 silence_s = self._limits.heartbeat_s * self._limits.heartbeat_misses
                 raise Refusal(
-                    f"the clients {other.clients!s:.80} are hosted by another process, which is connected: "
-                    "end that one, or give this one other clients. If that one has died without a word, the "
+                    f"the clients {shortened(other.clients)} are hosted by another process, which is "
+                    "connected: end that one, or give this one other clients. If that one has died without a word, the "
                     f"server notices after {silence_s:g} s of silence: start this one again then"
                 )
         if len(self._peers) - len(others) >= self._limits.max_sessions:

@@ -27,6 +27,7 @@ from fedsim.bus.http.blobs import name_of
 from fedsim.bus.http.control import header_values
 from fedsim.durable import restrict, sync, telling, write
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, quoted
 from fedsim.wire import Frame
 
 _MAGIC = b"fedsim state 3\n"
@@ -155,8 +156,8 @@ class StateFolder:
                 continue
             if others := sorted({path.name for path in self.path.iterdir()} - _OWN):
                 raise UserError(
-                    f"the state folder {str(self.path)!r} is open to other users and holds more than states "
-                    f"({others[0]!r}): give --state a folder of its own, which will be closed to them"
+                    f"the state folder {quoted(str(self.path), MOST_SAID)} is open to other "
+                    f"users and holds more than states ({others[0]!r}): give --state a folder of its own, which will be closed to them"
                 )
             restrict(folder)
 
@@ -168,7 +169,8 @@ class StateFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"another process uses the state folder {str(self.path)!r}: give each its own"
+                f"another process uses the state folder {quoted(str(self.path), MOST_SAID)}: "
+                "give each its own"
             ) from None
 
     def _keep(self, header: Header, frame: Frame | None, state: bytes | None, said: Beside) -> None:
@@ -252,8 +254,8 @@ def _read(path: Path) -> tuple[bytes, bytes]:
     digest = whole[len(_MAGIC) : start]
     if re.match(rb"fedsim state \d+\n", whole) and not whole.startswith(_MAGIC):
         raise UserError(
-            f"the file {path.name!r} of the state folder {str(path.parent)!r} is of another version of "
-            "fedsim: go on with that one, or remove the folder to begin anew"
+            f"the file {quoted(path.name)} of the state folder {quoted(str(path.parent), MOST_SAID)} is of "
+            "another version of fedsim: go on with that one, or remove the folder to begin anew"
         )
     if not whole.startswith(_MAGIC) or sha256(memoryview(whole)[start:]).digest() != digest:
         raise _damaged(path, "its checksum is wrong")
@@ -271,5 +273,6 @@ def _name_of(path: Path) -> bytes:
 
 def _damaged(path: Path, why: object) -> UserError:
     return UserError(
-        f"the file {str(path)!r} of the state folder is damaged ({why}): remove the folder to begin anew"
+        f"the file {quoted(str(path), MOST_SAID)} of the state folder is damaged ({why}): remove "
+        "the folder to begin anew"
     )
