@@ -142,8 +142,8 @@ class Registry:
                 silence_s = self._limits.heartbeat_s * self._limits.heartbeat_misses
                 raise Refusal(
                     f"the clients {shortened(other.clients)} are hosted by another process, which is "
-                    "connected: end that one, or give this one other clients. If that one has died without a word, the "
-                    f"server notices after {silence_s:g} s of silence: start this one again then"
+                    "connected: end that one, or give this one other clients. If that one has died without "
+                    f"a word, the server notices after {silence_s:g} s of silence: start this one again then"
                 )
         if len(self._peers) - len(others) >= self._limits.max_sessions:
             raise Busy(f"{len(self._peers)} sessions are open, the limit is {self._limits.max_sessions}")
