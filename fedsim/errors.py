@@ -10,6 +10,7 @@
     │   ├── DataError        a data set, file or partition that cannot be used as asked
     │   └── OutputError      a place that results cannot be written to
     ├── RunError             a run failed: exit status 1
+    │   ├── FileError        a file of fedsim's own that the system refuses to write or read
     │   ├── DeadlockError    nothing can ever happen again, and a task still waits
     │   ├── LivelockError    events without end at one instant
     │   ├── JobError         a training job raised
@@ -22,6 +23,8 @@ A message gives the value, the rule and what to write instead.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from fedsim.quoting import MOST_SAID, shortened
 
 
 class FedsimError(Exception):
@@ -47,7 +50,7 @@ class Fault:
     mend: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.path}: " if self.path else ""
+        where = f"{shortened(self.path, MOST_SAID)}: " if self.path else ""
         return f"{where}{self.problem}" + (f" — {self.mend}" if self.mend else "")
 
 
@@ -63,7 +66,9 @@ class ScenarioError(UserError):
         self.faults = tuple(faults)
         self.source = source
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-        super().__init__("\n".join([f"{source}: {count}", *(f"  {fault}" for fault in self.faults)]))
+        super().__init__(
+            "\n".join([f"{shortened(source, MOST_SAID)}: {count}", *(f"  {fault}" for fault in self.faults)])
+        )
 
 
 class UnitError(UserError):
@@ -101,6 +106,10 @@ class OutputError(UserError):
 
 class RunError(FedsimError):
     """A run failed."""
+
+
+class FileError(RunError):
+    """A file of fedsim's own that the system refuses to write or read, such as on a full disk."""
 
 
 class DeadlockError(RunError):

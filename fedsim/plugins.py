@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
+from fedsim.quoting import MOST_SAID, quoted, shortened
 
 C = TypeVar("C", bound=Config)
 
@@ -72,12 +73,14 @@ def load(package: str, name: str) -> type[Plugin[Any]]:
         # Only the plugin itself may be missing; a plugin that lacks one of *its* imports is another mistake.
         if isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}."):
             raise UnknownPluginError(_no_such(package, name)) from None
-        raise UnknownPluginError(f"{name!r} cannot be imported: {error}", is_there=True) from error
+        raise UnknownPluginError(
+            f"{quoted(name)} cannot be imported: {shortened(error, MOST_SAID)}", is_there=True
+        ) from error
     plugin = getattr(module, "PLUGIN", None)
     if isinstance(plugin, type) and issubclass(plugin, Plugin):
         return plugin
     if is_private:
-        problem = f"module {name!r} offers no plugin: end it with PLUGIN = the class"
+        problem = f"module {quoted(name)} offers no plugin: end it with PLUGIN = the class"
         raise UnknownPluginError(problem, is_there=True)
     raise UnknownPluginError(_no_such(package, name))
 
@@ -97,4 +100,4 @@ def _no_such(package: str, name: str) -> str:
     names = [found.name for found in available(package)]
     near = difflib.get_close_matches(name, names, n=1)
     guess = f"; did you mean {near[0]!r}? " if near else ". "
-    return f"no {kind} is called {name!r}{guess}There are: {', '.join(names)}"
+    return f"no {kind} is called {quoted(name)}{guess}There are: {', '.join(names)}"

@@ -27,6 +27,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fedsim.errors import UnitError
+from fedsim.numerals import NUMBER, UNSIGNED
+from fedsim.quoting import quoted
 
 Dimension = Literal["time", "data size", "bit rate", "data rate", "compute", "power", "energy", "hazard"]
 
@@ -144,8 +146,7 @@ _SCALES: dict[Dimension, _Scale] = {
     ),
 }
 
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_QUANTITY = re.compile(rf"\s*({_NUMBER}|[+-]?inf|nan)\s*(\S(?:.*\S)?)?\s*")
+_QUANTITY = re.compile(rf"\s*({NUMBER})\s*(\S(?:.*\S)?)?\s*")
 
 
 def parse(text: object, dimension: Dimension, *, positive: bool = False) -> float:
@@ -164,11 +165,11 @@ def parse(text: object, dimension: Dimension, *, positive: bool = False) -> floa
     scale, limits = _SCALES[dimension], range_of(dimension)
     if positive and value == 0:
         raise UnitError(
-            f"{text!r} is zero; {scale.phrase} above zero is wanted, for example {scale.example!r}"
+            f"{quoted(text)} is zero; {scale.phrase} above zero is wanted, for example {scale.example!r}"
         )
     if not limits.holds(value, positive=positive):
         problem = f"more than {scale.most}" if value > limits.most else f"less than {scale.least}"
-        raise UnitError(f"{text!r} is {problem}; {scale.phrase} is wanted, {span(dimension, positive)}")
+        raise UnitError(f"{quoted(text)} is {problem}; {scale.phrase} is wanted, {span(dimension, positive)}")
     return value
 
 
@@ -190,34 +191,34 @@ def _read(text: object, dimension: Dimension) -> float:
     scale = _SCALES[dimension]
     wanted = f"{scale.phrase} is wanted, for example {scale.example!r}"
     if not isinstance(text, str):
-        raise UnitError(f"{text!r} has no unit; {wanted}")
+        raise UnitError(f"{quoted(text)} has no unit; {wanted}")
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise UnitError(f"{text!r} is not a number with a unit; {wanted}")
+        raise UnitError(f"{quoted(text)} is not a number with a unit; {wanted}")
     number, unit = float(match[1]), match[2]
     if unit is None:
-        raise UnitError(f"{text!r} has no unit; {wanted}")
+        raise UnitError(f"{quoted(text)} has no unit; {wanted}")
     if unit not in scale.units:
         raise UnitError(f"{_wrong_unit(text, unit, scale)}; {wanted}")
     # In decimals, so that 7 ns is the float nearest to 7e-9; what float() rounded to 0 or infinity stays so.
     exact = number and math.isfinite(number)
     value = float(Decimal(match[1]) * Decimal(repr(scale.units[unit]))) if exact else number
     if not math.isfinite(value):
-        raise UnitError(f"{text!r} is not finite; {wanted}")
+        raise UnitError(f"{quoted(text)} is not finite; {wanted}")
     if value < 0:
-        raise UnitError(f"{text!r} is negative; {wanted}")
+        raise UnitError(f"{quoted(text)} is negative; {wanted}")
     return value
 
 
 def _wrong_unit(text: str, unit: str, wanted: _Scale) -> str:
     for scale in _SCALES.values():
         if unit in scale.units:
-            return f"{text!r} is {scale.phrase}"
+            return f"{quoted(text)} is {scale.phrase}"
     # A unit that differs by its case alone is the likeliest; then the nearest spelling.
     near = [name for name in wanted.units if name.lower() == unit.lower()]
     near = near or difflib.get_close_matches(unit, wanted.units, n=1)
     guess = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{text!r} has the unknown unit {unit!r}{guess}"
+    return f"{quoted(text)} has the unknown unit {quoted(unit)}{guess}"
 
 
 def format_quantity(value: float, dimension: Dimension) -> str:
@@ -282,12 +283,11 @@ class Unit:
     ) -> JsonSchemaValue:
         scale = _SCALES[self.dimension]
         units = "|".join(re.escape(unit) for unit in scale.units)
-        number = _NUMBER.removeprefix("[+-]?")
         return {
             "type": "string",
             "description": f"{scale.phrase[0].upper()}{scale.phrase[1:]}: a number with a unit, "
             f"{span(self.dimension, self.positive)}.",
-            "pattern": rf"^\s*\+?{number}\s*({units})\s*$",
+            "pattern": rf"^\s*\+?{UNSIGNED}\s*({units})\s*$",
             "examples": [scale.example],
         }
 

@@ -1,6 +1,17 @@
-"""Settings of the whole suite: property tests repeat themselves exactly."""
+"""Settings of the whole suite: property tests repeat themselves exactly. And a disk that fails."""
 
+import errno
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from fedsim import durable
 
 settings.register_profile(
     "fedsim",
@@ -10,3 +21,57 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fedsim")
+
+CALLS = ("open", "fsync", "rename", "replace", "mkdir", "unlink")
+WRITES = ("write", "fsync")
+
+
+class Disk:
+    """Fails one of the calls by which files are opened, written, brought to the disk, moved or removed.
+
+    Calls count that concern something below a folder, and all that go to an open file.
+
+    Attributes:
+        calls: Names of the calls since :meth:`fails` began.
+    """
+
+    def __init__(self, below: Path) -> None:
+        self.calls: list[str] = []
+        self._below = below
+        self._at: int | None = None
+        self._is_full = False
+
+    @contextmanager
+    def fails(self, at: int | None, *, is_full: bool = False) -> Iterator[list[str]]:
+        """Fail the call of this number, from 0; where the disk is full, all later writes fail too."""
+        self.calls, self._at, self._is_full = [], at, is_full
+        try:
+            yield self.calls
+        finally:
+            self.calls, self._at = [], None
+
+    def shim(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            # Of a file: its number, or the object; of a path: only one below the folder.
+            path = arguments[0]
+            if not isinstance(path, str | os.PathLike) or self._below in Path(path).absolute().parents:
+                self.calls.append(name)
+                number = len(self.calls) - 1
+                is_late = self._is_full and self._at is not None and number > self._at and name in WRITES
+                if number == self._at or is_late:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments, **named)
+
+        return call
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """The disk under the test's folder."""
+    made = Disk(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # a real one takes its time
+    for name in CALLS:
+        monkeypatch.setattr(os, name, made.shim(name, getattr(os, name)))
+    monkeypatch.setattr(io, "open", made.shim("open", io.open))
+    monkeypatch.setattr(durable._Growing, "_put", made.shim("write", durable._Growing._put))
+    return made

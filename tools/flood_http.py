@@ -172,7 +172,7 @@ async def hostile(port: int, client: int) -> None:
 async def fetch(port: int, name: str, number: int) -> asyncio.StreamWriter:
     """Ask for a blob and read nothing of it."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
-    writer.write(f"GET /blob/{number} HTTP/1.1\r\nHost: x\r\nFedsim-Session: {name}\r\n\r\n".encode())
+    writer.write(f"GET /blob/{number} HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {name}\r\n\r\n".encode())
     return writer
 
 
@@ -182,7 +182,7 @@ async def stranger(port: int) -> None:
         with suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                writer.write(b"GET /bus HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+                writer.write(b"GET /bus HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
                 while True:
                     writer.write(b"x" * 512)
                     await writer.drain()

@@ -19,13 +19,14 @@ from pydantic import model_validator
 
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
 from fedsim.algorithms.common import public_samples
-from fedsim.algorithms.common.fine_tuning import FineTuning, Passes
+from fedsim.algorithms.common.fine_tuning import FineTuning
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import PooledSamples, Stream
 from fedsim.engine.keeping import Keeping
 from fedsim.engine.losses import TRAIN
 from fedsim.params import Array, Model, Tree
+from fedsim.ranges import Epochs
 from fedsim.wire import Message, message
 
 
@@ -36,7 +37,7 @@ class CentralizedConfig(Config):
     """Let every client send its training samples to the server first; else they are there."""
     finetune: bool = False
     """Let every client fine-tune the model after the last round."""
-    finetune_epochs: Passes | None = None
+    finetune_epochs: Epochs | None = None
     """Passes over the client's own samples, with `finetune`; by default each client chooses from 0 to 10 by
     its validation loss, and makes 5 where it has no validation samples. The papers do not say."""
 

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedsim.algorithms.base import (
     Predictor,
@@ -41,6 +40,7 @@ from fedsim.engine.losses import PUBLIC, TEACHER
 from fedsim.engine.steps import Descent
 from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
+from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
 from fedsim.wire import LogitsUp, Message, counted, message
 
 
@@ -49,16 +49,16 @@ class DSFLConfig(Config):
 
     aggregation: Literal["era", "sa"] = "era"
     """Sharpen the mean of the clients' probabilities, or take it as it is (simple aggregation)."""
-    era_temperature: Annotated[float, Field(gt=0)] = 0.1
+    era_temperature: Temperature = 0.1
     """Temperature of the sharpening (the paper: 0.1); a high one makes all labels uniform."""
-    public_per_round: Annotated[int, Field(ge=1)] | None = 1000
+    public_per_round: PositiveSamples | None = 1000
     """Public samples named in a round, drawn anew each time; all of them where there are fewer (the paper:
     1000)."""
-    kd_epochs: Annotated[int, Field(ge=0)] = 5
+    kd_epochs: Epochs = 5
     """Passes over the labelled public samples, at clients and at the server (the paper: 5)."""
-    kd_lr: Annotated[float, Field(gt=0)] | None = None
+    kd_lr: LearningRate | None = None
     """Learning rate of the distillation; that of the training by default (the paper: 0.1 for both)."""
-    kd_batch_size: Annotated[int, Field(ge=1)] | None = None
+    kd_batch_size: BatchSize | None = None
     """Public samples in a mini-batch; as many as in the training by default (the paper: 100 for both)."""
 
 

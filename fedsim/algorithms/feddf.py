@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
-from pydantic import Field
 from torch import Tensor
 
 from fedsim.algorithms.base import (
@@ -44,6 +43,7 @@ from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
 from fedsim.engine.steps import Batches, Descent, Extras, Loss, Models
 from fedsim.params import Array, Model, count
+from fedsim.ranges import BatchSize, LearningRate, Norm, Steps
 from fedsim.wire import ModelUpdate
 
 BETTER_THAN_CHANCE = 1.2
@@ -56,14 +56,14 @@ class FedDFConfig(FedAvgConfig):
     ensemble: Literal["logits", "probs", "losses"] = "logits"
     """What is averaged over the models received: their logits (the paper), their probabilities, or the losses
     towards each of them, whose gradient is that of the probabilities."""
-    server_steps: Annotated[int, Field(ge=0)] = 500
+    server_steps: Steps = 500
     """Mini-batches on which each prototype is distilled in a round (the paper: at most 10000, with early
     stopping on a validation set); 0 is FedAvg by architecture."""
-    server_lr: Annotated[float, Field(gt=0)] = 1e-3
+    server_lr: LearningRate = 1e-3
     """Learning rate of Adam at the server; it falls to 0 along a cosine in every round (the paper)."""
-    server_batch_size: Annotated[int, Field(ge=1)] = 128
+    server_batch_size: BatchSize = 128
     """Public samples in a mini-batch (the paper: 128)."""
-    server_clip: Annotated[float, Field(gt=0)] = 5.0
+    server_clip: Norm = 5.0
     """Largest norm of the gradient of a step (the authors' code: 5)."""
     distill_idle: bool = True
     """Also distil into prototypes of which no model has come back in the round."""

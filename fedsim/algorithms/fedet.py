@@ -18,12 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
-from pydantic import Field
 from torch import Tensor
 
 from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
@@ -38,6 +36,7 @@ from fedsim.engine.losses import MODEL, PUBLIC
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.models import Architecture, Net
 from fedsim.params import Array, Model, Tree, weighted_mean
+from fedsim.ranges import BatchSize, Coefficient, LearningRate, Steps
 from fedsim.wire import ModelUpdate
 
 LABEL = "label"
@@ -51,14 +50,14 @@ SHARE = "share"
 class FedETConfig(Config):
     """Fed-ET's own parameters; the paper's values for images are the defaults."""
 
-    server_steps: Annotated[int, Field(ge=0)] = 128
+    server_steps: Steps = 128
     """Mini-batches of public samples on which the large model is trained in a round (the paper: 128 for
     images, 10 for texts)."""
-    server_batch_size: Annotated[int, Field(ge=1)] = 64
+    server_batch_size: BatchSize = 64
     """Public samples in a mini-batch (the paper: 64 and 5)."""
-    server_lr: Annotated[float, Field(gt=0)] = 0.005
+    server_lr: LearningRate = 0.005
     """Learning rate of the large model (the paper: 0.005 and 0.001)."""
-    lam: Annotated[float, Field(ge=0)] = 0.05
+    lam: Coefficient = 0.05
     """Weight of the dissenters' predictions (the paper: 0.05 and 0.5); 0 is training on labels alone."""
     div_normalise: bool = False
     """Let the term count in full wherever anybody dissents; else it counts by the dissenters' weight, as in

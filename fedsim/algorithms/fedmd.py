@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from fedsim.algorithms.base import (
     Algorithm,
@@ -35,6 +34,7 @@ from fedsim.engine.jobs import Stream
 from fedsim.engine.losses import TRAIN, absolute_error, divergence, squared_error
 from fedsim.engine.steps import Loss
 from fedsim.params import Array
+from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 
 LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl": divergence}
@@ -43,20 +43,20 @@ LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl":
 class FedMDConfig(Config):
     """FedMD's own parameters."""
 
-    public_per_round: Annotated[int, Field(ge=1)] | None = None
+    public_per_round: PositiveSamples | None = None
     """Public samples named in a round, drawn anew each time; all of them by default (the paper: 5000)."""
-    pretrain_epochs: Annotated[int, Field(ge=0)] = 1
+    pretrain_epochs: Epochs = 1
     """Passes over the client's own samples before the first round (the paper trains to convergence)."""
     pretrain_public: bool = False
     """First train as long on the public set with its labels, as the paper does where they are usable; the
     profiles here have public labels of another label space."""
     digest: Literal["mae", "mse", "kl"] = "mae"
     """Distance to the consensus: mean absolute (the paper's) or squared error of logits, or KL divergence."""
-    digest_epochs: Annotated[int, Field(ge=0)] = 1
+    digest_epochs: Epochs = 1
     """Passes over the round's public samples (the paper: 1)."""
-    digest_batch_size: Annotated[int, Field(ge=1)] = 256
+    digest_batch_size: BatchSize = 256
     """Public samples in a mini-batch (the authors' code: 256)."""
-    digest_lr: Annotated[float, Field(gt=0)] | None = None
+    digest_lr: LearningRate | None = None
     """Learning rate of the digest; that of the training by default."""
 
 

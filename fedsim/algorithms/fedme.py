@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from fedsim.algorithms.base import (
     Algorithm,
@@ -59,7 +59,11 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple, Config
 from fedsim.engine.steps import Descent
 from fedsim.params import Model
+from fedsim.ranges import Clients, Epochs, Few, PositiveEpochs
 from fedsim.wire import ModelBroadcast, ModelUpdate
+
+Instant = Annotated[float, Field(gt=0, le=1e9)]
+"""A share of all rounds below 1, else a round."""
 
 
 class FedMeConfig(Config):
@@ -71,13 +75,9 @@ class FedMeConfig(Config):
     """Deep mutual learning: both models learn from each other, not from the labels alone."""
     mc: bool = True
     """Model clustering: exchange among models that predict alike, not among all."""
-    clusters: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (1, 2, 3, 4)
+    clusters: Annotated[tuple[Clients, ...], AsTuple, Few] = (1, 2, 3, 4)
     """Numbers of clusters, one after the other (the paper's)."""
-    raise_at: Annotated[tuple[Annotated[float, Field(gt=0)], ...], AsTuple, Field(validate_default=True)] = (
-        0.5,
-        0.75,
-        0.9,
-    )
+    raise_at: Annotated[tuple[Instant, ...], AsTuple, Field(validate_default=True)] = (0.5, 0.75, 0.9)
     """When the next number begins, one instant less than there are numbers: below 1 a share of all rounds,
     from 1 on a round (the paper: 150, 225, 275 of 300; 250, 375, 450 of 500; 50, 75, 90 of 100)."""
     tune_on: Literal["validation", "train"] = "validation"
@@ -85,12 +85,12 @@ class FedMeConfig(Config):
     candidates: Annotated[tuple[str, ...], AsTuple] = ()
     """Labels of architectures that each client tries on its own samples before the first round, to begin with
     the best; without any it begins with its own, untrained. The paper tries four."""
-    candidate_epochs: PositiveInt = 1
+    candidate_epochs: PositiveEpochs = 1
     """Passes over the client's own samples for each candidate (not given in the paper)."""
     literal_upload: bool = False
     """Let clients send their models at the start of every round, as in line 4 of the paper's algorithm,
     instead of once; the server has just sent them."""
-    finetune_epochs: Annotated[int, Field(ge=0)] | Literal["chosen"] | None = None
+    finetune_epochs: Epochs | Literal["chosen"] | None = None
     """Passes over the client's own samples after the last round, on a copy of its model; `chosen`: from 0 to
     10, as its validation loss says. Left out, there is no fine-tuning; the paper reports both."""
 

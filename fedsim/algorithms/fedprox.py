@@ -11,24 +11,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Annotated
 
-from pydantic import Field
 from torch import Tensor
 
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import shared
 from fedsim.engine.steps import Descent, Extras, LiveModel
+from fedsim.ranges import Coefficient, PositiveShare
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
 
 class FedProxConfig(FedAvgConfig):
     """FedProx's own parameters."""
 
-    mu: Annotated[float, Field(ge=0)] = 0.01
+    mu: Coefficient = 0.01
     """Weight of the proximal term (the paper tries 0.001, 0.01, 0.1 and 1); 0 is FedAvg, bit for bit."""
-    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    gamma: PositiveShare = 1.0
     """Least share of the local epochs that a client does; each asking draws its share from [gamma, 1]."""
 
 

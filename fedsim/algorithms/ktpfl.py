@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from fedsim.algorithms.base import Exchanges, Replies, Reply
 from fedsim.algorithms.common.mixing_coefficients import CoefficientConfig, learned, learned_flops, restricted
@@ -30,6 +29,7 @@ from fedsim.algorithms.common.personal_codistillation import (
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array
+from fedsim.ranges import BatchSize
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest, message
 
 WORK = "c"
@@ -50,7 +50,7 @@ class SizedLogitsUp(LogitsUp):
 class KTpFLConfig(CoPersonalConfig, CoefficientConfig):
     """KT-pFL's own parameters."""
 
-    c_batch_size: Annotated[int, Field(ge=1)] = 256
+    c_batch_size: BatchSize = 256
     """Public samples in a mini-batch of the step of c (the paper's public batch: 256)."""
 
 

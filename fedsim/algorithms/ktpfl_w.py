@@ -29,6 +29,7 @@ from fedsim.algorithms.common.mixing_coefficients import CoefficientConfig, lear
 from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array, Model, count, mean_model
+from fedsim.ranges import Clients, Epochs, Share, Steps
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
 FOR_LEARNING = ("lam", "rho", "c_lr", "c_step", "c_weighting", "c_norm", "c_steps")
@@ -41,13 +42,13 @@ class KTpFLWConfig(CoefficientConfig):
     mixing: Literal["learned", "similarity", "topk"] = "learned"
     """Where the weights of a mixture come from: the matrix c, learned; cosines between parameters, min-max
     normalised as in `sim_pfd`; or the nearest by cosine, as in `topk_pfd`."""
-    c_steps: Annotated[int, Field(ge=0)] = 12
+    c_steps: Annotated[Steps, Field(le=10_000)] = 12
     """Steps of c after each round: as many as `ktpfl` makes on 3000 samples."""
-    neighbours: Annotated[int, Field(ge=1)] = 5
+    neighbours: Clients = 5
     """Models in a mixture with `mixing = "topk"`, the client's own included (the paper: 5)."""
-    pull: Annotated[float, Field(ge=0, le=1)] = 1.0
+    pull: Share = 1.0
     """How far a client moves onto its mixture, b; 1 starts from the mixture, 0 is Local."""
-    pull_epochs: Annotated[int, Field(ge=0)] | None = None
+    pull_epochs: Epochs | None = None
     """Instead of `pull`: so many steps on the squared distance, R, of size `pull_lr`."""
     pull_lr: Annotated[float, Field(gt=0, le=0.5)] | None = None
     """Size of these steps, eta_2: b = 1 - (1 - 2 eta_2)^R."""

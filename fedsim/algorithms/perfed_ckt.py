@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from fedsim.algorithms.base import (
@@ -43,21 +41,22 @@ from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, empirical_loss
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
+from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples
 from fedsim.wire import Form, LogitsUp, Message, counted, message
 
 
 class PerFedCKTConfig(Config):
     """PerFed-CKT's own parameters."""
 
-    clusters: Annotated[int, Field(ge=1)] = 3
+    clusters: Clients = 3
     """Clusters of predictions, fewer where fewer clients answer (the paper's value is lost; 1, 2, 3 and 5 are
     worth a try); with 1 all learn from the mean."""
-    lam: Annotated[float, Field(ge=0)] = 1.0
+    lam: Coefficient = 1.0
     """Weight of the distance to the centroid (the paper's value is lost); 0 is Local, bit for bit."""
-    public_batch_size: Annotated[int, Field(ge=1)] = 64
+    public_batch_size: BatchSize = 64
     """Public samples in a mini-batch; each step takes one beside a batch of own samples (the papers' grid:
     32 to 256)."""
-    public_size: Annotated[int, Field(ge=1)] | None = None
+    public_size: PositiveSamples | None = None
     """Use only this many public samples, the same in the whole run; all by default (the paper: 2000)."""
 
 

@@ -26,7 +26,7 @@ from math import inf
 from typing import Annotated, Any, Literal
 
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 from torch import Tensor
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Setting, broadcast
@@ -40,6 +40,7 @@ from fedsim.engine.jobs import Extra, per_sample
 from fedsim.engine.losses import MODEL, TEACHER, TRAIN, label_loss
 from fedsim.engine.steps import Batches, Descent, Extras, Models
 from fedsim.params import Model
+from fedsim.ranges import Epochs, Few, LearningRate, Share, Temperature
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
 UNSEEN = (0.5, 5.0)
@@ -54,14 +55,10 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
     return values
 
 
-Imitation = Annotated[float, Field(ge=0, le=1)]
-Temperature = Annotated[float, Field(gt=0)]
-
-
 class DistillingConfig(FedAvgConfig):
     """What PersFL and PersFL-GD share."""
 
-    lambdas: Annotated[tuple[Imitation, ...], AsTuple, Field(min_length=1), AfterValidator(_ascending)] = (
+    lambdas: Annotated[tuple[Share, ...], AsTuple, Few, AfterValidator(_ascending)] = (
         0.0,
         0.25,
         0.5,
@@ -70,13 +67,19 @@ class DistillingConfig(FedAvgConfig):
     )
     """Weights of the teacher's predictions against the labels that each client tries, ascending; 0 is
     fine-tuning (inferred from the paper's table 5)."""
-    temperatures: Annotated[
-        tuple[Temperature, ...], AsTuple, Field(min_length=1), AfterValidator(_ascending)
-    ] = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0, 25.0)
+    temperatures: Annotated[tuple[Temperature, ...], AsTuple, Few, AfterValidator(_ascending)] = (
+        1.0,
+        5.0,
+        9.0,
+        13.0,
+        17.0,
+        21.0,
+        25.0,
+    )
     """Temperatures that each client tries with each weight above 0, ascending (inferred likewise)."""
-    distill_epochs: Annotated[int, Field(ge=0)] = 20
+    distill_epochs: Epochs = 20
     """Passes over the client's own samples for each pair (not given in the paper)."""
-    distill_lr: Annotated[float, Field(gt=0)] | None = None
+    distill_lr: LearningRate | None = None
     """Learning rate of the distillation; that of the training by default (not given in the paper)."""
     teacher: Literal["best", "final"] = "best"
     """Who teaches a client: the global model with its smallest validation loss, or the last one, as in the

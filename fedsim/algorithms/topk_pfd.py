@@ -9,14 +9,15 @@ A baseline of Zhang et al.: Parameterized Knowledge Transfer for Personalized Fe
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedsim.algorithms.common.personal_codistillation import CoPersonal, CoPersonalConfig, ServerState
 from fedsim.algorithms.common.similarity import by_rank, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array
+from fedsim.ranges import Clients
 
 NEIGHBOURS = 5
 
@@ -24,7 +25,7 @@ NEIGHBOURS = 5
 class TopKPFDConfig(CoPersonalConfig):
     """TopK-pFD's own parameters."""
 
-    neighbours: Annotated[int, Field(ge=1)] = NEIGHBOURS
+    neighbours: Clients = NEIGHBOURS
     """From how many a client learns, itself included (the paper: 5); from all that answered if those are
     fewer."""
     half: bool = False

@@ -51,6 +51,10 @@ class Totals:
         """Return the sum."""
         return Totals(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
+    def __rmul__(self, times: int) -> Totals:
+        """Return what so many of these come to."""
+        return Totals(*(times * mine for mine in astuple(self)))
+
 
 class Ledger:
     """Append-only columns, and running totals."""

@@ -12,6 +12,7 @@ from fedsim.cli import options, plans
 from fedsim.cli.console import note, table
 from fedsim.cli.progress import watching
 from fedsim.errors import RunError
+from fedsim.quoting import quoted
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
@@ -24,19 +25,16 @@ def _names(context: click.Context, parameter: click.Parameter, value: str) -> li
 def _seeds(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int | None]:
     if value is None:
         return [None]
-    try:
-        seeds = [int(seed) for seed in value.split(",") if seed.strip()]
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of whole numbers, such as 0,1,2") from None
-    if not seeds or min(seeds) < 0:
-        raise click.BadParameter(f"{value!r} must hold at least one seed, and none below 0, such as 0,1,2")
-    return list(_distinct(seeds))
+    texts = [seed.strip() for seed in value.split(",") if seed.strip()]
+    if not texts:
+        raise click.BadParameter(f"{quoted(value)} must hold at least one seed, such as 0,1,2")
+    return list(_distinct([options.SEED.convert(text, parameter, context) for text in texts]))
 
 
 def _distinct(values: list[Any]) -> list[Any]:
     twice = [value for value in values if values.count(value) > 1]
     if twice:
-        raise click.BadParameter(f"{twice[0]!r} is named twice: name each once")
+        raise click.BadParameter(f"{quoted(twice[0])} is named twice: name each once")
     return values
 
 

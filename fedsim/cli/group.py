@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from fedsim.errors import FedsimError, UserError
+from fedsim.quoting import MOST_SAID, shortened
 
 FAILED, MISTAKEN, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
@@ -28,12 +30,17 @@ class TerminatedError(KeyboardInterrupt):
 class Group(click.Group):
     """A group of commands whose failures become an exit status and a message on standard error."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the options before the command."""
+        with _short_usage():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and leave with the status that suits."""
         _print_what_cannot_be_printed()
         _see_private_plugins()
         try:
-            with _terminable():
+            with _terminable(), _short_usage():
                 return super().invoke(ctx)
         except UserError as error:
             _leave(str(error), MISTAKEN)
@@ -49,6 +56,9 @@ class Group(click.Group):
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # nobody reads on: click closes the output and leaves quietly
+            if isinstance(error, OSError) and error.errno is not None:  # the system refuses something
+                place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+                _leave(f"the run failed: {place}{error.strerror}", FAILED)
             traceback.print_exc(file=sys.stderr)
             _leave("this is a bug in fedsim or in a plugin: please report it with the lines above", FAILED)
 
@@ -80,6 +90,18 @@ def _causes(error: BaseException) -> str:
             lines += f"\n  caused by {line}"
         cause = cause.__cause__
     return lines
+
+
+@contextmanager
+def _short_usage() -> Iterator[None]:
+    """Shorten what click says of an argument, since it repeats the whole of it."""
+    try:
+        yield
+    except click.UsageError as error:
+        said = error.format_message()
+        if len(said) <= MOST_SAID:
+            raise
+        raise click.UsageError(shortened(said, MOST_SAID), error.ctx) from None
 
 
 @contextmanager

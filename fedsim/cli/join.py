@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from fedsim.cli.options import WORKERS
 from fedsim.cli.sockets import client_tls, seconds
 from fedsim.errors import UserError
+from fedsim.quoting import quoted
 
 _SCHEMES = ("http://", "https://")
 
@@ -34,7 +36,7 @@ _SCHEMES = ("http://", "https://")
     metavar="DIR",
     help="Folder of data sets, where the scenario's is not here.  [default: FEDSIM_DATA]",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Jobs at once.  [default: the scenario's]")
+@click.option("--workers", type=WORKERS, help="Jobs at once.  [default: the scenario's]")
 @click.option(
     "--patience",
     default="10 min",
@@ -66,7 +68,7 @@ def command(
     from fedsim.bus.http.access import ClientRanges
 
     if not url.startswith(_SCHEMES):
-        raise UserError(f"{url!r} is no address of a server: write it as http://127.0.0.1:8470")
+        raise UserError(f"{quoted(url)} is no address of a server: write it as http://127.0.0.1:8470")
     ranges, tls = ClientRanges.parse(clients), client_tls(ca)
 
     import asyncio

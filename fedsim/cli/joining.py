@@ -20,6 +20,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.store import StateFolder
 from fedsim.cli.console import note
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.runtime.greeting import Greeting, check_data, read
 from fedsim.runtime.join import host
 from fedsim.runtime.parts import Parts
@@ -100,8 +101,8 @@ class Joining:
             scenario = Scenario.model_validate(tomllib.loads(greeting.scenario))
         except (ValidationError, tomllib.TOMLDecodeError) as error:
             raise UserError(
-                f"the server's scenario cannot be read here ({str(error)[:300]}): private plugins that it "
-                "names have to be in the working folder of this process too"
+                f"the server's scenario cannot be read here ({shortened(error, MOST_SAID)}): private "
+                "plugins that it names have to be in the working folder of this process too"
             ) from None
         root = scenario.data.root
         if self.data is not None and (root is None or not Path(root).expanduser().is_dir()):

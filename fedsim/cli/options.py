@@ -8,7 +8,42 @@ from typing import Any, TypeVar
 
 import click
 
+from fedsim.numerals import whole
+from fedsim.quoting import quoted
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class WholeNumber(click.ParamType):  # type: ignore[type-arg]
+    """A whole number in ASCII digits, in the range of a type of :mod:`fedsim.ranges`.
+
+    Args:
+        kind: The type's name: the module is loaded when there is a value to check, so that ``--help`` need
+            not wait for it.
+    """
+
+    name = "integer"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or fail with the rule that the text breaks."""
+        from fedsim import ranges
+
+        least, most = ranges.ends(getattr(ranges, self.kind))
+        number = value if isinstance(value, int) else whole(value.strip())
+        if number is None:
+            self.fail(f"{quoted(value)} is not a whole number: write one from {least} to {most}", param, ctx)
+        if not least <= number <= most:
+            end = f"below {least}" if number < least else f"above {most}"
+            self.fail(f"{quoted(value)} is {end}: write a whole number from {least} to {most}", param, ctx)
+        return number
+
+
+SEED = WholeNumber("Seed")
+WORKERS = WholeNumber("Workers")
+PROCESSES = WholeNumber("Processes")
 
 
 def scenario(function: F) -> F:
@@ -32,9 +67,7 @@ def algorithm(function: F) -> F:
 
 def seed(function: F) -> F:
     """One seed instead of the scenario's."""
-    return click.option(
-        "--seed", type=click.IntRange(min=0), help="Use this seed instead of the scenario's."
-    )(function)
+    return click.option("--seed", type=SEED, help="Use this seed instead of the scenario's.")(function)
 
 
 def out(function: F) -> F:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--processes",
-    type=click.IntRange(min=1),
+    type=options.PROCESSES,
     metavar="N",
     help="Client processes, with --bus http.  [default: 2]",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fedsim.errors import UserError
+from fedsim.numerals import whole
+from fedsim.quoting import MOST_SAID, quoted, shortened
 
 if TYPE_CHECKING:
     import ssl
@@ -31,19 +32,21 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether nobody beyond this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        from fedsim.bus.http.access import is_loopback
+
+        return is_loopback(self.host)
 
 
 def address(context: click.Context, parameter: click.Parameter, value: str) -> Address:
     """Read ``HOST:PORT``; a port of 0 lets the system choose."""
     host, colon, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"{value!r} is no address: write a host and a port, as in 127.0.0.1:8470")
-    return Address(host, int(port))
+    number = whole(port)
+    if not colon or not host or number is None or not 0 <= number <= 65535:
+        raise click.BadParameter(
+            f"{quoted(value)} is no address: write a host and a port, as in 127.0.0.1:8470"
+        )
+    return Address(host, number)
 
 
 def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -77,8 +80,8 @@ def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | N
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"{certificate} and {key} are no certificate and its private key: {reason(error)}. Give the two "
-            "files in PEM, the certificate with its chain"
+            f"{shortened(certificate, MOST_SAID)} and {shortened(key, MOST_SAID)} are no certificate "
+            f"and its private key: {reason(error)}. Give the two files in PEM, the certificate with its chain"
         ) from None
     return context
 
@@ -97,8 +100,8 @@ def client_tls(authority: Path | None) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"--ca {authority}: {reason(error)}. Give the certificate of the authority, or of the server "
-            "itself, in PEM"
+            f"--ca {shortened(authority, MOST_SAID)}: {reason(error)}. Give the certificate of the "
+            "authority, or of the server itself, in PEM"
         ) from None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
 import click
 
 from fedsim.cli.console import note, say
+from fedsim.durable import telling
 from fedsim.errors import OutputError
 
 
@@ -43,15 +46,20 @@ def new(clients: str, tokens: Path | None) -> None:
 
 
 def _append(file: Path, line: str) -> None:
-    try:
+    with telling(file, "Give --tokens a file in a folder that is there", error=OutputError):
         descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "r+b") as lines:
-            content = lines.read()
-            whole = b"" if not content or content.endswith(b"\n") else b"\n"
-            lines.write(whole + line.encode() + b"\n")
-            lines.flush()
+    with (
+        telling(file, "Make room there, and start again"),
+        os.fdopen(descriptor, "r+b", buffering=0) as lines,
+    ):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        content = lines.read()
+        whole = b"" if not content or content.endswith(b"\n") else b"\n"
+        added = whole + line.encode() + b"\n"
+        try:
+            if lines.write(added) != len(added):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {file}: {error.strerror or error}. Give --tokens a file in a folder that is there"
-        ) from None
+        except OSError:
+            lines.truncate(len(content))  # half a line would spoil the file
+            raise

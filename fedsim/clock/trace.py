@@ -18,6 +18,7 @@ import msgpack
 
 from fedsim.clock.timers import now_ns
 from fedsim.errors import DataError, RunError
+from fedsim.quoting import MOST_SAID, shortened
 
 Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
@@ -197,7 +198,9 @@ def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
     try:
         header = next(unpacker, None)
         if header != {_FORMAT_KEY: _FORMAT}:
-            raise DataError(f"not a fedsim trace of format {_FORMAT}: it starts with {str(header)[:80]}")
+            raise DataError(
+                f"not a fedsim trace of format {_FORMAT}: it starts with {shortened(header, MOST_SAID)}"
+            )
         for item in unpacker:
             if isinstance(item, dict):
                 kinds.append((item["kind"], item["fields"]))

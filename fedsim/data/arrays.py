@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedsim.errors import DataError
 from fedsim.params import Array
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.units import format_quantity
 
 IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
@@ -95,9 +97,10 @@ def require_file(path: Path) -> None:
     Raises:
         DataError: There is none.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - which is False, too, for a name that no file can have
         raise DataError(
-            f"{path} is not a file; a relative path starts at data.root (or FEDSIM_DATA) where that is set"
+            f"{shortened(path, MOST_SAID)} is not a file; a relative path starts at data.root (or "
+            "FEDSIM_DATA) where that is set"
         )
 
 
@@ -134,8 +137,8 @@ def _member(path: Path, key: str, key_setting: str) -> Array:
     with np.load(path, allow_pickle=False) as archive:
         if key not in archive.files:
             raise DataError(
-                f"{path} has no array {key!r}, it has: {', '.join(archive.files)}; "
-                f"name the one you mean with {key_setting}"
+                f"{path} has no array {quoted(key)}, it has: "
+                f"{shortened(', '.join(archive.files), MOST_SAID)}; name the one you mean with {key_setting}"
             )
         return np.asarray(archive[key])
 

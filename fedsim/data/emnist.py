@@ -8,13 +8,15 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedsim.config import AsTuple
 from fedsim.data import idx
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
 from fedsim.data.torchvision_compat import torchvision_datasets
 from fedsim.errors import DataError
+from fedsim.quoting import quoted
+from fedsim.ranges import Classes
 from fedsim.task import Task
 
 
@@ -25,7 +27,7 @@ class EmnistConfig(idx.IdxConfig):
     """Which of its six sets: ``byclass`` has 62 classes, ``bymerge`` and ``balanced`` 47 (capitals and small
     letters that look alike are one), ``letters`` 26 (capitals and small letters are one), ``digits`` and
     ``mnist`` 10."""
-    classes: PositiveInt | Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
+    classes: Classes | Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
     """Keep only these: the first so many, or those named, as in ``["a", "b"]``, which are then numbered in
     this order; without it, all."""
 
@@ -61,14 +63,14 @@ class Emnist(DatasetPlugin[EmnistConfig]):
         classes = self.config.classes
         if classes is None:
             return list(there.values())
-        what = f"split {self.config.split!r} has {len(there)} classes, {', '.join(there)}"
+        what = f"split {quoted(self.config.split)} has {len(there)} classes, {', '.join(there)}"
         if isinstance(classes, int):
             if classes > len(there):
                 raise DataError(f"classes = {classes}: {what}; ask for at most that many", setting="classes")
             return list(there.values())[:classes]
         unknown = [name for name in classes if name not in there]
         if unknown or len(set(classes)) < len(classes):
-            problem = f"no class {unknown[0]!r}" if unknown else "a class is named twice"
+            problem = f"no class {quoted(unknown[0])}" if unknown else "a class is named twice"
             raise DataError(
                 f"classes = {list(classes)}: {problem}; {what}, name each at most once", setting="classes"
             )

@@ -28,11 +28,12 @@ from fedsim.data.public import Augment, augmented, drawn_from
 from fedsim.data.stratify import split_client
 from fedsim.errors import DataError, InvariantError
 from fedsim.plugins import name_of
+from fedsim.ranges import Share
 from fedsim.rng import Key
 from fedsim.task import Task
 
 Split: TypeAlias = Literal["train", "val", "test"]
-Shares: TypeAlias = tuple[float, float, float]
+Shares: TypeAlias = tuple[Share, Share, Share]
 AnyShares: TypeAlias = Shares | tuple[Shares, ...]
 """Shares of train, validation and test for everybody, or several, of which each client draws one."""
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from fedsim.config import Config
 from fedsim.data.arrays import blamed, read_array, read_users
 from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples
 from fedsim.errors import DataError
 from fedsim.params import Array
+from fedsim.ranges import Classes
 from fedsim.task import Task
 
 _CHANNELS = (1, 3, 4)
@@ -45,7 +46,7 @@ class FilesConfig(Config):
     """File of integers from 0, who made each image (not those of the test part), for a natural partition."""
     user_key: str = "users"
     """Name of the array of users in a .npz."""
-    num_classes: PositiveInt | None = None
+    num_classes: Classes | None = None
     """Classes; without it, one more than the largest label."""
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from fedsim.config import Config
 from fedsim.data.arrays import read_users
 from fedsim.data.base import Dataset, LoadContext
 from fedsim.data.torchvision_compat import torchvision_datasets
+from fedsim.durable import telling
 from fedsim.errors import DataError
 from fedsim.task import Task
 
@@ -152,8 +153,10 @@ def _show(source: Path, target: Path) -> None:
         target.symlink_to(source.resolve())
         return
     packed = source.with_name(f"{source.name}.gz")
-    try:
-        with gzip.open(packed) as reader, target.open("wb") as writer:
-            shutil.copyfileobj(reader, writer)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{packed} is damaged ({error}): fetch it again") from error
+    mend = f"Make room in {tempfile.gettempdir()}, or name another folder for temporary files in TMPDIR"
+    with telling(packed, mend, doing="unpack"):
+        try:
+            with gzip.open(packed) as reader, target.open("wb") as writer:
+                shutil.copyfileobj(reader, writer)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"{packed} is damaged ({error}): fetch it again") from error

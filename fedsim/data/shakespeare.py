@@ -8,15 +8,18 @@ characters of its validation and test samples in it.
 
 from collections import Counter
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.arrays import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.errors import DataError
+from fedsim.quoting import quoted
+from fedsim.ranges import PositiveSamples, Tokens
 from fedsim.task import Task
 
 UNKNOWN = 0
@@ -28,15 +31,15 @@ class ShakespeareConfig(Config):
 
     file: str = Field(default="shakespeare/input.txt", min_length=1)
     """The text, in UTF-8; a relative path starts at the root, else at the working directory."""
-    length: PositiveInt = 80
+    length: Tokens = 80
     """Characters of a sample; the one that follows them is its label."""
-    stride: PositiveInt = 10
+    stride: Tokens = 10
     """Characters from the start of one sample to the start of the next; 1 takes every window there is. Below
     length + 1 the windows overlap, across train, validation and test too."""
-    vocabulary: int = Field(default=90, ge=2)
+    vocabulary: Annotated[Tokens, Field(ge=2)] = 90
     """Tokens, and outputs of the model: 0 is any unknown character, then come the file's own in the order of
     their code points (the most frequent, where there are more), and the rest is unused."""
-    min_samples: PositiveInt = 1
+    min_samples: PositiveSamples = 1
     """Leave out speakers with fewer samples than this."""
 
 
@@ -96,8 +99,8 @@ def _speeches(text: str, path: Path) -> dict[str, list[str]]:
             name = line.strip()
             if not name.endswith(":") or name == ":":
                 raise DataError(
-                    f"{path}, line {number}: {line[:40]!r} begins a speech, so it has to be a speaker's name "
-                    "and a colon; speeches are set apart by empty lines, and have none in them",
+                    f"{path}, line {number}: {quoted(line)} begins a speech, so it has to be a speaker's "
+                    "name and a colon; speeches are set apart by empty lines, and have none in them",
                     setting="file",
                 )
             speeches.setdefault(name[:-1].rstrip(), []).append("")

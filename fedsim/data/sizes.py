@@ -3,23 +3,28 @@
 Such a run trains with the ``null`` executor; a million clients cost eight megabytes.
 """
 
+import math
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from fedsim.config import AsTuple, Config
 from fedsim.data.base import Counts, Dataset, DatasetPlugin, LoadContext
+from fedsim.ranges import MOST_SAMPLES, Classes, PositiveSamples, Samples
 from fedsim.task import Task
+
+MOST_VALUES = 10**8
+"""Numbers that one sample is made of."""
 
 
 class Uniform(Config):
     """Each number from ``low`` to ``high`` equally likely."""
 
     distribution: Literal["uniform"]
-    low: Annotated[int, Field(ge=0)]
+    low: Samples
     """Fewest training samples of a client; 0 gives clients that are never asked."""
-    high: PositiveInt
+    high: PositiveSamples
     """Most training samples of a client."""
 
     @model_validator(mode="after")
@@ -33,8 +38,9 @@ class Lognormal(Config):
     """Many small clients and a few large ones: the logarithm of the count is normal."""
 
     distribution: Literal["lognormal"]
-    median: PositiveInt
-    """Training samples that half of the clients reach; every client has at least one."""
+    median: PositiveSamples
+    """Training samples that half of the clients reach; every client has at least one, and none
+    more than a thousand million."""
     sigma: Annotated[float, Field(ge=0, le=5)]
     """Standard deviation of the natural logarithm; at 1, one client in six holds over e times the median."""
 
@@ -46,7 +52,7 @@ def _form(value: Any) -> str | None:
 
 
 Draw = Annotated[
-    Annotated[int, Field(ge=0), Tag("number")]
+    Annotated[Samples, Tag("number")]
     | Annotated[Uniform, Tag("uniform")]
     | Annotated[Lognormal, Tag("lognormal")],
     Discriminator(
@@ -57,15 +63,32 @@ Draw = Annotated[
 ]
 
 
+def _not_too_large(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if math.prod(shape) > MOST_VALUES:
+        raise ValueError(
+            f"{' x '.join(map(str, shape))} are {math.prod(shape)} numbers in each sample: give a shape of "
+            f"at most {MOST_VALUES}"
+        )
+    return shape
+
+
+Shape = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=MOST_VALUES)], ...],
+    AsTuple,
+    Field(min_length=1, max_length=8),
+    AfterValidator(_not_too_large),
+]
+
+
 class SizesConfig(Config):
     """Settings of a data set that is counts only."""
 
     samples: Draw = 100
     """Training samples of a client: a number, or a table: ``distribution`` with ``low`` and ``high``
     (uniform), or with ``median`` and ``sigma`` (lognormal)."""
-    input_shape: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (1, 28, 28)
+    input_shape: Shape = (1, 28, 28)
     """Shape of one sample, which decides the size of models and the cost of training."""
-    num_classes: Annotated[int, Field(ge=2)] = 10
+    num_classes: Annotated[Classes, Field(ge=2)] = 10
     """Classes, which decide the size of the output layer and of exchanged logits."""
 
 
@@ -91,7 +114,8 @@ class Sizes(DatasetPlugin[SizesConfig]):
                 )
             case Lognormal():
                 factors = np.exp(samples.sigma * generator.standard_normal(context.num_clients))
-                counts: Counts = np.maximum(np.rint(samples.median * factors), 1).astype(np.int64)
+                drawn = np.clip(np.rint(samples.median * factors), 1, MOST_SAMPLES)
+                counts: Counts = drawn.astype(np.int64)
                 return counts
 
 

@@ -16,11 +16,12 @@ alike, and client 1 different.
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.arrays import room
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.ranges import Clients, PositiveSamples, Width
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -31,11 +32,11 @@ LARGEST = 1e6
 class SyntheticRegressionConfig(Config):
     """Settings of the regression."""
 
-    groups: PositiveInt = 2
+    groups: Clients = 2
     """Hidden groups; client k is in group k mod groups."""
-    num_features: PositiveInt = 10
+    num_features: Width = 10
     """Scalars of a sample."""
-    samples_per_client: PositiveInt = 60
+    samples_per_client: PositiveSamples = 60
     """Samples that each client makes, before any are held out."""
     prior_range: float = Field(default=1.0, ge=0, le=LARGEST)
     """The truth that all share is uniform from minus this to this, in each feature."""

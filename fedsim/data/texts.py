@@ -12,14 +12,17 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.arrays import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
 from fedsim.errors import DataError
+from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.ranges import PositiveSamples, Tokens
 from fedsim.task import Task
 
 PADDING = 0
@@ -42,12 +45,12 @@ class TextsConfig(Config):
     """Column of the class."""
     text: str = "text"
     """Column of the text."""
-    length: PositiveInt = 32
+    length: Tokens = 32
     """Words of a sample: longer texts are cut, shorter ones filled up with token 0 at their end."""
-    vocabulary: int = Field(default=5000, ge=3)
+    vocabulary: Annotated[Tokens, Field(ge=3)] = 5000
     """Tokens: 0 fills up, 1 is any unknown word, the others are the most frequent words in alphabetical order
     where they are equally frequent."""
-    min_samples: PositiveInt = 1
+    min_samples: PositiveSamples = 1
     """Leave out users with fewer texts than this, before anything is counted."""
 
 
@@ -84,7 +87,8 @@ class Texts(DatasetPlugin[TextsConfig]):
             for setting, column in zip(("user", "label", "text"), columns, strict=True):
                 if column not in (reader.fieldnames or ()):
                     raise DataError(
-                        f"{path} has no column {column!r}, it has: {', '.join(reader.fieldnames or ())}; "
+                        f"{path} has no column {quoted(column)}, it has: "
+                        f"{shortened(', '.join(reader.fieldnames or ()), MOST_SAID)}; "
                         f"name the one you mean with {setting}",
                         setting=setting,
                     )
@@ -98,7 +102,7 @@ class Texts(DatasetPlugin[TextsConfig]):
                 for column, cell in zip(columns, (user, label, text), strict=True):
                     if not cell:
                         raise DataError(
-                            f"{where}, column {column!r} is empty: fill it in, or leave the line out",
+                            f"{where}, column {quoted(column)} is empty: fill it in, or leave the line out",
                             setting="file",
                         )
                 rows.append((user, label, text))

@@ -11,11 +11,12 @@ from blank to ink, whose middle is its thickness. All images of a writer are mad
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from fedsim.config import Config
 from fedsim.data.arrays import room
 from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext
+from fedsim.ranges import Clients, Concentration
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -37,7 +38,7 @@ _STEEPNESS = 2.5
 class WritersConfig(Config):
     """Settings of the writers."""
 
-    num_writers: PositiveInt | None = None
+    num_writers: Clients | None = None
     """Writers; without it, one for each client."""
     samples_per_writer: float = Field(default=199.0, ge=1, le=MOST)
     """Mean number of images per writer, before ``least`` and ``most`` are enforced: by default they lower it
@@ -54,7 +55,7 @@ class WritersConfig(Config):
     """How far writers differ: 0 gives all of them one hand, 1 an ordinary spread."""
     wobble: float = Field(default=0.06, ge=0, le=0.5)
     """Standard deviation of the grey of each inked source pixel, so that no two images are the same."""
-    preference: PositiveFloat | None = None
+    preference: Concentration | None = None
     """Writers prefer digits: each one's shares of the classes are Dirichlet with this parameter, the smaller
     the more unequal; without it, all digits are equally likely."""
 

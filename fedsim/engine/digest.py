@@ -23,6 +23,7 @@ import numpy as np
 from fedsim.config import Config
 from fedsim.engine.jobs import Call, Job
 from fedsim.params import Array
+from fedsim.quoting import quoted
 
 Bytes = bytes | memoryview
 
@@ -81,7 +82,7 @@ def _pieces(value: Any) -> Iterator[Bytes]:
             yield b"c" + path_of(value).encode()
         case _:
             raise TypeError(
-                f"a job holds {value!r:.80}, a {type(value).__name__}, which has no digest: use records, "
+                f"a job holds {quoted(value)}, a {type(value).__name__}, which has no digest: use records, "
                 "mappings, tuples, NumPy arrays, functions at module level and plain values"
             )
 

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from fedsim.config import Config
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
-
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, PartialShare, Steps
 
 
 class TrainingConfig(Config):
     """Local training: optimiser, batches, and how much work one asking is."""
 
-    lr: Positive = 0.05
+    lr: LearningRate = 0.05
     """Learning rate."""
-    batch_size: Annotated[int, Field(ge=1)] = 32
+    batch_size: BatchSize = 32
     """Samples in a mini-batch; the last of a pass may be smaller."""
-    epochs: Annotated[int, Field(ge=0)] | None = None
+    epochs: Epochs | None = None
     """Shuffled passes over the client's training data for one asking; 1 unless `steps` is given."""
-    steps: Annotated[int, Field(ge=0)] | None = None
+    steps: Steps | None = None
     """Mini-batches for one asking, from an endless reshuffled stream; instead of `epochs`."""
     optimiser: Literal["sgd", "adam"] = "sgd"
     """The optimiser; its state is made anew for each training, unless `keep_optimiser`."""
-    momentum: Share = 0.0
+    momentum: PartialShare = 0.0
     """Momentum of `sgd`."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Coefficient = 0.0
     """L2 penalty, added to the gradient."""
     keep_optimiser: bool = False
     """Whether a client's optimiser goes on where it stopped when the client last trained in the same step of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedsim.config import AsTuple, Config
@@ -25,17 +25,17 @@ from fedsim.fleet.device import (
     Speed,
     Variation,
 )
-from fedsim.fleet.quantity import MOST_WEIGHT, Fixed
+from fedsim.fleet.quantity import Fixed
 from fedsim.fleet.table import read_table
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import load
+from fedsim.quoting import quoted
+from fedsim.ranges import Clients, PositiveWeight
 
 DEVICES = "fedsim.fleet.devices"
 """The folder of the device classes."""
 
-Weights = Annotated[
-    dict[str, Annotated[float, Field(gt=0, le=MOST_WEIGHT)]], Field(min_length=1, max_length=100)
-]
+Weights = Annotated[dict[str, PositiveWeight], Field(min_length=1, max_length=100)]
 """Labels of architectures, with weights above zero."""
 
 TABLE = "table"
@@ -98,7 +98,7 @@ class _Entry(Config):
 class GroupConfig(_Entry):
     """One ``[[fleet]]`` entry: clients whose devices are drawn from the same class, or come from a file."""
 
-    count: PositiveInt
+    count: Clients
     """Number of clients."""
     device: str = "mid"
     """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
@@ -131,7 +131,7 @@ class GroupConfig(_Entry):
             if device == TABLE:
                 raise _fault("device class 'table' reads a file", 'add file = "phones.csv", say')
         elif device not in (TABLE, None):
-            raise _fault(f"device class {device!r} reads no file", "leave out either device or file")
+            raise _fault(f"device class {quoted(device)} reads no file", "leave out either device or file")
         else:
             # One with a fault of its own is missing here, and not worth a second fault.
             keys = [(name, key) for name in QUANTITIES for key in (name, TRACED.get(name, name))]
@@ -170,7 +170,7 @@ class GroupConfig(_Entry):
         quantity = next(name for name, key in TRACED.items() if key == info.field_name)
         if trace is not None and info.data.get(quantity) is not None:
             raise _fault(
-                f"a trace takes the place of {quantity!r}, which is given too", "leave one of them out"
+                f"a trace takes the place of {quoted(quantity)}, which is given too", "leave one of them out"
             )
         return trace
 

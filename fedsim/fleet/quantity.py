@@ -28,13 +28,12 @@ from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, 
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from fedsim.config import AsTuple, Config
+from fedsim.quoting import quoted
+from fedsim.ranges import Weight
 from fedsim.units import ANY, Dimension, Range, Unit, range_of
 
 Values = NDArray[np.float64]
 T = TypeVar("T", bound=float)
-
-MOST_WEIGHT = 1e12
-"""The largest weight of a value, of a row or of a label; a sum of many is finite."""
 
 
 class Distribution(ABC):
@@ -122,7 +121,7 @@ class Choice(_Table[T], Generic[T]):
     distribution: Literal["choice"] = "choice"
     values: Annotated[tuple[T, ...], AsTuple, Field(min_length=1)]
     """The values."""
-    weights: Annotated[tuple[Annotated[float, Field(ge=0, le=MOST_WEIGHT)], ...], AsTuple] | None = None
+    weights: Annotated[tuple[Weight, ...], AsTuple] | None = None
     """One weight for each value; equal ones if left out."""
 
     @model_validator(mode="after")
@@ -233,7 +232,7 @@ def _table(value: dict[str, Any], tables: dict[str, Any]) -> Distribution:
         # A fault inside keeps its path: pydantic puts this field's name before it.
         return tables[kind].model_validate(value)  # type: ignore[no-any-return]
     near = difflib.get_close_matches(str(kind), tables, n=1)
-    problem = "no 'distribution' is named" if kind is None else f"no distribution is called {kind!r}"
+    problem = "no 'distribution' is named" if kind is None else f"no distribution is called {quoted(kind)}"
     problem += f" (did you mean {near[0]!r}?)" if near else ""
     problem += f"; there are: {', '.join(tables)}"
     error = PydanticCustomError("distribution", "{problem}", {"problem": problem})

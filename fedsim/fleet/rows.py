@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.errors import DataError
+from fedsim.numerals import number
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.units import ANY, Range
 
 
@@ -28,7 +30,7 @@ class Row:
 
     def fault(self, problem: str, column: str = "") -> DataError:
         """Return the error that names this line, and the column if there is one."""
-        where = f"{self.source}, line {self.line}" + (f", column {column!r}" if column else "")
+        where = f"{self.source}, line {self.line}" + (f", column {quoted(column)}" if column else "")
         return DataError(f"{where}: {problem}")
 
     def number(
@@ -53,26 +55,23 @@ class Row:
             DataError: It is none.
         """
         text = self.cells[place]
-        try:
-            value = float(text)
-        except ValueError:
-            wrong = f"{text!r} is not a number" if text else "the cell is empty"
-            raise self.fault(
-                f"{wrong}: write a plain number, the unit is in the column's name", column
-            ) from None
+        value = number(text)
+        if value is None:
+            wrong = f"{quoted(text)} is not a number" if text else "the cell is empty"
+            raise self.fault(f"{wrong}: write a plain number, the unit is in the column's name", column)
         if not math.isfinite(value):
-            raise self.fault(f"{text!r} is not finite: write a plain number", column)
+            raise self.fault(f"{quoted(text)} is not finite: write a plain number", column)
         if value < 0 or (positive and value == 0):
             rule = "above zero" if positive else "zero or more"
             raise self.fault(
-                f"{text!r} is {'zero' if value == 0 else 'negative'}: write a number {rule}", column
+                f"{quoted(text)} is {'zero' if value == 0 else 'negative'}: write a number {rule}", column
             )
         result = value * factor
         if not limits.holds(result, positive=positive):
             problem = "too large" if result > limits.most else "too small"
             rule = f"from {limits.least / factor:.6g} to {limits.most / factor:.6g}"
             raise self.fault(
-                f"{text!r} is {problem}: write {'' if positive else 'zero or '}a number {rule}", column
+                f"{quoted(text)} is {problem}: write {'' if positive else 'zero or '}a number {rule}", column
             )
         return result
 
@@ -89,9 +88,10 @@ def read_text(path: str) -> str:
         raise DataError(
             f"{path}: it is not text in UTF-8 (byte {error.start}): save it as plain-text CSV"
         ) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         where = f"; relative paths start at {Path.cwd()}" if not Path(path).is_absolute() else ""
-        raise DataError(f"{path}: it cannot be read: {error.strerror}{where}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{shortened(path, MOST_SAID)}: it cannot be read: {reason}{where}") from None
 
 
 def rows_of(text: str, source: str) -> list[Row]:

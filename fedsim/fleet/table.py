@@ -47,8 +47,10 @@ from fedsim.fleet.device import (
     Variation,
     draw_quantity,
 )
-from fedsim.fleet.quantity import MOST_WEIGHT, Values
+from fedsim.fleet.quantity import Values
 from fedsim.fleet.rows import Row, read_text, rows_of, same_length
+from fedsim.quoting import quoted
+from fedsim.ranges import MOST_WEIGHT
 from fedsim.rng import Key
 from fedsim.units import Range
 
@@ -269,7 +271,9 @@ def _check_header(header: Row) -> None:
             raise header.fault(f"there is no such column: {guess}there are {', '.join(known)}", name)
         quantity = COLUMNS[name][0] if name in COLUMNS else name
         if quantity in by_quantity:
-            problem = f"column {by_quantity[quantity]!r} gives the {quantity} already: leave one of both out"
+            problem = (
+                f"column {quoted(by_quantity[quantity])} gives the {quantity} already: leave one of both out"
+            )
             raise header.fault(problem, name)
         by_quantity[quantity] = name
 

@@ -5,23 +5,21 @@ conv 64@3x3 with stride 2, pool, conv 192, pool, conv 384, conv 256, conv 256, p
 of KT-pFL, Zhang et al., 2021, "Parameterized knowledge transfer for personalized federated learning").
 """
 
-from typing import Annotated
-
-from pydantic import Field, PositiveInt
 from torch import nn
 
 from fedsim.config import Config
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.dropout import Dropout
+from fedsim.ranges import PartialShare, Width
 from fedsim.task import Task
 
 
 class AlexNetConfig(Config):
     """Settings of the model."""
 
-    hidden: PositiveInt = 4096
+    hidden: Width = 4096
     """Units of each of the two fully connected layers."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    dropout: PartialShare = 0.5
     """Share of the inputs of those layers that training leaves out."""
 
 

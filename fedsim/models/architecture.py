@@ -15,11 +15,15 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedsim.errors import DataError
 from fedsim.models.base import ModelPlugin, Net
 from fedsim.models.initialise import initialise
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
+
+MOST_PARAMS = 500_000_000
+"""Scalars of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,17 @@ class Architecture:
         """Return a new net on the meta device: structure without values.
 
         Raises:
-            DataError: The model cannot take the task's samples.
+            DataError: The model cannot take the task's samples, or is larger than any message.
         """
         with torch.device("meta"):
-            return self.plugin.build(self.task).to("meta")
+            net = self.plugin.build(self.task).to("meta")
+        num_params = sum(parameter.numel() for parameter in net.parameters())
+        if num_params > MOST_PARAMS:
+            raise DataError(
+                f"model {self.label!r} has {num_params} parameters, and no message holds more than "
+                f"{MOST_PARAMS}: make its layers narrower or fewer, or its samples smaller"
+            )
+        return net
 
     def initial(self, key: Key) -> Model:
         """Return start values, drawn from ``key``; float32, frozen.
@@ -61,10 +72,17 @@ class Architecture:
         They follow PyTorch's default laws, or the layer's own where it has a method ``initialise``.
 
         Raises:
-            DataError: The model cannot take the task's samples.
+            DataError: The model cannot take the task's samples, or there is no memory for its values.
             InvariantError: A layer whose initialisation is unknown.
         """
-        net = _materialise(self.skeleton())
+        skeleton = self.skeleton()
+        try:
+            net = _materialise(skeleton)
+        except (MemoryError, RuntimeError) as error:  # torch's way to say so
+            raise DataError(
+                f"model {self.label!r} has {self.num_params} parameters, for which this computer has no "
+                "memory: make its layers narrower or fewer, or its samples smaller"
+            ) from error
         initialise(net, key.torch())
         return Model(self.label, _tree(net.named_parameters()), _tree(net.named_buffers()))
 

@@ -13,9 +13,8 @@ from torch import nn
 from fedsim.config import Config
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.dropout import Dropout
+from fedsim.ranges import PartialShare
 from fedsim.task import Task
-
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class CnnFemnistConfig(Config):
@@ -23,9 +22,9 @@ class CnnFemnistConfig(Config):
 
     layers: Annotated[int, Field(ge=1, le=4)] = 2
     """Convolutions."""
-    conv_dropout: Share = 0.25
+    conv_dropout: PartialShare = 0.25
     """Share of the values after the pooling that training leaves out."""
-    fc_dropout: Share = 0.5
+    fc_dropout: PartialShare = 0.5
     """Share of the values after the fully connected layer that training leaves out."""
 
 

@@ -7,12 +7,13 @@ learning of deep networks from decentralized data"; one to four layers are FedMe
 
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.models.base import ModelPlugin, Net, vocabulary_of
 from fedsim.models.recurrent import Last, reader
 from fedsim.models.representation import finish
+from fedsim.ranges import Width
 from fedsim.task import Task
 
 
@@ -21,9 +22,9 @@ class LstmCharsConfig(Config):
 
     layers: Annotated[int, Field(ge=1, le=4)] = 2
     """LSTM layers."""
-    embedding: PositiveInt = 8
+    embedding: Width = 8
     """Values that stand for a character."""
-    hidden: PositiveInt = 256
+    hidden: Width = 256
     """Units of each layer."""
 
 

@@ -8,11 +8,12 @@ hidden = [256, 128] }`` and 30 522 words it has the 2.5 million parameters of Fe
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedsim.models.base import ModelPlugin, Net, vocabulary_of
 from fedsim.models.recurrent import MarkedLast, MarkedMean, reader
 from fedsim.models.representation import HeadConfig, finish
+from fedsim.ranges import Width
 from fedsim.task import Task
 
 
@@ -21,9 +22,9 @@ class LstmTextConfig(HeadConfig):
 
     layers: Annotated[int, Field(ge=1, le=4)] = 2
     """LSTM layers."""
-    embedding: PositiveInt = 50
+    embedding: Width = 50
     """Values that stand for a word."""
-    hidden: PositiveInt = 256
+    hidden: Width = 256
     """Units of each layer."""
     state: Literal["last", "mean"] = "mean"
     """What stands for the text: the output at its last word, or the mean over all its words; positions with

@@ -1,21 +1,19 @@
 """Fully connected layers with ReLU, on the flattened sample."""
 
 from itertools import pairwise
-from typing import Annotated
 
-from pydantic import Field, PositiveInt
 from torch import nn
 
-from fedsim.config import AsTuple
 from fedsim.models.base import ModelPlugin, Net, named, refuse_texts
 from fedsim.models.representation import HeadConfig, finish
+from fedsim.ranges import Widths
 from fedsim.task import Task
 
 
 class MlpConfig(HeadConfig):
     """Settings of the model."""
 
-    hidden: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (128, 128)
+    hidden: Widths = (128, 128)
     """Units of each hidden layer, at least one layer; without any, the model is ``linear``."""
 
 

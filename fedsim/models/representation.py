@@ -6,22 +6,20 @@ all of them. The paper does not give that shape; this one reproduces the sizes o
 7.4).
 """
 
-from typing import Annotated
-
-from pydantic import Field, PositiveInt
 from torch import nn
 
-from fedsim.config import AsTuple, Config
+from fedsim.config import Config
 from fedsim.models.base import Net, named
+from fedsim.ranges import Width, Widths
 from fedsim.task import Task
 
 
 class Representation(Config):
     """Shape of the shared module; every net of a run that shares it has the same settings."""
 
-    width: PositiveInt = 512
+    width: Width = 512
     """Features that the module takes; a body that gives another number gets an adapter, a layer with ReLU."""
-    hidden: Annotated[tuple[PositiveInt, ...], AsTuple, Field(min_length=1)] = (512, 128)
+    hidden: Widths = (512, 128)
     """Units of each hidden layer."""
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any, Literal
 
-from pydantic import PositiveInt
 from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.he import start_by_he
 from fedsim.models.representation import HeadConfig, finish
+from fedsim.ranges import Width
 from fedsim.task import Task
 from fedsim.torchvision_compat import torchvision_module
 
@@ -30,7 +30,7 @@ class ResidualConfig(HeadConfig):
     norm: Norm = "batch"
     """Normalisation after each convolution: `batch`, `group` (of 32 groups, or fewer in a narrow net) or
     `none`, which may need a smaller learning rate."""
-    width: PositiveInt = 64
+    width: Width = 64
     """Channels of the first stage; each of the three others has twice those of the one before."""
 
 

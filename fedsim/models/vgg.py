@@ -9,13 +9,13 @@ default, of FedMA (Wang et al., 2020, "Federated learning with matched averaging
 from typing import Literal
 
 import torch
-from pydantic import PositiveInt
 from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.dropout import Dropout
 from fedsim.models.he import start_by_he
 from fedsim.models.representation import HeadConfig, finish
+from fedsim.ranges import Width
 from fedsim.task import Task
 from fedsim.torchvision_compat import torchvision_module
 
@@ -31,7 +31,7 @@ class VggConfig(HeadConfig):
     form: Literal["cifar", "fedma", "imagenet"] = "cifar"
     """`cifar`: BatchNorm and one linear layer; `fedma`: no BatchNorm, FC 512-512-N, and with a representation
     module Fed-ET's net; `imagenet`: BatchNorm and torchvision's classifier, FC 4096-4096-N with dropout."""
-    width: PositiveInt = 64
+    width: Width = 64
     """Channels of the first stage; all other layers but the head are scaled in proportion."""
 
 

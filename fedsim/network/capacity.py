@@ -14,6 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from fedsim.errors import DataError, UnitError
+from fedsim.numerals import whole
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.units import parse, range_of, span
 
 PACKET_BITS = 1500 * 8
@@ -52,7 +54,7 @@ class Capacity:
             raise DataError(f"the first step begins at {starts_ns[0]} ns: it must begin at 0")
         for rate_bps in rates_bps:
             if not _RATES.holds(rate_bps, positive=False):
-                raise DataError(f"a rate of {rate_bps!r} bit/s: it must be {span('bit rate')}")
+                raise DataError(f"a rate of {quoted(rate_bps)} bit/s: it must be {span('bit rate')}")
         if not any(rates_bps):
             raise DataError("the capacity is never above 0, so nothing would ever arrive")
         # Steps that change nothing would only be events for nothing.
@@ -137,13 +139,14 @@ def read_mahimahi(path: Path, bin_ms: int = 100) -> Capacity:
     counts: dict[int, int] = {}
     last_ms, longest_ms = 0, MOST_BINS * bin_ms
     for number, line in _lines(path):
-        if not (line.isascii() and line.isdigit()):
-            raise DataError(f"{path}:{number}: {line!r} is not a whole number of milliseconds, 0 or more")
-        # Longer ones than int() reads are numbers too.
-        at_ms = int(line) if len(line) < 1000 else longest_ms + 1
+        at_ms = whole(line)
+        if at_ms is None or at_ms < 0:
+            raise DataError(
+                f"{path}:{number}: {quoted(line)} is not a whole number of milliseconds, 0 or more"
+            )
         if at_ms > longest_ms:
             raise DataError(
-                f"{path}:{number}: {line[:30]} ms are more than {MOST_BINS} bins of {bin_ms} ms: "
+                f"{path}:{number}: {shortened(line)} ms are more than {MOST_BINS} bins of {bin_ms} ms: "
                 "times count from the start of the lap, so subtract the first one from all"
             )
         if at_ms < last_ms:
@@ -177,14 +180,14 @@ def read_csv(path: Path) -> Capacity:
     times, rates = [f"at_{unit}" for unit in _CSV_TIMES], list(_CSV_RATES)
     if len(columns) != 2 or columns[0] not in times or columns[1] not in rates:
         raise DataError(
-            f"{path}:{number}: {header!r} is no header of a capacity: write a time and a rate, "
+            f"{path}:{number}: {quoted(header)} is no header of a capacity: write a time and a rate, "
             f"such as 'at_s,bps' (times: {', '.join(times)}; rates: {', '.join(rates)})"
         )
     starts_ns, rates_bps = list[int](), list[float]()
     for number, line in lines:
         cells = line.split(",")
         if len(cells) != 2:
-            raise DataError(f"{path}:{number}: {line!r} has {len(cells)} columns, the header 2")
+            raise DataError(f"{path}:{number}: {quoted(line)} has {len(cells)} columns, the header 2")
         try:
             at_s = parse(f"{cells[0].strip()} {columns[0].removeprefix('at_')}", "time")
         except UnitError as error:
@@ -195,9 +198,9 @@ def read_csv(path: Path) -> Capacity:
             raise DataError(f"{path}:{number}: {error}") from error
         at_ns = round(at_s * 1e9)
         if not starts_ns and at_ns != 0:
-            raise DataError(f"{path}:{number}: {line!r} is the first step: it must begin at 0")
+            raise DataError(f"{path}:{number}: {quoted(line)} is the first step: it must begin at 0")
         if starts_ns and at_ns <= starts_ns[-1]:
-            raise DataError(f"{path}:{number}: {line!r} begins no later than the step before it")
+            raise DataError(f"{path}:{number}: {quoted(line)} begins no later than the step before it")
         starts_ns.append(at_ns)
         rates_bps.append(rate_bps)
     if not starts_ns:
@@ -217,10 +220,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not a text file") from error
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{shortened(path, MOST_SAID)}: cannot be read: {reason}") from error
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if not lines:

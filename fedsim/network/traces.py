@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from fedsim.config import Config
 from fedsim.errors import DataError
 from fedsim.network.capacity import Capacity, read_capacity
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.rng import Key
 from fedsim.units import LONGEST_S
 
@@ -130,8 +131,9 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
     """
     names, offsets, durations_ms, kbps = _arrays(path)
     if name is not None and name not in names:
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        raise DataError(f"{path}: no trace is called {name!r}: there are {shown}")
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        shown = shortened(", ".join(names[:5]), MOST_SAID) + more
+        raise DataError(f"{path}: no trace is called {quoted(name)}: there are {shown}")
     if len(offsets) != len(names) + 1 or not names or not len(durations_ms) == len(kbps) == offsets[-1]:
         raise DataError(
             f"{path}: {len(names)} names, {len(offsets)} offsets, {len(durations_ms)} durations and "
@@ -146,7 +148,7 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
             length_s = float(durations_ms[start:stop].sum()) / 1000
             if not (durations_ms[start:stop] >= 0).all() or not length_s <= LONGEST_S:
                 raise DataError(
-                    f"{path}: trace {one!r}: duration_ms holds {_few(durations_ms[start:stop])}: "
+                    f"{path}: trace {quoted(one)}: duration_ms holds {_few(durations_ms[start:stop])}: "
                     f"durations are above 0, and end within {LONGEST_S:g} s"
                 )
             ends_ns = np.cumsum(np.rint(durations_ms[start:stop] * 1e6)).astype(np.int64)
@@ -155,7 +157,7 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
                 rates_bps = (kbps[start:stop] * 1000.0).tolist()
                 capacities.append(Capacity(starts_ns[: len(rates_bps)], rates_bps, int(ends_ns[-1:].sum())))
             except DataError as error:
-                raise DataError(f"{path}: trace {one!r}: {error}") from error
+                raise DataError(f"{path}: trace {quoted(one)}: {error}") from error
     return capacities
 
 
@@ -168,7 +170,7 @@ def _arrays(
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in _ARRAYS}
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise DataError(f"{shortened(path, MOST_SAID)}: cannot be read: {error.strerror or error}") from error
     except _DAMAGES as error:
         raise DataError(
             f"{path}: is no file of traces: it needs the arrays name, offset, duration_ms and kbps ({error})"

@@ -21,11 +21,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
+from fedsim.durable import create, sync, telling
 from fedsim.errors import OutputError
 
 MARK = "summary.json"
 """The file by which a folder is known as the folder of a run."""
+
+_MEND = "Choose another --out, or make room there"
 
 _STAGED = ".fedsim-staged-"
 _REPLACED = ".replaced-by-fedsim-"
@@ -42,7 +46,7 @@ def check_folders(folders: Sequence[Path], *, force: bool) -> None:
         OutputError: A place is occupied or cannot be written; the message says what to do.
     """
     for folder in folders:
-        with _telling(folder):
+        with telling(folder, _MEND, error=OutputError):
             _check_folder(folder.resolve(), force)
             _probe(folder.resolve().parent)
 
@@ -54,7 +58,7 @@ def check_files(files: Sequence[Path], *, force: bool) -> None:
         OutputError: A place is occupied or cannot be written; the message says what to do.
     """
     for file in files:
-        with _telling(file):
+        with telling(file, _MEND, error=OutputError):
             if file.is_dir() or (file.exists() and not force):
                 raise OutputError(f"{file} exists already: give --force to replace it, or another --out")
             _probe(file.resolve().parent)
@@ -72,30 +76,42 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
         force: Whether a folder that holds a run may be replaced.
 
     Raises:
-        OutputError: The place is occupied or cannot be written.
+        OutputError: The place is occupied.
+        FileError: It cannot be written.
     """
     folder = folder.resolve()
     with _beside(folder) as hidden:
         yield hidden
-        with _telling(folder):
+        with telling(folder, _MEND):
             _check_folder(folder, force)
             _sync_all(hidden)
             _publish(hidden, folder)
-            _sync(folder.parent)
+            sync(folder.parent)
 
 
 def write_file(file: Path, content: bytes) -> None:
     """Write a file so that a crash at any instant leaves the old content, if any, or the new.
 
     Raises:
-        OutputError: It cannot be written.
+        FileError: It cannot be written.
     """
     file = file.resolve()
-    with _beside(file) as hidden, _telling(file):
-        (hidden / "file").write_bytes(content)
-        _sync(hidden / "file")
-        _rename(hidden / "file", file)
-        _sync(file.parent)
+    with _beside(file) as hidden:
+        with new(hidden / "file", file) as whole:
+            whole.write(content)
+        with telling(file, _MEND):
+            sync(hidden / "file")
+            _rename(hidden / "file", file)
+            sync(file.parent)
+
+
+def new(path: Path, place: Path) -> BinaryIO:
+    """Return a new file of results to write into; errors name the place that it belongs to.
+
+    Raises:
+        FileError: It cannot be written; also of each write, and of the closing.
+    """
+    return create(path, place, _MEND)
 
 
 def _check_folder(folder: Path, force: bool) -> None:
@@ -130,7 +146,7 @@ def _beside(place: Path) -> Iterator[Path]:
     made: list[Path] = []
     hidden, lock = None, None
     try:
-        with _telling(place):
+        with telling(place, _MEND):
             _make_parents(place.parent, made)
             _sweep(place.parent)
             hidden, lock = _hidden(place.parent)
@@ -216,27 +232,5 @@ def _exchange(left: Path, right: Path) -> bool:
 
 def _sync_all(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
-        _sync(path)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-@contextmanager
-def _telling(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise unwritten(place, error) from error
-
-
-def unwritten(place: Path, error: OSError) -> OutputError:
-    """Return the error to raise where the system has refused to write."""
-    reason = error.strerror or str(error)
-    return OutputError(f"cannot write {place}: {reason}. Choose another --out, or make room there")
+        sync(path)
+    sync(folder)

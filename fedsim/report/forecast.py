@@ -62,10 +62,7 @@ class Forecast:
     @property
     def totals(self) -> Totals:
         """Traffic of the whole run, if its later rounds are like the last one rehearsed."""
-        total = self.result.totals
-        for _ in range(self.planned - self.rounds):
-            total = total + self.last.traffic
-        return total
+        return self.result.totals + (self.planned - self.rounds) * self.last.traffic
 
     def compute(self) -> Grid:
         """Return operations and time: of a client in one asking, and of each of the server's jobs."""

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BufferedWriter, FileIO
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import Protocol
 
 from fedsim.clock import Trace
-from fedsim.report.folder import MARK, check_folders, staged, unwritten
+from fedsim.report.folder import MARK, check_folders, new, staged
 from fedsim.report.logs import line_log
 from fedsim.report.plan import Plan
 from fedsim.report.provenance import Bus, now, provenance
@@ -32,11 +31,6 @@ from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import RoundRow
 from fedsim.runtime.run import RunResult, run
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
-
-_BUFFER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,52 +77,29 @@ def record(
         bus: What carries its messages then.
 
     Raises:
-        OutputError: The place is occupied or cannot be written.
-        RunError: The run failed.
+        OutputError: The place is occupied or cannot be written, found before the run.
+        RunError: The run failed; a FileError, if the system refuses to write its results.
     """
     check_folders([folder], force=force)
     started_at, began = now(), perf_counter()
     with staged(folder, force=force) as hidden:
-        trace_file, log_file = (
-            _growing(hidden / "trace.msgpack", folder),
-            _growing(hidden / "log.jsonl", folder),
-        )
-        with trace_file as events, log_file as lines:
+        with (
+            new(hidden / "trace.msgpack", folder) as events,
+            new(hidden / "log.jsonl", folder) as lines,
+        ):
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
             result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=watch)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
-        try:
-            (hidden / "scenario.toml").write_text(plan.scenario_toml, encoding="utf-8")
-            write_tables(hidden, plan.parts, result)
-            wall_s = perf_counter() - began
-            summary = summarise(plan, result, wall_s)
-            (hidden / "run.json").write_bytes(to_json(provenance(plan, started_at, wall_s, bus)))
-            (hidden / MARK).write_bytes(to_json(summary))
-        except OSError as error:
-            raise unwritten(folder, error) from error
+        write_tables(hidden, plan.parts, result, folder)
+        wall_s = perf_counter() - began
+        summary = summarise(plan, result, wall_s)
+        contents = {
+            "scenario.toml": plan.scenario_toml.encode(),
+            "run.json": to_json(provenance(plan, started_at, wall_s, bus)),
+            MARK: to_json(summary),
+        }
+        for name, content in contents.items():
+            with new(hidden / name, folder) as file:
+                file.write(content)
     return Recorded(folder.resolve(), summary, result)
-
-
-class _Growing(FileIO):
-    """A file that grows while the run goes on; a full disk is an error of the output, not of the run."""
-
-    def __init__(self, path: Path, place: Path) -> None:
-        super().__init__(path, "w")
-        self._place = place
-
-    def write(self, content: Buffer, /) -> int:
-        try:
-            return self._put(content)
-        except OSError as error:
-            raise unwritten(self._place, error) from error
-
-    def _put(self, content: Buffer) -> int:
-        return super().write(content)
-
-
-def _growing(path: Path, place: Path) -> BinaryIO:
-    try:
-        return BufferedWriter(_Growing(path, place), _BUFFER)
-    except OSError as error:
-        raise unwritten(place, error) from error

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from fedsim.bus import Ledger
 from fedsim.fleet import Fleet
 from fedsim.params import Array
 from fedsim.report import spending
+from fedsim.report.folder import new
 from fedsim.runtime.dispatches import PHASES, Dispatches
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import RoundRow
@@ -66,11 +67,11 @@ _QUANTITIES = {
 }
 
 
-def write_tables(folder: Path, parts: Parts, result: RunResult) -> None:
-    """Write all tables of a run into a folder.
+def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> None:
+    """Write all tables of a run into a folder, which belongs to a place.
 
     Raises:
-        OSError: The folder cannot be written.
+        FileError: It cannot be written.
     """
     tables = {
         "rounds": rounds(result),
@@ -80,7 +81,8 @@ def write_tables(folder: Path, parts: Parts, result: RunResult) -> None:
         "messages": messages(result.ledger),
     }
     for name, columns in tables.items():
-        write_table(folder / f"{name}.parquet", name, columns)
+        with new(folder / f"{name}.parquet", place) as file:
+            write_table(file, name, columns)
 
 
 def rounds(result: RunResult) -> Columns:
@@ -200,16 +202,13 @@ def traffic_by_client(ledger: Ledger, population: int) -> dict[str, Array]:
     return sums
 
 
-def write_table(path: Path, name: str, columns: Columns) -> None:
-    """Write one table.
+def write_table(file: BinaryIO, name: str, columns: Columns) -> None:
+    """Write one table, as Parquet.
 
     Args:
-        path: The file.
+        file: Takes its bytes; what it raises comes out.
         name: What the table is, for its metadata.
         columns: Its columns, of equal length; NaN becomes null.
-
-    Raises:
-        OSError: The file cannot be written.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -225,7 +224,7 @@ def write_table(path: Path, name: str, columns: Columns) -> None:
             arrays.append(_array(pa, values, pa.type_for_alias(kind)))
     metadata = {"fedsim_table": name, "fedsim_schema": str(SCHEMA)}
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
-    parquet.write_table(table, path, compression="zstd")
+    parquet.write_table(table, file, compression="zstd")
 
 
 def _array(pa: Any, values: Any, kind: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from fedsim import __version__
 from fedsim.data import FederatedData, differences, fingerprint
 from fedsim.errors import UserError
+from fedsim.quoting import quoted
 
 FORMAT = 2
 """Of greetings, and of what processes of a run say to one another beside frames."""
@@ -65,7 +66,7 @@ def read(data: bytes) -> Greeting:
         raise UserError("what answers there is no fedsim server: check the address and the port")
     if (version, said.get("format")) != (__version__, FORMAT):
         raise UserError(
-            f"the server runs fedsim {version:.40} (format {said.get('format')!r:.20}), this is fedsim "
+            f"the server runs fedsim {version:.40} (format {quoted(said.get('format'))}), this is fedsim "
             f"{__version__} (format {FORMAT}): install the same version on both sides"
         )
     scenario, algorithm = said.get("scenario"), said.get("algorithm")

@@ -11,7 +11,7 @@ from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus import Endpoint, Header, Ledger
 from fedsim.bus.http.enclosed import Report
 from fedsim.clock import Trace, start_clock
-from fedsim.errors import DecodeError, RunError, UserError
+from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.runtime import states
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.host import ClientHost, Held
@@ -66,6 +66,7 @@ class FolderStore:
         """Return what a client holds.
 
         Raises:
+            FileError: The system refuses to read it.
             UserError: What is in the folder is no state of this algorithm.
         """
         data = self._folder.get(client)
@@ -116,13 +117,11 @@ async def host(parts: Parts, client: Client, *, folder: Folder | None = None, wa
         hosted = ClientHost(parts, contexts, client, tasks, store)
 
         async def answer(number: int, question: bytes) -> bytes:
-            held = hosted.held(number) if question == QUESTION else None
-            if held is None:
-                return b""
             try:
+                held = hosted.held(number) if question == QUESTION else None
                 # Optimisers stay here: the observer's own always begin anew.
-                return _encoded(number, replace(held, optimisers={}))
-            except RunError as error:
+                return b"" if held is None else _encoded(number, replace(held, optimisers={}))
+            except FedsimError as error:
                 # The observer would take the client for one that has just joined, and nobody here would know.
                 tasks.start(_fail(error), "observer's question")
                 raise
@@ -148,7 +147,7 @@ def _encoded(client: int, held: Held) -> bytes:
         raise RunError(f"client {client}: {error}") from None
 
 
-async def _fail(error: RunError) -> None:
+async def _fail(error: FedsimError) -> None:
     raise error
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fedsim.algorithms.contexts import Initial
 from fedsim.errors import DecodeError, RunError
 from fedsim.params import Model, Tree
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime import states
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.host import Held
@@ -98,7 +99,7 @@ class RemoteStates:
                 return self._checked(data).settled(merged)
         except (TimeoutError, DecodeError, RunError) as error:
             reason = str(error) or "its process does not answer"
-            self._log.warning("evaluated as it joined", client=client, reason=reason[:300])
+            self._log.warning("evaluated as it joined", client=client, reason=shortened(reason, MOST_SAID))
         return self._contexts.joined(client)
 
     async def _fetch(self, client: int, patient_until_s: float) -> bytes:
@@ -118,7 +119,7 @@ class RemoteStates:
             if like is None or not (
                 _alike(model.params, like.params) and _alike(model.buffers, like.buffers)
             ):
-                raise DecodeError(f"a model that calls itself {label!r:.80} and is not one")
+                raise DecodeError(f"a model that calls itself {quoted(label)} and is not one")
         return held
 
 

@@ -28,6 +28,7 @@ from fedsim.algorithms.base import Algorithm
 from fedsim.engine import jobs
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime.hints import fits, hints_of
 from fedsim.runtime.host import Held
 from fedsim.wire import Message
@@ -187,7 +188,7 @@ class _Writer:
         pairs: list[Any] = []
         for key, item in items.items():
             if type(key) not in (str, int):
-                raise TypeError(f"{where:.200}: a key is a string or an integer, not {key!r:.80}")
+                raise TypeError(f"{where:.200}: a key is a string or an integer, not {quoted(key)}")
             pairs += [key, self.tree(item, f"{where}.{key}", depth + 1)]
         return pairs
 
@@ -236,7 +237,7 @@ class _Reader:
                 return array
             if array.shape == ():
                 return array[()]
-        raise DecodeError(f"{where:.200}: {tree!r:.80} is none of the values of a state")
+        raise DecodeError(f"{where:.200}: {quoted(tree)} is none of the values of a state")
 
     def _pairs(self, flat: tuple[Any, ...], where: str, depth: int) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
@@ -244,23 +245,23 @@ class _Reader:
             raise DecodeError(f"{where:.200}: a key without a value")
         for key, item in zip(flat[::2], flat[1::2], strict=True):
             if type(key) not in (str, int) or key in made:
-                raise DecodeError(f"{where:.200}: {key!r:.80} is no key, or there twice")
-            made[key] = self.value(item, f"{where}.{key!s:.80}", depth + 1)
+                raise DecodeError(f"{where:.200}: {quoted(key)} is no key, or there twice")
+            made[key] = self.value(item, f"{where}.{shortened(key)}", depth + 1)
         return made
 
     def _record(self, name: Any, values: dict[Any, Any], where: str) -> Any:
         cls = self._classes.get(name) if type(name) is str else None
         if cls is None:
             raise DecodeError(
-                f"{where:.200}: {name!r:.120} is none of the classes of this algorithm's states"
+                f"{where:.200}: {quoted(name)} is none of the classes of this algorithm's states"
             )
         names = [field.name for field in dataclasses.fields(cls)]
         if list(values) != names:
-            raise DecodeError(f"{where:.200}: {name} has the fields {names}, not {list(values)!s:.200}")
+            raise DecodeError(f"{where:.200}: {name} has the fields {names}, not {shortened(list(values))}")
         for field, hint in hints_of(cls).items():
             if field in values and not fits(values[field], hint):
                 kind = type(values[field]).__name__
-                raise DecodeError(f"{where:.160}.{field}: a {kind} where {hint!s:.120} belongs")
+                raise DecodeError(f"{where:.160}.{field}: a {kind} where {shortened(hint)} belongs")
         try:
             return cls(**values)
         except (TypeError, ValueError) as error:
@@ -281,7 +282,7 @@ def _parsed(structure: bytes, limits: StateLimits) -> tuple[Any, Any]:
         unpacker.feed(structure)
         parsed = unpacker.unpack()
     except (ValueError, msgpack.UnpackException, msgpack.StackError) as error:
-        raise DecodeError(f"state: the structure is damaged: {str(error)[:200]}") from None
+        raise DecodeError(f"state: the structure is damaged: {shortened(error, MOST_SAID)}") from None
     if unpacker.tell() != len(structure) or type(parsed) is not tuple or len(parsed) != 2:
         raise DecodeError("state: the structure is not [value, arrays]")
     return parsed[0], parsed[1]
@@ -297,13 +298,13 @@ def _arrays(data: bytes, position: int, described: Any, limits: StateLimits) -> 
         dtype = DTYPES.get(name) if type(name) is str else None
         sizes = shape if type(shape) is tuple and len(shape) <= 32 else (-1,)
         if dtype is None or not all(type(size) is int and 0 <= size <= len(data) for size in sizes):
-            raise DecodeError(f"state: array {number}: {entry!r:.120} is not [dtype, shape]")
+            raise DecodeError(f"state: array {number}: {quoted(entry)} is not [dtype, shape]")
         gap = data[position : position + (-position % ALIGNMENT)]
         position += -position % ALIGNMENT
         num_bytes = prod(sizes) * dtype.itemsize
         # Beside a zero the other sizes are free, but NumPy counts them without it.
         if prod(size or 1 for size in sizes) > limits.state_bytes:
-            raise DecodeError(f"state: array {number}: the shape {sizes!r:.80} is absurd")
+            raise DecodeError(f"state: array {number}: the shape {quoted(sizes)} is absurd")
         if gap.strip(b"\0") or position + num_bytes > len(data):
             raise DecodeError(f"state: array {number}: {num_bytes} bytes are not at byte {position}")
         array: Array = np.ndarray(sizes, dtype, data, position if num_bytes else 0)

@@ -11,6 +11,7 @@ from fedsim.engine.executors.base import Executor
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
 from fedsim.models import Architecture
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.scenario import toml
@@ -136,8 +137,11 @@ def _dataset(
             path = "data.root"
         faults.append(Fault(path, str(error)))
         return None
+    except OSError as error:
+        faults.append(Fault("data.root", f"files below it cannot be read: {shortened(error, MOST_SAID)}"))
+        return None
     except MemoryError as error:
-        problem = f"data set {choice.name!r} needs more memory than there is: {error}"
+        problem = f"data set {quoted(choice.name)} needs more memory than there is: {error}"
         faults.append(Fault(place, problem, "ask it for fewer or smaller samples"))
         return None
 
@@ -164,6 +168,12 @@ def _spread(
         )
     except DataError as error:
         faults.append(Fault(PATHS.get(error.setting, "data"), str(error)))
+        return None
+    except MemoryError as error:
+        problem = (
+            f"spreading the data over {scenario.num_clients} clients needs more memory than there is: {error}"
+        )
+        faults.append(Fault("data", problem, "use fewer clients, classes or samples"))
         return None
 
 

@@ -22,6 +22,8 @@ from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import TRACED
 from fedsim.network import NetworkPlugin
 from fedsim.plugins import available
+from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.ranges import MOST_CLIENTS
 from fedsim.scenario import toml
 from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
 from fedsim.scenario.faults import nearest
@@ -49,6 +51,13 @@ def server_label(models: Models, fleet: Fleet, server: ServerConfig) -> str:
     return server.model or fleet[0].model or of_shares or next(iter(models))
 
 
+def _population(values: Values) -> Iterator[Fault]:
+    there = sum(values.at("fleet", number, "count") for number in values.names("fleet"))
+    if there > MOST_CLIENTS:
+        problem = f"{there} clients in all groups together"
+        yield Fault("fleet", problem, f"write counts that add up to {MOST_CLIENTS} or fewer")
+
+
 def _cohort(values: Values) -> Iterator[Fault]:
     wanted = values.at("participation", "clients_per_round")
     there = sum(values.at("fleet", number, "count") for number in values.names("fleet"))
@@ -64,11 +73,12 @@ def _labels(values: Values) -> Iterator[Fault]:
     labels = _models(values)
     for path, label in _labelled(values):
         if label is not None and label not in labels:
-            yield Fault(path, f"no model is labelled {label!r}", nearest(label, labels))
+            yield Fault(path, f"no model is labelled {quoted(label)}", nearest(label, labels))
         elif label is None and len(labels) > 1 and path != "server.model":
-            listed = ", ".join(labels)
+            listed = shortened(", ".join(labels), MOST_SAID)
             problem = f"it names no model, and there are {len(labels)}: {listed}"
-            yield Fault(path.removesuffix(".model"), problem, f"add model = {labels[0]!r} or another of them")
+            mend = f"add model = {quoted(labels[0])} or another of them"
+            yield Fault(path.removesuffix(".model"), problem, mend)
 
 
 def _one_architecture(values: Values) -> Iterator[Fault]:
@@ -84,11 +94,11 @@ def _one_architecture(values: Values) -> Iterator[Fault]:
         found.name for found in available(ALGORITHM.folder) if getattr(found.plugin, "mixed_architectures", 0)
     ]
     rule = f"{name} needs the same model everywhere"
-    mend = f"write {first!r}, or choose an algorithm for mixed architectures: {', '.join(able)}"
+    mend = f"write {quoted(first)}, or choose an algorithm for mixed architectures: {', '.join(able)}"
     for path, label in _labelled(values):
         if label in labels and label != first:
             whose = "the clients'" if path == "server.model" else "the first group's"
-            yield Fault(path, f"model {label!r} is not {whose}: {rule}", mend)
+            yield Fault(path, f"model {quoted(label)} is not {whose}: {rule}", mend)
 
 
 def _public_set(values: Values) -> Iterator[Fault]:
@@ -111,7 +121,7 @@ def _public_source(values: Values) -> Iterator[Fault]:
         problem = f"data set {other!r} has sample counts only, so there is nothing to draw from"
         yield Fault("data.public.source", problem, "choose a data set with samples")
     elif not _has_samples(name):
-        problem = f"data set {name!r} has sample counts only, so its public set is a number too"
+        problem = f"data set {quoted(name)} has sample counts only, so its public set is a number too"
         yield Fault("data.public.source", problem, "leave it out")
     elif DATASET.find(name) is DATASET.find(other) and _same_samples(name, params, others):
         problem = f"{other!r} is the data set itself, whose samples clients train on"
@@ -146,7 +156,7 @@ def _public_of_none(values: Values) -> Iterator[Fault]:
 def _public_images(values: Values) -> Iterator[Fault]:
     name, augment = values.at("data", "name"), values.at("data", "public", "augment")
     if augment != "none" and _public_there(values) and not _has_samples(name):
-        problem = f"{augment!r} transforms images, and data set {name!r} has sample counts only"
+        problem = f"{augment!r} transforms images, and data set {quoted(name)} has sample counts only"
         yield Fault("data.public.augment", problem, "leave it out")
 
 
@@ -155,7 +165,7 @@ def _something_to_learn(values: Values) -> Iterator[Fault]:
     if not _has_samples(name) and _learns(executor):
         yield Fault(
             "engine.executor",
-            f"{executor!r} trains, and data set {name!r} has sample counts only",
+            f"{executor!r} trains, and data set {quoted(name)} has sample counts only",
             'write executor = "null" below [engine], or choose a data set with samples',
         )
 
@@ -171,7 +181,7 @@ def _counts_alone(values: Values) -> Iterator[Fault]:
     ):
         with suppress(NotValidError):
             if (share := values.at(*place)) > 0:
-                problem = f"{share} of {what}: data set {name!r} has sample counts only"
+                problem = f"{share} of {what}: data set {quoted(name)} has sample counts only"
                 yield Fault(toml.path(*place), problem, "leave it out")
 
 
@@ -289,6 +299,7 @@ def _learns(name: str) -> bool:
 
 
 RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
+    _population,
     _cohort,
     _labels,
     _one_architecture,

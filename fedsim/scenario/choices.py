@@ -25,6 +25,7 @@ from fedsim.fleet.groups import DEVICES
 from fedsim.models import ModelPlugin
 from fedsim.network import NetworkPlugin
 from fedsim.plugins import Plugin, available, load
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime.pacing.base import Pacing
 from fedsim.runtime.selectors.base import Selector
 
@@ -55,19 +56,21 @@ class Kind:
             PydanticCustomError: There is none; the error's context holds ``problem`` and ``mend``.
         """
         if not all(part.isidentifier() for part in name.split(".")):
-            raise self._unknown(f"no {self.word} is called {name!r}", name)
+            raise self._unknown(f"no {self.word} is called {quoted(name)}", name)
         try:
             plugin = load(self.folder, name)
         except UnknownPluginError as error:
             if error.is_there:
                 raise fault("plugin", str(error)) from error
-            raise self._unknown(f"no {self.word} is called {name!r}", name) from error
+            raise self._unknown(f"no {self.word} is called {quoted(name)}", name) from error
         except Exception as error:
             # A private plugin is anybody's code, and may fail to be imported in any way.
-            problem = f"{name!r} cannot be imported: {type(error).__name__}: {error}"
+            problem = (
+                f"{quoted(name)} cannot be imported: {type(error).__name__}: {shortened(error, MOST_SAID)}"
+            )
             raise fault("plugin", problem) from error
         if not issubclass(plugin, self.base):
-            raise self._unknown(f"{name!r} is a plugin, but no {self.word}", name)
+            raise self._unknown(f"{quoted(name)} is a plugin, but no {self.word}", name)
         return plugin
 
     def _unknown(self, problem: str, name: str) -> PydanticCustomError:
@@ -150,5 +153,7 @@ def spelt_out(value: Any) -> Any:
     if isinstance(value, str):
         return {"name": value}
     if not isinstance(value, Mapping | Choice):
-        raise fault("choice", f"{value!r} is neither a name nor a table of name and params", "write a name")
+        raise fault(
+            "choice", f"{quoted(value)} is neither a name nor a table of name and params", "write a name"
+        )
     return value

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic.functional_validators import AfterValidator
 
 from fedsim.config import AsTuple, Config
 from fedsim.data import DatasetPlugin, Shares, shares_fault
 from fedsim.data.public import Augment
+from fedsim.quoting import quoted
+from fedsim.ranges import PartialShare, PositiveSamples, Samples
 from fedsim.scenario.choices import DATASET, PARTITION, Choice, Params, fault, left_out, spelt_out
 
 DEFAULT_SPLIT: Shares = (0.7, 0.1, 0.2)
@@ -28,9 +30,9 @@ class PublicSource(Choice):
 class PublicConfig(Config):
     """The public set, on which knowledge is exchanged; nobody trains on its labels unless told to."""
 
-    size: Annotated[int, Field(ge=0)] = 0
+    size: Samples = 0
     """Samples in the public set; without any there is none, and nothing else can be said about it."""
-    users: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    users: PartialShare = 0.0
     """Instead of size, a share of the users, those of the global test set apart: all samples of theirs."""
     source: Annotated[PublicSource, BeforeValidator(spelt_out, str | PublicSource)] | None = None
     """Another data set to draw it from, without labels: a name, or a table of name and params; the public set
@@ -79,15 +81,15 @@ class DataConfig(Choice):
     """Parameters of the data set."""
     root: Annotated[str, Field(min_length=1)] | None = None
     """Folder of data sets, relative to the working directory; FEDSIM_DATA if left out."""
-    limit: PositiveInt | None = None
+    limit: PositiveSamples | None = None
     """Use only so many samples, equally many of each class (where there are no classes, or where samples have
     users: at random); all if left out."""
     split: Splits | None = Field(None, validate_default=True)
     """Shares of each client's samples for train, validation and test, [0.7, 0.1, 0.2] if left out; or a list
     of such, one of which each client draws."""
-    global_test: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    global_test: PartialShare = 0.0
     """Share of all samples held out as the global test set, where the data set has no test part itself."""
-    global_test_users: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    global_test_users: PartialShare = 0.0
     """Instead, a share of the users: all samples of theirs, and no client is one of them."""
     public: PublicConfig = PublicConfig()
     """The public set."""
@@ -108,7 +110,7 @@ class DataConfig(Choice):
             defaults: dict[str, Any] = {"split": DEFAULT_SPLIT, "partition": {}}
             return defaults.get(info.field_name or "") if value is None else value
         if value is not None:
-            problem = f"data set {info.data['name']!r} has sample counts only, so there is nothing to"
+            problem = f"data set {quoted(info.data['name'])} has sample counts only, so there is nothing to"
             act = {"limit": "draw from", "split": "split", "partition": "spread"}[info.field_name or ""]
             raise fault("counts", f"{problem} {act}", f"leave data.{info.field_name} out")
         return value

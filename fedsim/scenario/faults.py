@@ -10,7 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from fedsim import numerals
 from fedsim.errors import Fault
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.scenario import toml
 from fedsim.scenario.outline import field_at, table_at
 
@@ -71,13 +73,15 @@ def shown(item: Any) -> str:
         text = toml.value(item)
     except TypeError:
         text = repr(item)
-    return text if len(text) <= 60 else f"{text[:50]} ..."
+    return shortened(text)
 
 
 def nearest(name: object, names: Sequence[str]) -> str:
     """Return ``did you mean 'x'? there are: ...``."""
     near = difflib.get_close_matches(str(name), names, n=1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"there are: {', '.join(names)}"
+    return (
+        f"did you mean {near[0]!r}? " if near else ""
+    ) + f"there are: {shortened(', '.join(names), MOST_SAID)}"
 
 
 def _paths(item: Any, above: tuple[str | int, ...]) -> list[str]:
@@ -131,7 +135,7 @@ def _reworded(line: Any, schema: type[BaseModel], document: Mapping[str, Any]) -
         return _unknown_key(loc, schema, document)
     if kind in _LIMITS:
         broken, wanted = _LIMITS[kind]
-        limit = {name: f"{number:g}" for name, number in context.items()}
+        limit = {name: _limit(number) for name, number in context.items()}
         return f"{shown(item)} is {broken.format(**limit)}", f"write a number {wanted.format(**limit)}"
     if kind == "literal_error":
         names = context["expected"].replace(" or ", ", ")
@@ -140,7 +144,7 @@ def _reworded(line: Any, schema: type[BaseModel], document: Mapping[str, Any]) -
         guess = f"did you mean {near[0]!r}? " if near else ""
         return f"{shown(item)} is not {context['expected']}", f"{guess}write {context['expected']}"
     if kind == "value_error":
-        return str(context.get("error", line["msg"])), ""
+        return shortened(context.get("error", line["msg"]), MOST_SAID), ""
     if "problem" in context:
         # Raised by fedsim itself, in plain words.
         return context["problem"], context.get("mend", "")
@@ -153,7 +157,13 @@ def _reworded(line: Any, schema: type[BaseModel], document: Mapping[str, Any]) -
     wanted = _WANTED.get(kind.partition("_")[0], "")
     if wanted and kind.endswith(("_type", "_parsing", "_from_float", "_attributes_type")):
         return _wrong_type(item, wanted, loc)
-    return f"{shown(item)}: {line['msg'].replace('Input should', 'it should')}", ""
+    return f"{shown(item)}: {shortened(line['msg'], MOST_SAID).replace('Input should', 'it should')}", ""
+
+
+def _limit(number: float) -> str:
+    """Write the end of a range exactly, and as short as that can be done."""
+    short = f"{number:g}"
+    return short if isinstance(number, float) and float(short) == number else str(number)
 
 
 def _missing(
@@ -174,7 +184,7 @@ def _unknown_key(
     loc: Sequence[str | int], schema: type[BaseModel], document: Mapping[str, Any]
 ) -> tuple[str, str]:
     table = table_at(schema, document, loc[:-1])
-    problem = f"no key is called {str(loc[-1])!r} here"
+    problem = f"no key is called {quoted(str(loc[-1]))} here"
     names = list(table.model_fields) if table else []
     return problem, nearest(loc[-1], names) if names else "leave it out: nothing can be set here"
 
@@ -191,13 +201,13 @@ def _wrong_type(item: Any, wanted: str, loc: Sequence[str | int]) -> tuple[str, 
     if wanted == "a text" and isinstance(item, bool | int | float | date | time):
         return problem, f'write "{shown(item)}"'
     if wanted == "a table" and not isinstance(item, Mapping):
-        return problem, f"write [{toml.path(*loc)}] on a line of its own, and the keys below it"
+        return problem, f"write [{shortened(toml.path(*loc))}] on a line of its own, and the keys below it"
     if wanted.startswith("a list") and not isinstance(item, list | Mapping):
         return problem, f"write [{shown(item)}]"
     number = _number(item)
     if number is not None and wanted == "a number":
         return problem, f"write {shown(number)}"
-    if number is not None and wanted == "a whole number" and math.isfinite(number):
+    if number is not None and wanted == "a whole number":
         return problem, f"write {round(number)}"
     return problem, f"write {'true or false' if wanted == 'true or false' else wanted}"
 
@@ -218,7 +228,7 @@ def _word(item: Any, wanted: str) -> str:
 def _number(item: Any) -> float | None:
     if isinstance(item, bool):
         return None
-    try:
-        return item if isinstance(item, int | float) else float(item) if isinstance(item, str) else None
-    except ValueError:
+    found = numerals.number(item) if isinstance(item, str) else item
+    if isinstance(found, float) and not math.isfinite(found):
         return None
+    return found if isinstance(found, int | float) else None

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsim.errors import Fault, ScenarioError
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.scenario import overrides as setting
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
@@ -76,8 +77,8 @@ def _read(path: Path) -> dict[str, Any]:
         where = re.search(r"line (\d+)", str(error))
         lines = text.splitlines()
         there = where and lines[int(where[1]) - 1 :][:1]
-        mend = f"mend this line: {there[0].strip()}" if there else "mend the end of the file"
-        raise refuse(f"the file is not TOML: {error}", mend) from None
+        mend = f"mend this line: {shortened(there[0].strip())}" if there else "mend the end of the file"
+        raise refuse(f"the file is not TOML: {shortened(error, MOST_SAID)}", mend) from None
 
 
 def _adapt(
@@ -98,7 +99,7 @@ def _adapt(
     found += [twice, *(setting.apply(document, item) for item in ours)]
     name = _name_of(document)
     if algorithm is not None and isinstance(name, str) and name != algorithm:
-        problem = f"--set asks for {name!r}, and the command for {algorithm!r}"
+        problem = f"--set asks for {quoted(name)}, and the command for {quoted(algorithm)}"
         found.append(Fault("algorithm.name", problem, "leave one of them out"))
     if seed is not None and isinstance(document.setdefault("run", {}), dict):
         document["run"]["seed"] = seed
@@ -115,7 +116,7 @@ def _choose(document: dict[str, Any], name: str | None) -> tuple[Fault | None, d
         return None, {}
     if former in tables and own.get("params"):
         place = toml.path("algorithms", former)
-        problem = f"the parameters of {former!r} are given here and in [algorithm.params]"
+        problem = f"the parameters of {quoted(former)} are given here and in [algorithm.params]"
         return Fault(place, problem, "keep one of the two"), {}
     name, others, moved = name or former, dict(tables), {}
     if name != former and own.get("params"):

@@ -8,6 +8,8 @@ from datetime import date, time
 from typing import Any
 
 from fedsim.errors import Fault
+from fedsim.numerals import whole
+from fedsim.quoting import quoted, shortened
 from fedsim.scenario import toml
 
 EXAMPLE = "write --set PATH=VALUE, such as --set training.lr=0.1"
@@ -40,37 +42,40 @@ def parse(text: str) -> Override | Fault:
     """Read one ``PATH=VALUE``."""
     left, equals, right = text.partition("=")
     if not equals:
-        return Fault("", f"--set {text!r} has no '='", EXAMPLE)
+        return Fault("", f"--set {quoted(text)} has no '='", EXAMPLE)
     left = left.strip()
     if not left:
-        return Fault("", f"--set {text!r} names no path before '='", EXAMPLE)
+        return Fault("", f"--set {quoted(text)} names no path before '='", EXAMPLE)
     keys = _keys(left)
     if not keys:
-        return Fault("", f"--set {text!r}: the path {left!r} is malformed", SPELLING)
+        return Fault("", f"--set {quoted(text)}: the path {quoted(left)} is malformed", SPELLING)
     return Override(keys, _value(right.strip()))
 
 
 def apply(document: dict[str, Any], override: Override) -> Fault | None:
     """Put a value into a document, in place; tables that are not there are made."""
     place: Any = document
+    path = shortened(override.path)
     for depth, name in enumerate(override.keys):
         here, last = toml.path(*override.keys[: depth + 1]), depth == len(override.keys) - 1
         if isinstance(place, list):
-            if not name.isdecimal() or int(name) >= len(place):
-                above = toml.path(*override.keys[:depth])
+            number = whole(name)
+            if number is None or not 0 <= number < len(place):
+                above = shortened(toml.path(*override.keys[:depth]))
                 return Fault(
                     here,
-                    f"--set {override.path}: {above} is a list of {len(place)}, and has no entry {name!r}",
+                    f"--set {path}: {above} is a list of {len(place)}, and has no entry {quoted(name)}",
                     f"entries are numbered 0 to {len(place) - 1}" if place else "the file must give an entry",
                 )
-            index: Any = int(name)
+            index: Any = number
         elif isinstance(place, dict):
             index = name
         else:
-            above = toml.path(*override.keys[:depth])
+            above = shortened(toml.path(*override.keys[:depth]))
             return Fault(
                 here,
-                f"--set {override.path}: {above} is {toml.value(place)}, no table that could hold {name!r}",
+                f"--set {path}: {above} is {shortened(toml.value(place))}, no table that could hold "
+                f"{quoted(name)}",
                 f"set {above} itself",
             )
         if last:

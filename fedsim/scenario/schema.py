@@ -15,7 +15,6 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    PositiveInt,
     field_validator,
 )
 from pydantic.functional_validators import AfterValidator
@@ -25,6 +24,8 @@ from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import QUANTITIES
 from fedsim.network import OverheadConfig
+from fedsim.quoting import quoted
+from fedsim.ranges import BatchSize, Clients, Interval, Rounds, Seed, Workers
 from fedsim.runtime.presence import OnLeave
 from fedsim.scenario.choices import (
     ALGORITHM,
@@ -47,14 +48,19 @@ from fedsim.units import PositiveSeconds
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Names that are safe as folders and in messages."""
 
+MOST_NAME = 100
+"""Characters of a name or a label."""
+
 DEFAULT_MODEL = "mlp"
 """Label and name of the only model where the file has none."""
 
 
 def _plain_name(name: str) -> str:
-    if not NAME.fullmatch(name) or len(name) > 100:
-        problem = f"{name!r} cannot name a folder: a name is 1 to 100 letters, digits, '-', '_' and '.', and"
-        shown = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "my-run"
+    if not NAME.fullmatch(name) or len(name) > MOST_NAME:
+        problem = (
+            f"{quoted(name)} cannot name a folder: a name is 1 to 100 letters, digits, '-', '_' and '.', and"
+        )
+        shown = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:MOST_NAME] or "my-run"
         raise fault("name", f"{problem} begins with a letter, a digit or '_'", f"write {shown!r}")
     return name
 
@@ -64,9 +70,9 @@ class RunConfig(Config):
 
     name: Annotated[str, AfterValidator(_plain_name)] = "run"
     """Name of the results' folder; the scenario's file name if left out."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     """The one seed from which all randomness flows."""
-    rounds: Annotated[int, Field(ge=1)] = Field(examples=[100])
+    rounds: Rounds = Field(examples=[100])
     """How many rounds to run."""
 
 
@@ -158,7 +164,7 @@ class ServerEntry(ServerConfig):
 class ParticipationConfig(Config):
     """Who takes part, and how long the server waits."""
 
-    clients_per_round: PositiveInt | None = None
+    clients_per_round: Clients | None = None
     """Clients asked in a round; all if left out."""
     client_timeout: PositiveSeconds = Field("1 h", validate_default=True)
     """How long the server waits for a client before it counts as dropped."""
@@ -180,7 +186,7 @@ class EngineConfig(Config):
 
     executor: str = "threads"
     """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
-    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
@@ -195,13 +201,13 @@ class EngineConfig(Config):
 class EvaluationConfig(Config):
     """When accuracy is measured, and on whom; it costs no virtual time."""
 
-    every: Annotated[int, Field(ge=0)] = 1
+    every: Interval = 1
     """Rounds between two evaluations, the last round is always evaluated; 0: never."""
-    clients: PositiveInt = 1000
+    clients: Clients = 1000
     """At most so many clients, drawn once by seed."""
     split: Literal["test", "val"] = "test"
     """On which of the clients' splits."""
-    batch_size: PositiveInt = 256
+    batch_size: BatchSize = 256
     """Samples in a forward pass."""
 
 
@@ -227,8 +233,11 @@ def _labelled(models: Any) -> Any:
 
 
 def _label(label: str) -> str:
-    if not NAME.fullmatch(label):
-        raise fault("label", f"{label!r} cannot label a model: a label is letters, digits, '-', '_' and '.'")
+    if not NAME.fullmatch(label) or len(label) > MOST_NAME:
+        raise fault(
+            "label",
+            f"{quoted(label)} cannot label a model: a label is 1 to 100 letters, digits, '-', '_' and '.'",
+        )
     return label
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsim.errors import DecodeError
 from fedsim.params import Array
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.dtypes import BOOL, DTYPES
 from fedsim.wire.fields import Received, show
@@ -112,7 +113,7 @@ def _envelope(head: bytes | memoryview, limits: Limits) -> tuple[dict[Any, Any],
     except msgpack.StackError:
         raise DecodeError("envelope: nested too deeply") from None
     except (ValueError, msgpack.UnpackException) as error:
-        raise DecodeError(f"envelope: {str(error)[:200] or 'not msgpack'}") from None
+        raise DecodeError(f"envelope: {shortened(error, MOST_SAID) or 'not msgpack'}") from None
     if type(parsed) is not dict:
         raise DecodeError(f"envelope: {show(parsed)} is not a map")
     if parsed.keys() != _KEYS:
@@ -174,11 +175,13 @@ def _described(wire: Any, limits: Limits) -> list[_Described]:
                 raise DecodeError(f"arrays[{number}]: {show(size)} is no size of a dimension")
         if type(num_bytes) is not int or num_bytes != prod(shape) * dtype.itemsize:
             raise DecodeError(
-                f"arrays[{number}]: {show(num_bytes)} bytes for {name} of shape {list(shape)!s:.80}"
+                f"arrays[{number}]: {show(num_bytes)} bytes for {name} of shape {shortened(list(shape))}"
             )
         # Beside a zero the other sizes are free, but NumPy counts them without it.
         if num_bytes == 0 and prod(size or 1 for size in shape) > limits.frame_bytes:
-            raise DecodeError(f"arrays[{number}]: the shape {list(shape)!s:.80} of an empty array is absurd")
+            raise DecodeError(
+                f"arrays[{number}]: the shape {shortened(list(shape))} of an empty array is absurd"
+            )
         described.append((dtype, shape, num_bytes))
     return described
 

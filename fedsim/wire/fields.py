@@ -16,6 +16,7 @@ import numpy as np
 
 from fedsim.errors import DecodeError
 from fedsim.params import Array
+from fedsim.quoting import shortened
 from fedsim.wire.dtypes import NAMES, plain
 from fedsim.wire.limits import DEFAULT, Limits
 
@@ -260,7 +261,7 @@ def show(value: object) -> str:
     """Return a short description of any value, however large or deep it is."""
     if value is None or isinstance(value, (bool, int, float, str)):
         text = "an integer" if type(value) is int and value.bit_length() > 128 else repr(value)
-        text = text if len(text) <= 60 else f"{text[:57]}..."
+        text = shortened(text)
         name = type(value).__name__
         return text if value is None or type(value) in (bool, int, float, str) else f"{text} of type {name}"
     return f"a value of type {type(value).__name__}"

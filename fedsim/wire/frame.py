@@ -21,6 +21,7 @@ import msgpack
 import numpy as np
 
 from fedsim.params import Array
+from fedsim.quoting import quoted
 from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
 from fedsim.wire.dtypes import NAMES, octets
 from fedsim.wire.limits import DEFAULT
@@ -143,7 +144,7 @@ class Packed:
     def _after(self, exchange: str) -> bytes:
         if type(exchange) is not str or len(exchange) > DEFAULT.name_characters:
             raise ValueError(
-                f"the exchange {exchange!r:.80} is no name of at most {DEFAULT.name_characters} characters"
+                f"the exchange {quoted(exchange)} is no name of at most {DEFAULT.name_characters} characters"
             )
         rest = bytes(msgpack.packb(exchange)) + self._suffix
         start = len(self._prefix) + _ROUTE.size + len(rest)
@@ -223,6 +224,6 @@ def _padding(position: int) -> bytes:
 
 def _bad_route(sender: object, receiver: object, round: object) -> ValueError:  # noqa: A002
     return ValueError(
-        f"sender {sender!r:.40}, receiver {receiver!r:.40}, round {round!r:.40}: addresses are {SERVER} for "
-        "the server or a client's number from 0, rounds integers from -1"
+        f"sender {quoted(sender)}, receiver {quoted(receiver)}, round {quoted(round)}: addresses are "
+        f"{SERVER} for the server or a client's number from 0, rounds integers from -1"
     )

@@ -109,9 +109,9 @@ def test_a_fault_of_the_data_names_the_file_and_the_key(call: Call) -> None:
         (["--algorithms", ","], "at least one algorithm"),
         (["--algorithms", "local,local"], "named twice"),
         (["--algorithms", "local,lokal"], "lokal"),
-        (["--algorithms", "local", "--seeds", "0,x"], "whole numbers"),
+        (["--algorithms", "local", "--seeds", "0,x"], "not a whole number"),
         (["--algorithms", "local", "--seeds", "1,1"], "named twice"),
-        (["--algorithms", "local", "--seeds", "-1"], "none below 0"),
+        (["--algorithms", "local", "--seeds", "-1"], "is below 0"),
     ],
 )
 def test_mistakes_exit_with_2(call: Call, here: Path, arguments: list[str], said: str) -> None:

@@ -1,6 +1,8 @@
+import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,3 +41,17 @@ def test_other_data_than_the_servers_are_refused(here: Path) -> None:
     other = {**said.data, "who holds what": "4 clients #0123"}
     with pytest.raises(UserError, match=r"who holds what \(4 clients, .* here, 4 clients there\)"):
         JOINING.build(replace(said, data=other))
+
+
+@pytest.mark.parametrize("fault", ["open", "write", "replace"])
+def test_a_full_disk_is_told_without_a_traceback(call: Any, here: Path, disk: Any, fault: str) -> None:
+    join = ("join", "http://127.0.0.1:9", "--clients", "0", "--state", "state", "--patience", "1 ms")
+    with disk.fails(None) as calls:
+        assert call(*join).exit_code == 2  # nobody is there
+    shutil.rmtree("state")
+    with disk.fails(calls.index(fault)):
+        failed = call(*join)
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("fedsim: the run failed: cannot ")
+    assert "No space left on device. Make room there" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1

@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import shutil
 import signal
 import tomllib
 from collections.abc import Callable
@@ -120,6 +122,36 @@ def test_a_failed_run_exits_with_1_and_leaves_nothing(
     assert "caused by ValueError: bad dice" in result.stderr
     assert "Traceback" not in result.stderr
     assert left(here) == ["tiny.toml"]
+
+
+def test_a_full_disk_exits_with_1_and_leaves_nothing(call: Call, here: Path, disk: Any) -> None:
+    with disk.fails(None) as calls:
+        assert call("run", "tiny.toml", "--out", "o").exit_code == 0
+    shutil.rmtree("o")
+    with disk.fails(calls.index("write")):
+        result = call("run", "tiny.toml", "--out", "o")
+    assert result.exit_code == 1
+    words = "No space left on device. Choose another --out, or make room there"
+    assert result.stderr.splitlines()[-1] == f"fedsim: the run failed: cannot write o: {words}"
+    assert "Traceback" not in result.stderr
+    assert left(here) == ["tiny.toml"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (OSError(errno.EIO, "Input/output error", "there"), "there: Input/output error"),
+    ],
+)
+def test_whatever_the_system_refuses_is_no_bug(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    _fail_with(error, monkeypatch)
+    result = call("run", "tiny.toml")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == f"fedsim: the run failed: {said}"
+    assert "Traceback" not in result.stderr
 
 
 def test_a_bug_exits_with_1_a_traceback_and_a_word(

@@ -1,7 +1,12 @@
+import errno
+import os
 import stat
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
+import pytest
 from click.testing import Result
 
 from fedsim.bus.http.access import Access
@@ -46,3 +51,24 @@ def test_mistakes_are_explained(call: Call) -> None:
     nowhere = call("token", "new", "--clients", "0", "--tokens", "missing/tokens.txt")
     assert nowhere.exit_code == 2
     assert "missing/tokens.txt" in nowhere.stderr
+
+
+@pytest.mark.parametrize("kept", [0, 10])
+def test_a_full_disk_leaves_the_file_as_it_was(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """Of a line that the disk has no room for, the system may write a part."""
+
+    class Full(FileIO):
+        def write(self, content: Any, /) -> int:
+            if not kept:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(content[:kept])
+
+    call("token", "new", "--clients", "0", "--tokens", "tokens.txt")
+    before = (here / "tokens.txt").read_bytes()
+    monkeypatch.setattr(os, "fdopen", lambda number, mode, **_: Full(number, mode))
+    failed = call("token", "new", "--clients", "1", "--tokens", "tokens.txt")
+    assert failed.exit_code == 1
+    assert "cannot write tokens.txt: No space left on device. Make room" in failed.stderr
+    assert (here / "tokens.txt").read_bytes() == before

@@ -61,7 +61,7 @@ def test_the_task_is_as_said() -> None:
         (True, "valid integer"),
         ({"distribution": "zipf"}, "a whole number, or a table"),
         ({"distribution": "uniform", "low": 3, "high": 2}, "low = 3 lies above high = 2"),
-        ({"distribution": "lognormal", "median": 0, "sigma": 1.0}, "greater than 0"),
+        ({"distribution": "lognormal", "median": 0, "sigma": 1.0}, "greater than or equal to 1"),
     ],
 )
 def test_a_wrong_distribution_is_refused(samples: Any, problem: str) -> None:

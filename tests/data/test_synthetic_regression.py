@@ -64,7 +64,7 @@ def test_noise_is_what_the_truths_leave() -> None:
 
 def test_more_samples_than_there_can_be_memory_for() -> None:
     with pytest.raises(DataError, match=r"take 800 TB, .* lower samples_per_client or num_features"):
-        load(10, samples_per_client=10**12)
+        load(10, samples_per_client=10**9, num_features=10**4)
 
 
 @pytest.mark.parametrize("name", ["input_range", "prior_range", "between", "within", "noise"])

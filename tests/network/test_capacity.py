@@ -154,7 +154,7 @@ def test_a_lap_passes_what_the_file_lets_pass(
             "trace.up:1: 1700000000000 ms are more than 1000000 bins of 100 ms",
         ),
         ("1\n100000001\n", "trace.up:2: .*times count from the start of the lap, so subtract the first"),
-        ("9" * 5000, "trace.up:1: 9+ ms are more than"),
+        ("9" * 5000, "trace.up:1: 9+ ... ms are more than"),
     ],
 )
 def test_a_wrong_mahimahi_file_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:

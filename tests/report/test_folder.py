@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedsim.errors import OutputError
+from fedsim.durable import sync
+from fedsim.errors import FileError, OutputError
 from fedsim.report import folder
 from fedsim.report.folder import MARK, check_files, check_folders, staged, write_file
 
@@ -145,12 +146,12 @@ def _failing(name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("step", ["_sync_all", "_sync", "_rename", "_publish"])
+@pytest.mark.parametrize("step", ["_sync_all", "sync", "_rename", "_publish"])
 def test_whatever_fails_while_publishing_nothing_is_half_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
     _failing(step, error, monkeypatch)
-    with pytest.raises(OutputError if isinstance(error, OSError) else KeyboardInterrupt):
+    with pytest.raises(FileError if isinstance(error, OSError) else KeyboardInterrupt):
         publish(tmp_path / "run", "new")
     assert list(tmp_path.iterdir()) == []
 
@@ -166,7 +167,7 @@ def test_whatever_fails_while_replacing_the_old_run_is_there(
     else:
         monkeypatch.setattr(folder, "_exchange", lambda left, right: False)
         _failing("_rename", error, monkeypatch, calls=1)  # the old one is aside when the new one fails
-    with pytest.raises(OutputError if isinstance(error, OSError) else KeyboardInterrupt):
+    with pytest.raises(FileError if isinstance(error, OSError) else KeyboardInterrupt):
         publish(tmp_path / "run", "new", force=True)
     assert contents(tmp_path) == {"run/summary.json": "old"}
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
@@ -184,7 +185,7 @@ def test_everything_is_on_the_disk_before_the_name_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    sync, rename = folder._sync, folder._rename
+    rename = folder._rename
 
     def noted_sync(path: Path) -> None:
         steps.append(f"sync {path.name[:1]}")
@@ -194,7 +195,7 @@ def test_everything_is_on_the_disk_before_the_name_is(
         steps.append("rename")
         rename(old, new)
 
-    monkeypatch.setattr(folder, "_sync", noted_sync)
+    monkeypatch.setattr("fedsim.report.folder.sync", noted_sync)
     monkeypatch.setattr(folder, "_rename", noted_rename)
     with staged(tmp_path / "run") as hidden:
         (hidden / "f").write_text("x")
@@ -223,7 +224,7 @@ def test_what_a_killed_run_has_left_is_swept_and_what_runs_is_not(tmp_path: Path
 def test_a_file_is_replaced_whole_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_file(tmp_path / "a" / "f.csv", b"old")
     _failing("_rename", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), monkeypatch)
-    with pytest.raises(OutputError, match="No space left"):
+    with pytest.raises(FileError, match="No space left"):
         write_file(tmp_path / "a" / "f.csv", b"new")
     assert contents(tmp_path) == {"a/f.csv": "old"}
     write_file(tmp_path / "a" / "f.csv", b"new")

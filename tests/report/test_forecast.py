@@ -23,6 +23,13 @@ def test_a_run_of_one_round_is_rehearsed_whole(make_parts: Callable[..., Parts])
     assert forecast.totals == real.totals
 
 
+def test_a_rehearsal_stands_for_as_many_rounds_as_there_can_be(make_parts: Callable[..., Parts]) -> None:
+    few, many = rehearse(make_parts(rounds=3)), rehearse(make_parts(rounds=10**9))
+    each = few.last.traffic.bytes_up
+    assert few.totals.bytes_up == 3 * each
+    assert many.totals.bytes_up == 10**9 * each
+
+
 def test_frames_are_told_by_exchange_kind_and_way(make_parts: Callable[..., Parts]) -> None:
     grid = rehearse(make_parts()).frames()
     down, up = grid.rows

@@ -1,7 +1,7 @@
-import errno
 import json
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from fedsim import durable
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.clock import read_trace
-from fedsim.errors import JobError, OutputError
+from fedsim.errors import FileError, JobError, OutputError
 from fedsim.report import Plan, tables
 from fedsim.report import record as module
 from fedsim.report.record import record
+from fedsim.runtime.log import Log
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.run import RunResult
 
 FILES = {
     "scenario.toml",
@@ -219,26 +222,50 @@ def test_force_replaces_the_run(plan: Plan, make_parts: Callable[..., Parts], tm
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def _full(*_: Any, **__: Any) -> Any:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_disk_that_fills_up_while_running_is_said_and_leaves_nothing(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_full", [False, True])
+def test_whatever_the_disk_refuses_is_said_and_the_old_run_is_whole(
+    plan: Plan, tmp_path: Path, disk: Any, monkeypatch: pytest.MonkeyPatch, is_full: bool
 ) -> None:
-    monkeypatch.setattr(module, "_BUFFER", 64)
-    monkeypatch.setattr(module._Growing, "_put", _full)
-    with pytest.raises(OutputError, match=r"/run: No space left on device"):
-        record(plan, tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(durable, "_BUFFER_BYTES", 256)
+    old = record(plan, tmp_path / "run").result
+
+    def perform(parts: Parts, *, log: Log, **_: Any) -> RunResult:
+        for number in range(10):
+            log.info("round", round=number)
+        return old
+
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+
+    with disk.fails(None) as calls:
+        record(plan, tmp_path / "run", force=True, perform=perform)
+    assert {"open", "write", "fsync"} <= set(calls)
+    for number in range(len(calls)):
+        before, error = contents(), None
+        try:
+            with disk.fails(number, is_full=is_full) as now:
+                record(plan, tmp_path / "run", force=True, perform=perform)
+        except (OutputError, FileError) as raised:
+            error = raised
+        if error is None:  # all was done, but for removing the old run
+            assert "write" not in now[number:]
+            continue
+        assert f"cannot write {tmp_path}/run: No space left on device. Choose another --out" in str(error)
+        assert isinstance(error, FileError) or now[number] == "mkdir"  # which was tried before the run
+        # The last to be brought to the disk is the parent, when the new run has its name already.
+        assert contents() == before or calls[number:].count("fsync") == 1
+    assert contents().keys() == FILES
 
 
-def test_a_disk_that_fills_up_at_the_end_is_said_and_leaves_nothing(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "write_tables", _full)
-    with pytest.raises(OutputError, match="No space left on device"):
-        record(plan, tmp_path / "run")
+def test_a_full_disk_ends_a_run_whoever_swallows_the_error(plan: Plan, tmp_path: Path, disk: Any) -> None:
+    def perform(parts: Parts, *, log: Log, **_: Any) -> Any:
+        for number in range(100):
+            with suppress(FileError):  # as a connection does that must not end with an answer's entry
+                log.info("a long line " * 20_000, round=number)
+
+    with disk.fails(5) as calls, pytest.raises(FileError, match="No space left on device"):
+        record(plan, tmp_path / "run", perform=perform)
+    assert calls[5] == "write"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,7 +16,7 @@ from fedsim.clock import RecordKind, Trace
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training import TrainingConfig
-from fedsim.errors import InvariantError, RunError, UserError
+from fedsim.errors import FileError, InvariantError, RunError, UserError
 from fedsim.runtime import states
 from fedsim.runtime.host import Held
 from fedsim.runtime.join import FolderStore, host
@@ -219,6 +219,26 @@ def test_a_state_that_cannot_travel_ends_the_process(world: Any) -> None:
         with pytest.raises(RunError):
             await connection.handler(1, QUESTION)
         with pytest.raises(RunError, match=r"client 1: .*list"):
+            await hosting
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_state_that_cannot_be_read_for_the_observer_ends_the_process(world: Any) -> None:
+    class Unreadable(Shelf):
+        def get(self, client: int) -> bytes | None:
+            raise FileError("cannot read states/0")
+
+    async def main() -> None:
+        connection = Connection([], [], 1)
+        hosting = asyncio.create_task(
+            host(world.make_parts(world.Scripted()), connection, folder=Unreadable([]))
+        )
+        while not hasattr(connection, "handler"):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(FileError):
+            await connection.handler(0, QUESTION)
+        with pytest.raises(FileError, match="cannot read states/0"):
             await hosting
 
     asyncio.run(asyncio.wait_for(main(), 20))

@@ -1,6 +1,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,22 @@ def test_files_that_are_not_there(load: Load, tmp_path: Path, monkeypatch: pytes
 def test_a_model_that_cannot_take_the_task(load: Load) -> None:
     message = refused(load("[models.eye]\nname = 'lenet'\n"))
     assert "  models.eye: model 'lenet' cannot take samples of shape (64,)" in message
+
+
+def test_a_model_that_no_message_could_hold(load: Load) -> None:
+    message = refused(load("[models.mlp]\nparams = { hidden = [1000000, 1000000] }\n"))
+    # 64 inputs and 10 outputs: 65e6 + (1e12 + 1e6) + (1e7 + 10) parameters.
+    assert "  models.mlp: model 'mlp' has 1000076000010 parameters" in message
+    assert "no message holds more than 500000000: make its layers narrower" in message
+
+
+def test_data_that_cannot_be_spread_for_want_of_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*_: Any, **__: Any) -> None:
+        raise MemoryError("80 TB")
+
+    # The package offers the function under the name of its module.
+    monkeypatch.setattr(import_module("fedsim.scenario.build"), "federate", too_much)
+    assert "more memory than there is: 80 TB" in refused(load(""))
 
 
 def test_a_group_in_which_nobody_has_a_sample(load: Load) -> None:

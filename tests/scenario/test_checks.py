@@ -26,6 +26,30 @@ def test_more_clients_a_round_than_there_are(faults: Faults, load: Load) -> None
     assert load("[participation]\nclients_per_round = 4\n").participation.clients_per_round == 4
 
 
+def test_more_clients_than_a_run_can_have(faults: Faults) -> None:
+    each = 6 * 10**6
+    found = faults(text=f"run.rounds = 2\nfleet = [{{ count = {each} }}, {{ count = {each} }}]\n" + NULL)
+    assert str(found["fleet"]) == (
+        "fleet: 12000000 clients in all groups together — write counts that add up to 10000000 or fewer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        ("training.batch_size = 9223372036854775808", "write a number of at most 1000000"),
+        ("training.lr = 1e308", "write a number of at most 1e+06"),
+        ("engine.workers = 100000", "write a number of at most 1024"),
+        ("models.mlp.params.hidden = [2147483648]", "write a number of at most 1000000"),
+        ("run.seed = 9223372036854775808", "write a number of at most 9223372036854775807"),
+        ("data.split = [1.5, 0.0, 0.0]", "write a number of at most 1"),
+    ],
+)
+def test_a_number_beyond_its_range(faults: Faults, value: str, rule: str) -> None:
+    found = faults(text=f"run.rounds = 2\nfleet = [{{ count = 4 }}]\n{value}\n")
+    assert any(rule in str(fault) for fault in found.values())
+
+
 def test_a_label_that_no_model_has(faults: Faults) -> None:
     found = faults("model = 'linaer'\n" + TWO_MODELS + "[server]\nmodel = 'x'\n")
     assert str(found["fleet.0.model"]) == (

@@ -10,15 +10,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, cast
-
-from pydantic import Field
+from typing import Any, ClassVar, cast
 
 from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
 from fedsim.algorithms.common.validation import validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model
+from fedsim.ranges import Epochs
 from fedsim.wire import ModelBroadcast
 
 MOST_PASSES = 10
@@ -26,13 +25,11 @@ MOST_PASSES = 10
 PASSES_UNSEEN = 5
 """Passes of a client that has no validation samples to choose by."""
 
-Passes = Annotated[int, Field(ge=0)]
-
 
 class TuningConfig(Config):
     """How long to fine-tune."""
 
-    finetune_epochs: Passes | None = None
+    finetune_epochs: Epochs | None = None
     """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
     loss, and makes 5 where it has no validation samples. The papers do not say. Where a client chooses, each
     pass begins with a new optimiser; a fixed number of passes is one training, whose momentum goes on."""

@@ -10,16 +10,16 @@ All functions are pure, for ``server.call``. m: clients, p: public samples, N: c
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from fedsim.algorithms.common.distillation import SMALLEST
 from fedsim.algorithms.common.simplex import project
 from fedsim.config import Config
 from fedsim.params import Array
+from fedsim.ranges import Coefficient
 
 SHARPNESS = 5.0
 """Factor of c in the public code's softmax."""
@@ -28,11 +28,11 @@ SHARPNESS = 5.0
 class CoefficientConfig(Config):
     """How the coefficient matrix is learned."""
 
-    lam: Annotated[float, Field(ge=0)] = 1.0
+    lam: Coefficient = 1.0
     """Weight of distillation in the objective, lambda, in the step of c (not in the paper; 1 is assumed)."""
-    rho: Annotated[float, Field(ge=0)] = 0.7
+    rho: Coefficient = 0.7
     """Strength with which c is pulled towards 1/K (0.7: public code; the paper tries 0.1 to 0.7)."""
-    c_lr: Annotated[float, Field(ge=0)] = 0.01
+    c_lr: Coefficient = 0.01
     """Size of a step of c, eta_3 (the paper's ablations: 0.01); 0 keeps c as it is."""
     c_step: Literal["implicit", "explicit"] = "implicit"
     """How a step takes the pull towards 1/K: implicitly, stable for any rho, or as equation (7) prints it,

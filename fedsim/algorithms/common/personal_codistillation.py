@@ -16,10 +16,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-from pydantic import Field
 
 from fedsim.algorithms.base import (
     Algorithm,
@@ -40,6 +39,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
+from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 
 
@@ -49,18 +49,18 @@ class CoPersonalConfig(Config):
     order: Literal["train_first", "distill_first"] = "train_first"
     """Train, predict, distil, as in the paper (D-000-06); or predict, distil, train, as in the public code,
     where only those train whose predictions have arrived."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: Temperature = 1.0
     """What logits are divided by, on both sides (D-000-05: not in the paper; public code: 1 and 10)."""
     theta_sq: bool = False
     """Multiply the distillation's loss by the squared temperature, without which its gradient nearly vanishes
     at a temperature of 10."""
-    distill_epochs: Annotated[int, Field(ge=0)] = 1
+    distill_epochs: Epochs = 1
     """Passes over the round's public samples, R (the paper: 1)."""
-    distill_batch_size: Annotated[int, Field(ge=1)] = 256
+    distill_batch_size: BatchSize = 256
     """Public samples in a mini-batch of the distillation (the paper: 256)."""
-    distill_lr: Annotated[float, Field(gt=0)] | None = None
+    distill_lr: LearningRate | None = None
     """Learning rate of the distillation, eta_2; that of the training by default, as in the paper."""
-    public_per_round: Annotated[int, Field(ge=1)] | Literal["all"] = 3000
+    public_per_round: PositiveSamples | Literal["all"] = 3000
     """Public samples drawn anew in each round, at most as many as there are (the paper: 3000)."""
     replacement: bool = False
     """Draw them with replacement, as the public code does."""

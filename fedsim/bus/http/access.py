@@ -7,6 +7,8 @@ A token is 256 random bits, so one round of SHA-256 is as good as any slow hash.
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -15,10 +17,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, quoted, shortened
 
 MOST_CLIENT = 2**31 - 1
 """Highest client number."""
 MOST_RANGES = 65_536
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?")
 _MOST_TOKEN = 256
 _TOKEN_PREFIX = "fedsim_"  # noqa: S105
 _SCHEME = "sha256:"
@@ -46,13 +50,14 @@ class ClientRanges:
             first, dash, last = part.strip().partition("-")
             if not _is_number(first) or (dash and not _is_number(last)):
                 raise UserError(
-                    f"clients {text[:80]!r}: {part[:40]!r} is no client number and no range of numbers: "
+                    f"clients {quoted(text)}: {quoted(part)} is no client number and no range of numbers: "
                     "write numbers from 0 and ranges, as in 0-9,12"
                 )
             low, high = int(first), int(last) if dash else int(first)
             if not low <= high <= MOST_CLIENT:
                 raise UserError(
-                    f"clients {text[:80]!r}: the range {part[:40]!r} goes up, from 0 to {MOST_CLIENT} at most"
+                    f"clients {quoted(text)}: the range {quoted(part)} goes up, from 0 to "
+                    f"{MOST_CLIENT} at most"
                 )
             found.append((low, high))
         if len(found) > MOST_RANGES:
@@ -131,7 +136,8 @@ class Access:
             text = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
-                f"the file of tokens {str(path)!r} cannot be read ({error}): make one with "
+                f"the file of tokens {quoted(str(path), MOST_SAID)} cannot be read "
+                f"({shortened(error, MOST_SAID)}): make one with "
                 "`fedsim token new --clients 0-9 --tokens FILE`"
             ) from None
         return Access.from_lines(text.splitlines(), str(path))
@@ -175,6 +181,24 @@ def new_token(clients: ClientRanges) -> tuple[str, str]:
     """Return a new secret for its holder, and the line to store, which does not reveal it."""
     secret = _TOKEN_PREFIX + secrets.token_urlsafe(32)
     return secret, f"{_SCHEME}{_hashed(secret).hex()} {clients}"
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether nobody beyond this machine can reach a host, by its name or address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def names_loopback(header: str) -> bool:
+    """Say whether a request's ``Host`` names this machine as only programs on it can.
+
+    A page whose name was made to stand for a loopback address (DNS rebinding) still comes with its own name.
+    The port is not compared: a browser cannot name another than it connects to, and whoever forwards one may.
+    """
+    found = _HOST.fullmatch(header)
+    return found is not None and is_loopback(found[1] or found[2])
 
 
 def _hashed(token: str) -> bytes:

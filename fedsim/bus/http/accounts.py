@@ -25,6 +25,7 @@ from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import TRANSFER_END, TRANSFER_START
 from fedsim.clock import RecordKind, Trace
 from fedsim.network import OverheadConfig
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import Message, num_parameters
 
 UNREADABLE = "unreadable"
@@ -69,7 +70,7 @@ class Accounts:
         self.rejected[cause] += 1
         count = self.rejected[cause]
         if not count & (count - 1):
-            self._log.warning("peer rejected", cause=cause, count=count, why=why[:200])
+            self._log.warning("peer rejected", cause=cause, count=count, why=shortened(why, MOST_SAID))
 
     def began(self, ask: Ask) -> None:
         """Enter that a delivery to a client is being put on a link, or once more."""

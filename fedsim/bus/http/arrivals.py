@@ -15,6 +15,7 @@ from fedsim.bus.http.mailbox import Mailbox
 from fedsim.bus.http.session import Control, Inbox, SessionError, header_of
 from fedsim.bus.http.transfer import Spoilt, Transfers
 from fedsim.errors import DecodeError
+from fedsim.quoting import shortened
 from fedsim.wire import SERVER, Kinds
 
 Key = tuple[int, int]
@@ -98,7 +99,7 @@ class Arrivals:
         values, number = said.values, said.values["n"]
         header = header_of(values["h"])
         if header.sender != SERVER or header.receiver not in self._clients:
-            raise SessionError(f"{header} came to the host of {self._clients!s:.80}")
+            raise SessionError(f"{header} came to the host of {shortened(self._clients)}")
         if not self._inbox.accept(number):
             return False
         key = header.client, header.dispatch

@@ -29,7 +29,7 @@ from fedsim.bus.http.session import (
     Control,
     SessionError,
     encode,
-    shortened,
+    sendable,
 )
 from fedsim.bus.http.store import StateFolder
 from fedsim.bus.http.transfer import Backoff, SessionGone, Transfers, jitter, open_http
@@ -335,8 +335,6 @@ class HttpClient:
         elif word == "finish":
             self._is_over = True
             self._changed()
-        elif word == "refused":
-            raise UserError(f"the server has turned this process out: {values['why']}")
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse, link: Link) -> None:
         async def transmit(number: int) -> None:
@@ -363,7 +361,7 @@ class HttpClient:
 
     def _unusable(self, number: int, why: str) -> None:
         if self._link is not None:
-            self._link.say(encode("bad", n=number, why=shortened(why)))
+            self._link.say(encode("bad", n=number, why=sendable(why)))
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:

@@ -11,7 +11,7 @@ word     from   meaning
 ======== ====== ==========================================================================================
 hello    client proto, session, clients, last (delivery had), base (reply acknowledged), ready
 welcome  server resumed, last (reply had), run, finished; the greeting follows
-refused  server why; the connection ends and trying again is of no use
+refused  server why, in place of a welcome; the connection ends and trying again is of no use
 ready    client messages are understood from now on
 send     both   n, h(eader), c(hecksum, CRC-32), a(cknowledged); the frame follows
 blob     both   n, h, b(ytes), a; the frame travels over HTTP
@@ -36,6 +36,7 @@ import msgpack
 
 from fedsim.bus.base import Header
 from fedsim.errors import FedsimError
+from fedsim.quoting import MOST_SAID, quoted, shortened
 
 PROTOCOL = 2
 MOST_NUMBER = 2**53
@@ -149,9 +150,7 @@ _WITH_BODY = frozenset({"welcome", "send", "ask", "told"})
 FROM_CLIENT = frozenset(
     {"hello", "ready", "send", "blob", "none", "ack", "bad", "told", "fault", "alive", "bye"}
 )
-FROM_SERVER = frozenset(
-    {"welcome", "refused", "send", "blob", "none", "ack", "ask", "alive", "finish", "bye"}
-)
+FROM_SERVER = frozenset({"welcome", "send", "blob", "none", "ack", "ask", "alive", "finish", "bye"})
 DELIVERIES = frozenset({"send", "blob", "none"})
 _pack = msgpack.Packer(use_single_float=True).pack
 
@@ -176,12 +175,12 @@ def parse(data: bytes | memoryview, allowed: frozenset[str]) -> Control:
     word = values.pop("t", None)
     checks = _WORDS.get(word) if type(word) is str and word in allowed else None
     if checks is None:
-        raise SessionError(f"{word!r:.40} is no message that may come from there")
+        raise SessionError(f"{quoted(word)} is no message that may come from there")
     if values.keys() != checks.keys():
         checks = _with_more(word, values, checks)
     for name, check in checks.items():
         if not check(values[name]):
-            raise SessionError(f"{word}.{name}: {values[name]!r:.80} is not allowed there")
+            raise SessionError(f"{word}.{name}: {quoted(values[name])} is not allowed there")
     body = whole[position:]
     if len(body) and word not in _WITH_BODY:
         raise SessionError(f"{word}: {len(body)} bytes follow where none belong")
@@ -194,7 +193,7 @@ def _with_more(word: str, values: Mapping[str, Any], checks: dict[str, Check]) -
     header = values.get("h")
     is_answer = word in DELIVERIES and type(header) is tuple and header[:1] != (-1,)
     if not is_answer or values.keys() != checks.keys() | more.keys():
-        raise SessionError(f"{word}: the fields are {list(values)!r:.80}, not {list(checks)}")
+        raise SessionError(f"{word}: the fields are {quoted(list(values))}, not {list(checks)}")
     return {**checks, **more}
 
 
@@ -216,7 +215,7 @@ def header_of(values: tuple[Any, ...]) -> Header:
     return Header(*values)
 
 
-def shortened(text: object) -> str:
+def sendable(text: object) -> str:
     """Return a text that fits into a message."""
     return str(text).encode("utf-8", "replace").decode("utf-8")[:MOST_TEXT]
 
@@ -246,9 +245,9 @@ def _map_of(whole: memoryview) -> tuple[dict[str, Any], int]:
     except msgpack.StackError:
         raise SessionError("a message is nested too deeply") from None
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise SessionError(f"not a message: {str(error)[:200] or 'not msgpack'}") from None
+        raise SessionError(f"not a message: {shortened(error, MOST_SAID) or 'not msgpack'}") from None
     if type(parsed) is not dict:
-        raise SessionError(f"a message is a map, not {parsed!r:.80}")
+        raise SessionError(f"a message is a map, not {quoted(parsed)}")
     return parsed, unpacker.tell()
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from fedsim.bus.http.limits import HttpLimits
@@ -20,10 +22,11 @@ class Door(web.Server):
     makes way, so a flood of them cannot keep others out: a client process shows its token at once.
     """
 
-    def __init__(self, handler: Handler, limits: HttpLimits, reject: Callable[[str], None]) -> None:
+    def __init__(self, handler: Handler, limits: HttpLimits, reject: Callable[..., None]) -> None:
         super().__init__(
             handler,
             access_log=None,
+            logger=_counted(reject),
             keepalive_timeout=limits.handshake_timeout_s,
             lingering_time=0.0,
             read_bufsize=1 << 17,
@@ -94,3 +97,26 @@ class Door(web.Server):
         transport = self._open.pop(guest, None)
         if transport is not None:
             transport.abort()
+
+
+class _Counting(logging.Handler):
+    """Counts what aiohttp would print, of which nothing is shown: it may quote a stranger, or a secret."""
+
+    def __init__(self, reject: Callable[..., None]) -> None:
+        super().__init__()
+        self._reject = reject
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        name = type(error).__name__
+        if isinstance(error, HttpProcessingError):
+            self._reject("http", name)
+        elif record.levelno >= logging.WARNING:
+            self._reject("fault", name)
+
+
+def _counted(reject: Callable[..., None]) -> logging.Logger:
+    """Return a logger of the server's own, which is in no other's charge."""
+    logger = logging.Logger("fedsim.door")
+    logger.addHandler(_Counting(reject))
+    return logger

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fedsim.bus.http.control import MOST_NOTES, MOST_SPENT_S
 from fedsim.plain import scalar
+from fedsim.quoting import quoted
 
 MOST_PER_ANSWER = 16
 """Notes beside one answer; a last one says how many were left out."""
@@ -120,17 +121,17 @@ def read(text: Any) -> list[Note]:
 
 def _note(said: Any) -> Note:
     if type(said) is not list or len(said) != 3:
-        raise ValueError(f"{said!r:.80} is no note")
+        raise ValueError(f"{quoted(said)} is no note")
     level, event, values = said
     if level not in _LEVELS or not _is_text(event, _MOST_EVENT):
-        raise ValueError(f"{level!r:.20} {event!r:.80} is no level and event")
+        raise ValueError(f"{quoted(level)} {quoted(event)} is no level and event")
     if type(values) is not dict or len(values) > _MOST_VALUES:
-        raise ValueError(f"{values!r:.80} are no values of a note")
+        raise ValueError(f"{quoted(values)} are no values of a note")
     for name, value in values.items():
         if not _NAME.fullmatch(name) or name in _OWN:
-            raise ValueError(f"{name!r:.80} names no value of a note")
+            raise ValueError(f"{quoted(name)} names no value of a note")
         if not _is_plain(value):
-            raise ValueError(f"{name} is {value!r:.80}, which is no value of a note")
+            raise ValueError(f"{name} is {quoted(value)}, which is no value of a note")
     return Note(level, event, values)
 
 

@@ -1,4 +1,10 @@
-"""Where requests to the server go: health for everybody, a WebSocket or blobs for who shows a token."""
+"""Where requests to the server go: health for everybody, a WebSocket or blobs for who shows a token.
+
+Everybody means programs. A web page can make its reader's browser send requests to any address, also to
+servers that only this machine can reach; so what has an ``Origin``, as the WebSockets of pages and their
+uploads do, is refused, and where neither a token nor an address beyond this machine protects a server, what
+does not call it by a loopback name or address too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from fedsim.bus.http.access import Access
+from fedsim.bus.http.access import Access, is_loopback, names_loopback
 from fedsim.bus.http.accounts import Accounts
 from fedsim.bus.http.blobs import SESSION
 from fedsim.bus.http.conversation import Conversation, Server
@@ -53,6 +59,7 @@ class Front:
         self._routes = Routes(limits, registry, accounts)
         self._vestibule: Vestibule | None = None
         self._listener: asyncio.Server | None = None
+        self._is_local = False
 
     async def listen(self, host: str, port: int, context: tls.SSLContext | None) -> int:
         """Let connections in, encrypted if so told; return the port.
@@ -63,6 +70,7 @@ class Front:
         way_in: Callable[[], asyncio.BaseProtocol] = self.door
         if context is not None:
             way_in = self._vestibule = Vestibule(self.door, context, self._limits.handshake_timeout_s)
+        self._is_local = is_loopback(host)
         self._listener = await asyncio.get_running_loop().create_server(way_in, host, port, backlog=512)
         return int(self._listener.sockets[0].getsockname()[1])
 
@@ -100,6 +108,10 @@ class Front:
         return web.Response(status=400)
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            return self._turned_away("origin", 403)
+        if self._is_local and self._access.is_open and not names_loopback(request.headers.get("Host", "")):
+            return self._turned_away("host", 421)
         path = request.rel_url.path
         if path == "/health" and request.method == "GET":
             response = web.Response(text=json.dumps(self._server.status()), content_type="application/json")

@@ -11,6 +11,7 @@ import aiohttp
 from fedsim.bus.http.control import Control, SessionError, parse
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, shortened
 
 _MOST_MESSAGE = 64 << 20
 """Longest WebSocket message from the server: its greeting is one."""
@@ -30,7 +31,8 @@ async def open_socket(
         is_first: Whether nothing was ever heard of the server, so that the address itself may be wrong.
 
     Raises:
-        UserError: The server does not know the token, or the two sides do not agree about encryption.
+        UserError: The server does not know the token or goes by another name, or the two sides do not agree
+            about encryption.
         aiohttp.ClientError, OSError, TimeoutError: Trying again may help.
     """
     timeout = aiohttp.ClientWSTimeout(ws_close=min(1.0, limits.stall_timeout_s))
@@ -45,6 +47,11 @@ async def open_socket(
                 f"the server at {url} does not know this token: ask for one made with "
                 "`fedsim token new`, and give it with --token or FEDSIM_TOKEN"
             ) from None
+        if error.status == 421:
+            raise UserError(
+                f"the server at {url} asks for no token, and so answers only who calls it by a loopback name "
+                "or address: write 127.0.0.1 or localhost in place of the name, or start it with --tokens"
+            ) from None
         if is_first and error.status < 500:
             raise UserError(
                 f"what answers at {url} is no fedsim server (status {error.status}): check the address and "
@@ -54,7 +61,7 @@ async def open_socket(
     except aiohttp.ClientConnectorCertificateError as error:
         raise UserError(
             f"the server at {url} does not show a certificate that this process trusts "
-            f"({str(error.certificate_error)[:300]}): give the authority's with --ca, and the "
+            f"({shortened(error.certificate_error, MOST_SAID)}): give the authority's with --ca, and the "
             "server's address as its certificate names it"
         ) from None
     except aiohttp.ClientConnectorSSLError as error:  # a handshake that is cut off may succeed yet
@@ -86,8 +93,8 @@ async def welcome(socket: aiohttp.ClientWebSocketResponse, url: str, limits: Htt
             return said
         why = "it does not understand this process"
     raise UserError(
-        f"what answers at {url} does not speak this fedsim's protocol ({why[:200]}): check the address, and "
-        "install the same version of fedsim on both sides"
+        f"what answers at {url} does not speak this fedsim's protocol ({shortened(why, MOST_SAID)}): check "
+        "the address, and install the same version of fedsim on both sides"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.link import Link
-from fedsim.bus.http.session import encode, shortened
+from fedsim.bus.http.session import encode, sendable
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
@@ -33,7 +33,7 @@ class Probing:
                     raise RuntimeError("nobody answers probes here")
                 answer = await self.handler(client, question)
             except Exception as error:
-                link.say(encode("fault", id=number, why=shortened(f"{type(error).__name__}: {error}")))
+                link.say(encode("fault", id=number, why=sendable(f"{type(error).__name__}: {error}")))
                 return
             piece = self._limits.small_frame_bytes
             for at in range(0, max(len(answer), 1), piece):

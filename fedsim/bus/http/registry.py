@@ -11,6 +11,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.peer import Ask, Peer
 from fedsim.bus.http.session import Inbox, SessionError, encode
 from fedsim.errors import UserError
+from fedsim.quoting import shortened
 
 
 class Refusal(Exception):  # noqa: N818
@@ -21,19 +22,16 @@ class Busy(Exception):  # noqa: N818
     """A process may come back later."""
 
 
-_TAKEN = "another process has taken its clients over"
-
-
 class Registry:
     """Sessions by name and by client.
 
-    The clients of a process that is connected and ready go to another one only once that is ready too: until
-    then it may find that it cannot host them, and nobody would. One session waits so for them, the newest.
+    The clients of a session go to another one only while it has no connection. Until then whoever wants them
+    is refused, unless it names the session, which nobody else knows: then it is the same process, come back.
 
     Args:
         num_clients: Clients are numbered below it.
         limits: Most sessions, and the limits of each.
-        retired: Is told of a session that another takes the place of; its connection is to be closed.
+        retired: Is told of a session that is forgotten, and why.
     """
 
     def __init__(self, num_clients: int, limits: HttpLimits, retired: Callable[[Peer, str], None]) -> None:
@@ -42,7 +40,6 @@ class Registry:
         self._retired = retired
         self._peers: dict[str, Peer] = {}
         self._owner: dict[int, Peer] = {}
-        self._waiting: dict[ClientRanges, Peer] = {}
         self._homeless: dict[int, deque[Ask]] = {}
 
     def __iter__(self) -> Iterator[Peer]:
@@ -101,7 +98,9 @@ class Registry:
                 f"client {clients.highest} does not exist: this run has {self._num_clients} clients, from 0"
             )
         if not granted.covers(clients):
-            raise Refusal(f"the token grants the clients {granted!s:.80}, not all of {clients!s:.80}")
+            raise Refusal(
+                f"the token grants the clients {shortened(granted)}, not all of {shortened(clients)}"
+            )
         known = self._peers.get(values["session"])
         if known is not None:
             if known.token != token or known.clients != clients:
@@ -131,8 +130,6 @@ class Registry:
         for peer in self:
             if peer.link is None and peer.gone_at < before_s:
                 self.retire(peer, "it was away for too long")
-                if (waiting := self._waiting.get(peer.clients)) is not None:
-                    self.settle(waiting)
         late = [ask for asks in self._homeless.values() for ask in asks if ask.at_s < before_s]
         for ask in late:
             self.drop(ask)
@@ -141,47 +138,32 @@ class Registry:
     def _new(self, session: str, clients: ClientRanges, token: str | None, base: int) -> Peer:
         others = self._owners(clients)
         for other in others:
-            if other.link is not None and other.clients != clients:
+            if other.link is not None:
+                silence_s = self._limits.heartbeat_s * self._limits.heartbeat_misses
                 raise Refusal(
-                    f"the clients {other.clients!s:.80} are hosted by another process: "
-                    f"{clients!s:.80} must not overlap with them"
+                    f"the clients {shortened(other.clients)} are hosted by another process, which is "
+                    "connected: end that one, or give this one other clients. If that one has died without "
+                    f"a word, the server notices after {silence_s:g} s of silence: start this one again then"
                 )
-        former = self._waiting.get(clients)
-        if len(self._peers) - len(others) - (former is not None) >= self._limits.max_sessions:
+        if len(self._peers) - len(others) >= self._limits.max_sessions:
             raise Busy(f"{len(self._peers)} sessions are open, the limit is {self._limits.max_sessions}")
-        if former is not None:
-            self.retire(former, _TAKEN)
+        for other in others:
+            self.retire(other, "it was away, and another process has taken its clients over")
         peer = self._peers[session] = Peer(session, clients, token, self._limits, Inbox(base))
-        if any(other.link is not None and other.is_ready for other in others):
-            self._waiting[clients] = peer
-        else:
-            self.settle(peer)
-        return peer
-
-    def settle(self, peer: Peer) -> None:
-        """Give a session its clients, and what waits for them; whoever had or wanted them is retired."""
-        if self._waiting.get(peer.clients) is peer:
-            del self._waiting[peer.clients]
-        for other in self._owners(peer.clients):
-            if other is not peer:
-                self.retire(other, _TAKEN)
-                if (rival := self._waiting.get(other.clients)) is not None:
-                    self.retire(rival, _TAKEN)
-        for client in peer.clients:
+        for client in clients:
             self._owner[client] = peer
-        clients, homeless = peer.clients, self._homeless
+        homeless = self._homeless
         for client in clients if len(clients) < len(homeless) else list(homeless):
             if client in clients:
                 for ask in homeless.pop(client, ()):
                     peer.put(ask)
+        return peer
 
     def _owners(self, clients: ClientRanges) -> list[Peer]:
         return list(dict.fromkeys(self._owner[client] for client in clients if client in self._owner))
 
     def _forget(self, peer: Peer) -> None:
         self._peers.pop(peer.session, None)
-        if self._waiting.get(peer.clients) is peer:
-            del self._waiting[peer.clients]
         for client in peer.clients:
             if self._owner.get(client) is peer:
                 del self._owner[client]

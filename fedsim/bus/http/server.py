@@ -38,6 +38,7 @@ from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
 from fedsim.errors import DecodeError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import SERVER, Kinds, Message, Packed
 
 
@@ -239,7 +240,7 @@ class HttpServer:
         peer.unconfirmed = deque(sent for sent in peer.unconfirmed if sent[0] <= last)
         for number in replay:
             link.post(number)
-        self._log.info("process joined", clients=f"{peer.clients!s:.80}", resumed=resumed)
+        self._log.info("process joined", clients=shortened(peer.clients), resumed=resumed)
         # The process that had this session before may have been another, which understood messages already.
         peer.is_ready = False
         if hello.values["ready"]:
@@ -248,7 +249,6 @@ class HttpServer:
     def readied(self, peer: Peer) -> None:
         """Note that a process understands messages from now on."""
         peer.is_ready = True
-        self._registry.settle(peer)
         self._changed()
         self._probes.ask_again(peer)
 
@@ -270,7 +270,7 @@ class HttpServer:
 
     def parted(self, peer: Peer) -> None:
         """Note that a session has no connection now."""
-        self._log.info("process gone", clients=f"{peer.clients!s:.80}")
+        self._log.info("process gone", clients=shortened(peer.clients))
         self._changed()
 
     def unusable(self, peer: Peer, number: int, why: str) -> bool:
@@ -278,8 +278,8 @@ class HttpServer:
         ask = peer.outbox.get(number)
         if ask is None or not ask.has_begun:
             return False
-        self._accounts.ended(ask, Outcome.UNDECODABLE, why[:200])
-        self._lost(ask, why[:200])
+        self._accounts.ended(ask, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
+        self._lost(ask, shortened(why, MOST_SAID))
         return True
 
     def answered(self, peer: Peer, answer: Answered) -> bool:
@@ -290,7 +290,7 @@ class HttpServer:
         header = answer.header
         ask = self._asked.get((header.sender, header.dispatch)) if header.receiver == SERVER else None
         if header.sender not in peer.clients:
-            self._accounts.reject("client", f"{header} came from the host of {peer.clients!s:.80}")
+            self._accounts.reject("client", f"{header} came from the host of {shortened(peer.clients)}")
         elif ask is None or ask.peer is not peer or not ask.has_begun:
             self._accounts.reject("unasked", f"{header}")
         elif ask.header.reply() != header:
@@ -350,7 +350,7 @@ class HttpServer:
             message = read(header, frame, self._kinds, self.limits.frame, answer.crc)
         except DecodeError as error:
             self._accounts.reject("decode", str(error))
-            self._accounts.came(header, None, len(frame), str(error)[:200])
+            self._accounts.came(header, None, len(frame), shortened(error, MOST_SAID))
             return
         self._accounts.came(header, message, len(frame))
         self._mailbox.put(Delivery(header, message), len(frame))
@@ -366,12 +366,7 @@ class HttpServer:
         ask.released()
 
     def _retired(self, peer: Peer, why: str) -> None:
-        self._log.info("process retired", clients=f"{peer.clients!s:.80}", why=why)
-        if peer.link is not None:
-            peer.link.finish(encode("refused", why=why))
-            # Whoever does not even read that is cut off.
-            asyncio.get_running_loop().call_later(self.limits.handshake_timeout_s, peer.link.abort)
-            peer.link = None
+        self._log.info("process retired", clients=shortened(peer.clients), why=why)
 
     def _changed(self) -> None:
         """Wake whoever waits for attendance."""

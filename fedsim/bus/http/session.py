@@ -29,7 +29,7 @@ from fedsim.bus.http.control import (
     header_of,
     header_values,
     parse,
-    shortened,
+    sendable,
 )
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
     "header_of",
     "header_values",
     "parse",
-    "shortened",
+    "sendable",
 ]
 
 T = TypeVar("T")

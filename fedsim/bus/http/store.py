@@ -3,7 +3,8 @@
 A file is written beside its place, flushed to the disk, and moved there, so a crash leaves the old file or
 the new one. A client's new state and the answer that goes with it count together: the state is written first,
 under another name, and takes its place once the answer stands; at the next start a new state without its
-answer is dropped. Every file carries the SHA-256 of its contents.
+answer is dropped. Every file names itself, and carries the SHA-256 of that and its contents; nobody but its
+owner can read it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,19 @@ import msgpack
 from fedsim.bus.base import Header
 from fedsim.bus.http.blobs import name_of
 from fedsim.bus.http.control import header_values
+from fedsim.durable import restrict, sync, telling, write
 from fedsim.errors import UserError
+from fedsim.quoting import MOST_SAID, quoted
 from fedsim.wire import Frame
 
-_MAGIC = b"fedsim state 2\n"
+_MAGIC = b"fedsim state 3\n"
+_MEND = (
+    "Make room there, or mend what the system says, and start this process again: it goes on from its state "
+    "folder, and nothing is lost"
+)
+_MOST_NAME = 64
+_OTHERS = 0o077
+_OWN = frozenset({"answers", "lock", "session", "session.part", "states"})
 _ANSWER = re.compile(r"(\d{1,10})-(\d{1,10})")
 
 Beside = Mapping[str, Any]
@@ -36,16 +47,18 @@ is said beside the answer."""
 
 
 class StateFolder:
-    """A folder that one client process at a time may use, for one run.
+    """A folder that one client process at a time may use, for one run; its owner alone can look into it.
 
     Args:
-        path: The folder; made where there is none.
+        path: The folder; made where there is none. One that others can look into is taken from them, unless
+            it holds anything else than a state folder does.
 
     Attributes:
         path: As given.
 
     Raises:
         UserError: It cannot be used, another process uses it, or a file in it is damaged.
+        FileError: The system refuses to read or write in it; also of every method that does.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -54,22 +67,13 @@ class StateFolder:
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}
         self._newer = threading.Lock()  # states are set on the loop and made durable beside it
+        self._lock = -1
         try:
-            for folder in (self._answers, self._states):
-                folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise UserError(f"the state folder {str(self.path)!r} cannot be used: {error}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise UserError(
-                f"another process uses the state folder {str(self.path)!r}: give each its own"
-            ) from None
-        try:
-            self._session, self._run = self._load_session()
-            self._repair()
+            with self._telling():
+                self._make()
+                self._seize()
+                self._session, self._run = self._load_session()
+                self._repair()
         except BaseException:
             self.close()
             raise
@@ -105,7 +109,8 @@ class StateFolder:
         if client in self._new:
             return self._new[client]
         path = self._states / str(client)
-        return _load(path) if path.exists() else None
+        with self._telling():
+            return _load(path) if path.exists() else None
 
     def put(self, client: int, state: bytes) -> None:
         """Set a client's state; it becomes durable together with the client's next answer."""
@@ -123,17 +128,51 @@ class StateFolder:
             UserError: A file is damaged.
         """
         found = []
-        for name in sorted(self._answer_names(), key=lambda key: tuple(map(int, key.split("-")))):
-            values, frame, _, said = self._read_answer(self._answers / name)
-            found.append((Header(*values), None if frame is None else Frame(frame, (), len(frame)), said))
+        with self._telling():
+            for name in sorted(self._answer_names(), key=lambda key: tuple(map(int, key.split("-")))):
+                values, frame, _, said = self._read_answer(self._answers / name)
+                found.append((Header(*values), None if frame is None else Frame(frame, (), len(frame)), said))
         return found
 
     def turn(self, answers: Sequence[Kept], gone: Sequence[Header]) -> None:
         """Make answers durable, each with its client's new state, and forget others; blocks on the disk."""
-        for answer in answers:
-            self._keep(*answer)
-        for header in gone:
-            (self._answers / name_of(header)).unlink(missing_ok=True)
+        with self._telling():
+            for answer in answers:
+                self._keep(*answer)
+            for header in gone:
+                (self._answers / name_of(header)).unlink(missing_ok=True)
+
+    def _telling(self) -> AbstractContextManager[None]:
+        return telling(self.path, _MEND, doing="use the state folder")
+
+    def _make(self) -> None:
+        """Make the folders, and keep others out of them."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.path, self._answers, self._states):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                restrict(folder)  # whatever the umask
+            if not folder.stat().st_mode & _OTHERS:
+                continue
+            if others := sorted({path.name for path in self.path.iterdir()} - _OWN):
+                raise UserError(
+                    f"the state folder {quoted(str(self.path), MOST_SAID)} is open to other "
+                    f"users and holds more than states ({others[0]!r}): give --state a folder of its own, "
+                    "which will be closed to them"
+                )
+            restrict(folder)
+
+    def _seize(self) -> None:
+        """Keep other processes out."""
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        os.fchmod(self._lock, 0o600)  # whatever the umask
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another process uses the state folder {quoted(str(self.path), MOST_SAID)}: "
+                "give each its own"
+            ) from None
 
     def _keep(self, header: Header, frame: Frame | None, state: bytes | None, said: Beside) -> None:
         client = header.client
@@ -144,7 +183,7 @@ class StateFolder:
         _save(self._answers / name_of(header), written)
         if state is not None:
             beside.replace(place)
-            _sync(self._states)
+            sync(self._states)
             with self._newer:
                 if self._new.get(client) is state:
                     del self._new[client]
@@ -161,10 +200,12 @@ class StateFolder:
         return values, frame, digest, said
 
     def _repair(self) -> None:
-        """Finish or undo what a crash has left half done."""
+        """Finish or undo what a crash has left half done; keep others out of files too."""
         for path in [*self._answers.iterdir(), *self._states.iterdir(), *self.path.iterdir()]:
             if path.name.endswith(".part"):
                 path.unlink()
+            elif path.stat().st_mode & _OTHERS:
+                restrict(path)
         fresh = {path.name[:-4]: path for path in self._states.iterdir() if path.name.endswith(".new")}
         if not fresh:
             return
@@ -172,11 +213,11 @@ class StateFolder:
             (name.split("-")[0], self._read_answer(self._answers / name)[2]) for name in self._answer_names()
         }
         for client, path in fresh.items():
-            if (client, sha256(_load(path)).digest()) in stands:  # other clients may be in the same state
+            if (client, _read(path)[1]) in stands:
                 path.replace(self._states / client)
             else:
                 path.unlink()
-        _sync(self._states)
+        sync(self._states)
 
     def _load_session(self) -> tuple[str, str]:
         path = self.path / "session"
@@ -194,43 +235,45 @@ class StateFolder:
 
 
 def _save(path: Path, contents: bytes) -> bytes:
-    """Put contents into a file, durably and at once; return their digest."""
-    digest = sha256(contents).digest()
-    beside = path.with_name(path.name + ".part")
-    with beside.open("wb") as file:
-        file.write(_MAGIC)
-        file.write(digest)
-        file.write(contents)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    _sync(path.parent)
-    return digest
+    """Put contents into a file, durably and at once; return the digest of what it says."""
+    name = _name_of(path)
+    digest = sha256(name)
+    digest.update(contents)
+    write(path, _MAGIC, digest.digest(), name, contents, mend=_MEND)
+    return digest.digest()
 
 
 def _load(path: Path) -> bytes:
-    whole = path.read_bytes()
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[bytes, bytes]:
+    """Return what a file contains, and the digest of what it says."""
+    with telling(path, _MEND, doing="read"):
+        whole = path.read_bytes()
     start = len(_MAGIC) + 32
-    contents = whole[start:]
+    digest = whole[len(_MAGIC) : start]
     if re.match(rb"fedsim state \d+\n", whole) and not whole.startswith(_MAGIC):
         raise UserError(
-            f"the file {path.name!r} of the state folder {str(path.parent)!r} is of another version of "
-            "fedsim: go on with that one, or remove the folder to begin anew"
+            f"the file {quoted(path.name)} of the state folder {quoted(str(path.parent), MOST_SAID)} is of "
+            "another version of fedsim: go on with that one, or remove the folder to begin anew"
         )
-    if not whole.startswith(_MAGIC) or sha256(contents).digest() != whole[len(_MAGIC) : start]:
+    if not whole.startswith(_MAGIC) or sha256(memoryview(whole)[start:]).digest() != digest:
         raise _damaged(path, "its checksum is wrong")
-    return contents
+    name = _name_of(path)
+    if not whole.startswith(name, start):
+        other = whole[start : start + _MOST_NAME].partition(b"\n")[0].decode("ascii", "replace")
+        raise _damaged(path, f"it is that of {other!r}")
+    return whole[start + len(name) :], digest
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _name_of(path: Path) -> bytes:
+    """Return what a file calls itself, which is the same before and after it is moved into its place."""
+    return f"{path.name.removesuffix('.new')}\n".encode()
 
 
 def _damaged(path: Path, why: object) -> UserError:
     return UserError(
-        f"the file {str(path)!r} of the state folder is damaged ({why}): remove the folder to begin anew"
+        f"the file {quoted(str(path), MOST_SAID)} of the state folder is damaged ({why}): remove "
+        "the folder to begin anew"
     )

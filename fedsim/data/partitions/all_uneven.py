@@ -4,10 +4,7 @@ A class is shared as even / K + (1 - even) * q with q ~ Dir(alpha * 1_K), drawn 
 gives no numbers; 0.1 and 1 are this project's choice (specification 6.2).
 """
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Indices
@@ -21,15 +18,16 @@ from fedsim.data.partitions.base import (
     require_samples,
 )
 from fedsim.errors import DataError
+from fedsim.ranges import Concentration, Share
 from fedsim.rng import Key
 
 
 class AllUnevenConfig(Config):
     """Settings of the uneven partition of all classes."""
 
-    even: Annotated[float, Field(ge=0, le=1)] = 0.1
+    even: Share = 0.1
     """Part of each class that is shared evenly; the rest follows the Dirichlet law."""
-    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    alpha: Concentration = 1.0
     """Concentration of the Dirichlet law."""
 
 

@@ -4,22 +4,20 @@ K users are drawn from those with at least ``min_samples`` samples, in an order 
 others are not used. It needs no classes, and serves regressions too.
 """
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Indices
 from fedsim.data.partitions.base import PartitionPlugin, Pool, require_samples
 from fedsim.errors import DataError
+from fedsim.ranges import PositiveSamples
 from fedsim.rng import Key
 
 
 class ByUserConfig(Config):
     """Settings of the partition by user."""
 
-    min_samples: Annotated[int, Field(ge=1)] = 1
+    min_samples: PositiveSamples = 1
     """Users with fewer samples, after those that are held out, are left out."""
 
 

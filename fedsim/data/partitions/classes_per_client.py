@@ -9,11 +9,8 @@ where the data set's classes are equally large and all decks are dealt out, and 
 Classes that nobody holds, where there are fewer cards than classes, are left out.
 """
 
-from typing import Annotated
-
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Counts, Indices
@@ -27,6 +24,7 @@ from fedsim.data.partitions.base import (
     scaled,
 )
 from fedsim.errors import DataError
+from fedsim.ranges import Classes
 from fedsim.rng import Key
 
 ITERATIONS = 200
@@ -36,7 +34,7 @@ ITERATIONS = 200
 class ClassesPerClientConfig(Config):
     """Settings of the partition by classes per client."""
 
-    classes: Annotated[int, Field(ge=1)] = 4
+    classes: Classes = 4
     """Classes that each client holds."""
 
 

@@ -9,11 +9,11 @@ With ``every_class`` a class's shares are drawn until every client has a sample 
 alpha = 0.9, this is data setup 2 (DS-2) of PersFL.
 """
 
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedsim.config import Config
 from fedsim.data.base import Counts, Indices
@@ -26,6 +26,7 @@ from fedsim.data.partitions.base import (
     require_samples,
 )
 from fedsim.errors import DataError
+from fedsim.ranges import Concentration, Samples
 from fedsim.rng import Key
 
 MAX_DRAWS = 2000
@@ -35,9 +36,9 @@ MAX_DRAWS = 2000
 class DirichletClassConfig(Config):
     """Settings of the class-wise Dirichlet partition."""
 
-    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
+    alpha: Concentration = 0.5
     """Concentration: 0.1 is strong skew, 100 is nearly even."""
-    min_size: Annotated[int, Field(ge=0)] = 10
+    min_size: Samples = 10
     """Fewest samples that a client may end up with."""
     cap: bool = False
     """Whether a client that holds its even share of all samples gets nothing of the classes that follow."""

@@ -6,15 +6,13 @@ later clients' distributions; clients are served in an order drawn from the key,
 favoured.
 """
 
-from typing import Annotated
-
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Counts, Indices
 from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class, class_labels, cut, require_samples
+from fedsim.ranges import Concentration
 from fedsim.rng import Key
 from fedsim.shares import apportion
 
@@ -22,7 +20,7 @@ from fedsim.shares import apportion
 class DirichletClientConfig(Config):
     """Settings of the client-wise Dirichlet partition."""
 
-    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
+    alpha: Concentration = 0.5
     """Concentration: near 0 every client has a single class, large values give everybody the same mixture."""
 
 

@@ -8,10 +8,7 @@ The paper's example of 49,000 samples over 20 clients has a standard deviation o
 alpha_size = 10 the law's is 753, and one draw in about forty is as uneven as the example.
 """
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Indices
@@ -25,6 +22,7 @@ from fedsim.data.partitions.base import (
     scaled,
 )
 from fedsim.errors import DataError
+from fedsim.ranges import Concentration, Samples
 from fedsim.rng import Key
 from fedsim.shares import apportion
 
@@ -41,11 +39,11 @@ _LEAST = 1e-9
 class DirichletTwoLevelConfig(Config):
     """Settings of the two-level Dirichlet partition."""
 
-    alpha_label: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
+    alpha_label: Concentration = 0.5
     """Concentration of each client's labels: 0.1 is strong skew, 100 is nearly even."""
-    alpha_size: Annotated[float, Field(ge=1e-6, le=1e6)] = 10.0
+    alpha_size: Concentration = 10.0
     """Concentration of the sizes: 1 is strong imbalance, 1000 is nearly even."""
-    min_size: Annotated[int, Field(ge=0)] = 1
+    min_size: Samples = 1
     """Fewest samples that a client may end up with; everything is drawn again until nobody has fewer."""
 
 

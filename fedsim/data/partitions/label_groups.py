@@ -5,15 +5,13 @@ a class is spread evenly over its group's clients, but for a part ``leak`` that 
 there is a right answer for methods that look for clients with similar data, and ``leak`` blurs it.
 """
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Indices
 from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class, class_labels, cut, require_samples
 from fedsim.errors import DataError
+from fedsim.ranges import Clients, Share
 from fedsim.rng import Key
 from fedsim.shares import apportion
 
@@ -21,9 +19,9 @@ from fedsim.shares import apportion
 class LabelGroupsConfig(Config):
     """Settings of the partition into groups."""
 
-    groups: Annotated[int, Field(ge=1)] = 2
+    groups: Clients = 2
     """How many groups there are."""
-    leak: Annotated[float, Field(ge=0, le=1)] = 0.0
+    leak: Share = 0.0
     """Part of each class that all clients share: 0 keeps groups apart, 1 is no groups at all."""
 
 

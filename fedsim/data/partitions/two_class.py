@@ -7,10 +7,7 @@ there are fewer clients than classes, are left out.
 Clients k and k + N hold the same two classes, so with more clients than classes there are hidden groups.
 """
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Indices
@@ -25,13 +22,14 @@ from fedsim.data.partitions.base import (
     require_samples,
 )
 from fedsim.errors import DataError
+from fedsim.ranges import PartialShare
 from fedsim.rng import Key
 
 
 class TwoClassConfig(Config):
     """Settings of the two-class partition."""
 
-    spread: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    spread: PartialShare = 0.5
     """How uneven the holders of a class are: shares are proportional to uniform(1 - spread, 1 + spread)."""
 
 

@@ -25,6 +25,7 @@ from fedsim.data.partitions.base import (
     require_samples,
 )
 from fedsim.errors import DataError
+from fedsim.ranges import Classes, PositiveSamples
 from fedsim.rng import Key
 from fedsim.shares import apportion
 
@@ -32,9 +33,9 @@ from fedsim.shares import apportion
 class TwoClassLogNormalConfig(Config):
     """Settings of the two-class partition with log-normal sizes."""
 
-    classes: Annotated[int, Field(ge=1)] = 2
+    classes: Classes = 2
     """Neighbouring classes that each client holds."""
-    least: Annotated[int, Field(ge=1)] = 10
+    least: PositiveSamples = 10
     """Samples of each of its classes that a client has at least."""
     sigma: Annotated[float, Field(ge=0, le=20)] = 2.0
     """How uneven the holders of a class are: the standard deviation of the logarithm of their shares."""

@@ -9,14 +9,13 @@ first. Cancelling a promise that has not started costs nothing; one that runs is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Protocol
-
-from pydantic import Field
+from typing import Any, ClassVar, Protocol
 
 from fedsim.config import Config
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker import Resources
 from fedsim.plugins import Plugin
+from fedsim.ranges import Workers
 
 Due = tuple[int, int]
 """When a result is wanted: (virtual ns, sequence)."""
@@ -32,7 +31,7 @@ class Promise(Protocol):
 class ExecutorConfig(Config):
     """What every executor is told."""
 
-    workers: Annotated[int, Field(ge=1)] = 1
+    workers: Workers = 1
     """Jobs that run at once; results do not depend on it."""
 
 

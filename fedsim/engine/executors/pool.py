@@ -13,6 +13,7 @@ from fedsim.engine.executors.base import Due
 from fedsim.engine.executors.crew import choose_repeatable_kernels, do, new_stream
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker import Resources, Worker
+from fedsim.errors import RunError
 
 
 class Pool:
@@ -21,6 +22,9 @@ class Pool:
     Args:
         resources: What all workers share.
         workers: How many.
+
+    Raises:
+        RunError: So many threads cannot be started.
     """
 
     def __init__(self, resources: Resources, workers: int) -> None:
@@ -34,8 +38,16 @@ class Pool:
             )
             for number in range(workers)
         ]
-        for thread in self._threads:
-            thread.start()
+        for number, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._threads = self._threads[:number]
+                self.close()
+                raise RunError(
+                    f"this computer starts no more than {number} of {workers} worker threads ({error}): "
+                    "lower engine.workers, or --workers"
+                ) from error
 
     def submit(self, job: Job, due: Due) -> Future[Any]:
         """Queue a job."""

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from fedsim.plugins import C, Plugin
@@ -204,6 +204,9 @@ def _moderate(value: float) -> float:
         raise PydanticCustomError("period", "{problem}", words)
     return value
 
+
+Presence = Annotated[float, Field(ge=0.001, le=1)]
+"""Share of the time during which a client is there: with less it comes too seldom to be looked for."""
 
 Period = Annotated[float, Unit("time", positive=True), AfterValidator(_moderate)]
 """A time from 1 s to ten years."""

@@ -31,10 +31,12 @@ from fedsim.fleet.availability.base import (
     Clients,
     Flags,
     Period,
+    Presence,
     Ticks,
 )
 from fedsim.fleet.availability.tape import Tape, lognormal_tape
-from fedsim.fleet.quantity import MOST_WEIGHT
+from fedsim.quoting import quoted
+from fedsim.ranges import Weight
 from fedsim.rng import Key
 from fedsim.units import Seconds
 
@@ -49,7 +51,9 @@ _ZONE = re.compile(r"([+-])(0\d|1[0-4]):(00|15|30|45)")
 
 def _zone(text: str) -> str:
     if _ZONE.fullmatch(text) is None:
-        problem = f"{text!r} is no time zone: write hours and quarters ahead of UTC, from -14:45 to +14:45"
+        problem = (
+            f"{quoted(text)} is no time zone: write hours and quarters ahead of UTC, from -14:45 to +14:45"
+        )
         raise PydanticCustomError("zone", "{problem}", {"problem": problem, "mend": "such as '+05:30'"})
     return text
 
@@ -61,7 +65,7 @@ def _steps_ahead(zone: str) -> int:
 class DiurnalConfig(Config):
     """Settings of the day."""
 
-    share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    share: Presence = 0.25
     """Probability to be there, averaged over the day."""
     swing: Annotated[float, Field(ge=1, le=1000)] = 4.0
     """Highest probability of the day over the lowest."""
@@ -72,7 +76,7 @@ class DiurnalConfig(Config):
     sigma: Annotated[float, Field(ge=0, le=2)] = 1.0
     """Standard deviation of the logarithm of that time."""
     zones: Annotated[
-        dict[Annotated[str, AfterValidator(_zone)], Annotated[float, Field(ge=0, le=MOST_WEIGHT)]],
+        dict[Annotated[str, AfterValidator(_zone)], Weight],
         Field(min_length=1),
     ] = {"-05:00": 47.0, "-06:00": 29.0, "-07:00": 7.0, "-08:00": 17.0}  # noqa: RUF012 (pydantic copies it)
     """Time zones, ahead of UTC, and for each a weight: the share of the clients that live there."""

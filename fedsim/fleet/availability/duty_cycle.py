@@ -6,8 +6,6 @@ and uniformly. So at every instant, and over a period, the expected share of cli
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
 from fedsim.config import Config
@@ -17,6 +15,7 @@ from fedsim.fleet.availability.base import (
     Clients,
     Flags,
     Period,
+    Presence,
     Ticks,
     ticks,
 )
@@ -28,7 +27,7 @@ class DutyCycleConfig(Config):
 
     period: Period = Field(default="24 h", validate_default=True)
     """Time from one coming to the next, 1 s to 3650 d."""
-    on_share: Annotated[float, Field(ge=0.001, le=1)] = 0.25
+    on_share: Presence = 0.25
     """Share of each period during which a client is there."""
 
 

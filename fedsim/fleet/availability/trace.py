@@ -48,6 +48,7 @@ from fedsim.fleet.availability.base import (
 )
 from fedsim.fleet.availability.tape import Tape
 from fedsim.fleet.rows import Row, read_text, rows_of, same_length
+from fedsim.quoting import quoted
 from fedsim.rng import Key
 from fedsim.units import LONGEST_S
 
@@ -111,7 +112,7 @@ class Trace(AvailabilityPlugin[TraceConfig]):
         if any(cell not in ("0", "1") for cell in header):
             known = " or ".join(repr(",".join(names)) for names in (INTERVALS, STATES))
             raise rows[0].fault(
-                f"the first line is {','.join(header)[:60]!r}: write {known}, or zeros and ones"
+                f"the first line is {quoted(','.join(header))}: write {known}, or zeros and ones"
             )
         if config.step is None:
             raise rows[0].fault(
@@ -148,7 +149,7 @@ def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
         for (_, end, before), (start, _, row) in pairwise(given):
             if start < end:
                 raise row.fault(
-                    f"client {name!r} is there already, since line {before.line}: join both", "on_at_s"
+                    f"client {quoted(name)} is there already, since line {before.line}: join both", "on_at_s"
                 )
         if given[-1][1] > length:
             raise given[-1][2].fault(f"it ends after repeat = {repeat:g} s: make 'repeat' longer", "off_at_s")
@@ -168,7 +169,9 @@ def _states(rows: Sequence[Row]) -> Recording:
                 f"{row.cells[1]} s, but line {rows[1].line} has {rows[1].cells[1]} s: use one", "step_s"
             )
         if (earlier := names.setdefault(row.cells[0], row)) is not row:
-            raise row.fault(f"client {row.cells[0]!r} has its line already: line {earlier.line}", "client")
+            raise row.fault(
+                f"client {quoted(row.cells[0])} has its line already: line {earlier.line}", "client"
+            )
     return _grid([(row, row.cells[2]) for row in rows[1:]], max(1, ticks(step)))
 
 
@@ -178,7 +181,7 @@ def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:
     first, steps = lines[0][0], len(lines[0][1])
     for row, states in lines:
         if not states or states.strip("01"):
-            raise row.fault(f"{states[:60]!r} is not made of zeros and ones alone")
+            raise row.fault(f"{quoted(states)} is not made of zeros and ones alone")
         if len(states) != steps:
             raise row.fault(
                 f"{len(states)} states, but line {first.line} has {steps}: make them equally many"

@@ -23,6 +23,7 @@ from fedsim.algorithms.base import Exchange
 from fedsim.clock import as_completed, deadline_after, now_s, sleep_until, wait
 from fedsim.config import Config
 from fedsim.errors import RunError
+from fedsim.ranges import Clients, PositiveShare
 from fedsim.runtime.pacing.base import Pacing, Rounds, Ticket
 from fedsim.units import PositiveSeconds
 
@@ -37,7 +38,7 @@ class SynchronousConfig(Config):
     """Clients invited for each one wanted; the round closes with as many replies as are wanted."""
     deadline: PositiveSeconds | None = None
     """Time after which an exchange closes in any case; none if left out."""
-    deadline_quantile: Annotated[float, Field(gt=0, le=1)] | None = None
+    deadline_quantile: PositiveShare | None = None
     """Or: the quantile of the cohort's predicted times at which it closes. A client is predicted to take as
     long as it took last, a new one as long as the median of the others; the first round has no deadline."""
     late: Literal["drop", "carry"] = "drop"
@@ -45,7 +46,7 @@ class SynchronousConfig(Config):
     come, unless their lease runs out before."""
     interval: PositiveSeconds | None = None
     """Time from the beginning of one round to that of the next, where the round takes no longer."""
-    min_replies: Annotated[int, Field(ge=1)] = 1
+    min_replies: Clients = 1
     """With fewer replies an exchange fails, and with it its round."""
     on_failure: Literal["skip", "repeat", "stop"] = "skip"
     """What happens then: the next round, the same round with another cohort, or the end of the run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedsim.bus.http.store import StateFolder
-from fedsim.errors import UserError
+from fedsim.errors import FileError, UserError
 from fedsim.wire import ModelUpdate
 
 LARGE = 400_000  # floats: 1.6 MB
@@ -228,67 +229,59 @@ async def test_what_was_not_answered_goes_to_the_process_that_takes_over(make_wo
     assert len(world.ledger) == 10
 
 
-async def test_a_second_process_for_the_same_clients_turns_the_first_out(make_world: Any) -> None:
+@pytest.mark.parametrize("clients", ["0-4", "4-6", "0", "0-9"])
+@pytest.mark.parametrize("is_ready", [False, True])
+async def test_a_second_process_is_refused_while_the_first_is_connected(
+    make_world: Any, clients: str, is_ready: bool
+) -> None:
     world = await make_world()
-    first = await world.join("0-4")
-    await world.join("0-4")
-    with pytest.raises(UserError, match="turned this process out: another process has taken its clients"):
-        await within(first.receive())
-    with pytest.raises(UserError):
+    first = await world.join("0-4", **({} if is_ready else {"kinds": None}))
+    for _ in range(3):
+        with pytest.raises(
+            UserError, match="refuses this process: the clients 0-4 are hosted by another process"
+        ) as refused:
+            await world.join(clients)
+        assert "after 10 s of silence" in str(refused.value)
+    assert len(world.server._registry) == 1
+    first.kinds = world.kinds
+    world.ask(3)
+    world.answer(first, await within(first.receive()))
+    assert (await within(world.server.receive())).header.sender == 3
+
+
+async def test_a_second_process_gets_in_once_the_first_is_known_to_be_dead(make_world: Any) -> None:
+    world = await make_world(heartbeat_s=0.1)
+    proxy = await world.proxy()
+    first = await world.join("0-4", url=proxy.url)
+    world.ask(3)
+    await within(first.receive())
+    proxy.swallow(True)  # it is cut off, as by a machine that lost its power: nobody closes the connection
+    with pytest.raises(UserError, match="hosted by another process"):
+        await world.join("0-4")
+    await world.until(lambda: not world.server.attended(3))
+    assert world.server.rejected["silent"] == 1
+    second = await world.join("0-4")
+    world.answer(second, await within(second.receive()))
+    assert (await within(world.server.receive())).header.sender == 3
+    proxy.swallow(False)  # the first was alive all the same, and is told
+    proxy.reset_all()
+    with pytest.raises(UserError, match="hosted by another process"):
         await within(first.over())
-    await asyncio.sleep(0.02)
-    assert world.server.attended(0)
+    assert world.server.attended(3)
 
 
-async def test_a_process_that_is_not_ready_takes_nobodys_clients(make_world: Any) -> None:
-    """It may find that it has other data; then the first one must still be there."""
+async def test_the_sessions_name_proves_that_a_process_is_the_same(make_world: Any, tmp_path: Path) -> None:
     world = await make_world()
-    first = await world.join("0-4")
-    kinds, second = first.kinds, await world.join("0-4", kinds=None)
+    proxy = await world.proxy()
+    state = StateFolder(tmp_path)
+    first = await world.join("0-4", url=proxy.url, state=state)
+    proxy.swallow(True)  # the server does not know yet that it was killed
+    again = await world.join("0-4", state=state)
     world.ask(3)
-    world.answer(first, await within(first.receive()))
-    assert (await within(world.server.receive())).header.sender == 3
-    await second.close(0.2)
-    third = await world.join("0-4", kinds=None)
-    third.kinds = kinds
-    with pytest.raises(UserError, match="another process has taken its clients"):
-        await within(first.receive())
-    world.ask(3, 1)
-    world.answer(third, await within(third.receive()))
-    assert (await within(world.server.receive())).header.dispatch == 1
-
-
-async def test_one_process_at_a_time_waits_for_anothers_clients(make_world: Any) -> None:
-    """A process that begins anew for ever, always with other data, fills no list of sessions."""
-    world = await make_world()
-    first = await world.join("0-4")
-    for _ in range(5):
-        await world.join("0-4", kinds=None)
-        assert len(world.server._registry) == 2
-    world.ask(3)
-    world.answer(first, await within(first.receive()))
-    assert (await within(world.server.receive())).header.sender == 3
-
-
-async def test_who_waits_for_clients_has_them_once_their_process_is_gone(make_world: Any) -> None:
-    world = await make_world()
-    first = await world.join("0-4")
-    waiting, registry = await world.join("0-4", kinds=None), world.server._registry
+    assert (await within(again.receive())).header.receiver == 3
+    assert len(world.server._registry) == 1
     await first.close(0)
-    await world.until(lambda: not world.server.attended(0))
-    assert list(registry.lapse(asyncio.get_running_loop().time() + 1)) == []
-    assert len(registry) == 1
-    world.ask(3)
-    waiting.kinds = world.kinds
-    world.answer(waiting, await within(waiting.receive()))
-    assert (await within(world.server.receive())).header.sender == 3
-
-
-async def test_a_process_for_some_of_anothers_clients_is_refused(make_world: Any) -> None:
-    world = await make_world()
-    await world.join("0-4")
-    with pytest.raises(UserError, match="0-4 are hosted by another process: 4-6 must not overlap"):
-        await world.join("4-6")
+    state.close()
 
 
 async def test_a_killed_process_takes_its_session_up_again(make_world: Any, tmp_path: Path) -> None:
@@ -321,6 +314,58 @@ async def test_a_killed_process_takes_its_session_up_again(make_world: Any, tmp_
     await world.until(lambda: not state._answer_names())  # acknowledged, so forgotten
     assert len(world.ledger) == 10
     state.close()
+
+
+async def test_a_full_disk_ends_the_process_and_nothing_is_lost(
+    make_world: Any, tmp_path: Path, disk: Any
+) -> None:
+    world = await make_world()
+
+    async def work(folder: Path) -> None:
+        """Answer what comes, until nothing is left or something fails."""
+        with closing(StateFolder(folder)) as state:
+            client = world.client("0", state=state)
+            try:
+                await client.connect()
+                answering = asyncio.ensure_future(answer(client, state))
+                await world.until(lambda: is_done(client, state))
+                answering.cancel()
+                await asyncio.gather(answering, return_exceptions=True)
+                if client._failure:
+                    await client.over()
+            finally:
+                await client.close(0)
+                await world.until(lambda: not world.server.attended(0))
+
+    def is_done(client: Any, state: StateFolder) -> bool:
+        return client._failure is not None or not (world.server._asked or state._answer_names())
+
+    async def answer(client: Any, state: StateFolder) -> None:
+        while True:
+            delivery = await client.receive()
+            state.put(0, b"after")
+            world.answer(client, delivery)
+
+    async def each(number: int | None, dispatch: int) -> list[str]:
+        world.ask(0, dispatch, num=10)
+        folder = tmp_path / str(number)
+        error = None
+        calls: list[str]
+        with disk.fails(number) as calls:
+            try:
+                await within(work(folder))
+            except FileError as raised:
+                error = raised
+        assert (error is None) == (number is None), (number, calls)
+        assert error is None or "No space left on device. Make room" in str(error)
+        await within(work(folder))
+        assert (await within(world.server.receive())).header.dispatch == dispatch
+        return calls
+
+    calls = await each(None, 0)
+    assert {"open", "write", "fsync", "replace", "unlink"} <= set(calls)
+    for number in range(len(calls)):
+        await each(number, 1 + number)
 
 
 async def test_a_state_folder_belongs_to_one_run(make_world: Any, tmp_path: Path) -> None:

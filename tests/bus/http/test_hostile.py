@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
+from unittest.mock import patch
 from zlib import crc32
 
 import aiohttp
@@ -16,6 +18,7 @@ import pytest
 
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.session import PROTOCOL, encode, header_values
+from fedsim.bus.http.transfer import open_http
 from fedsim.errors import UserError
 from fedsim.wire import DEFAULT, ModelUpdate, pack
 
@@ -347,7 +350,7 @@ async def test_answers_to_probes_nobody_asked(make_world: Any) -> None:
 async def test_slow_strangers_are_turned_out(make_world: Any) -> None:
     world = await make_world(handshake_timeout_s=0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(b"GET /bus HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+    writer.write(b"GET /bus HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
     with suppress(ConnectionError):
         assert await within(reader.read()) == b""
     writer.close()
@@ -363,7 +366,7 @@ async def test_a_stalled_upload_gives_its_place_back(make_world: Any) -> None:
     async with peer(world):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(
-            b"PUT /blob/1 HTTP/1.1\r\nHost: x\r\nFedsim-Session: " + NAME.encode() + b"\r\n"
+            b"PUT /blob/1 HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: " + NAME.encode() + b"\r\n"
             b"Content-Range: bytes 0-9999/10000\r\nContent-Length: 10000\r\n\r\nabc"
         )
         with suppress(ConnectionError):
@@ -389,6 +392,103 @@ async def test_what_is_no_http(make_world: Any, garbage: bytes) -> None:
     writer.close()
     await world.until(lambda: world.server.num_connections == 0)
     await still_works(world)
+
+
+SECRET = "fedsim_do-not-tell"  # noqa: S105
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        f"GET /bus HTTP/1.1\r\nHost: localhost\r\nAuthorization : Bearer {SECRET}\r\n\r\n",
+        f"GET /{SECRET} HTTP/9.9\r\n\r\n",
+        f"{SECRET}\r\n\r\n",
+        f"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nG@T /{SECRET} HTTP/1.1\r\n\r\n",
+        f"GET / HTTP/1.1\r\nHost: localhost\r\nX: {SECRET * 5000}\r\n\r\n",
+        f"PUT /blob/1 HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {NAME}\r\n"
+        f"Transfer-Encoding: chunked\r\nContent-Range: bytes 0-99/100\r\n\r\n{SECRET}\r\n",
+    ],
+)
+async def test_malformed_http_is_counted_and_nothing_of_it_is_shown(
+    make_world: Any,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    malformed: str,
+) -> None:
+    world = await make_world(handshake_timeout_s=0.2)
+    caplog.set_level("DEBUG", "aiohttp")
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(malformed.encode())
+    with suppress(ConnectionError):
+        await within(reader.read())
+    writer.close()
+    await world.until(lambda: world.server.num_connections == 0)
+    assert sum(world.server.rejected.values()) >= 1
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+    assert SECRET not in str(world.log.lines)
+
+
+async def test_what_a_web_page_sends_is_refused(make_world: Any) -> None:
+    secret, line = new_token(ClientRanges.parse("0-9"))
+    for world in (await make_world(), await make_world(access=Access.from_lines([line]))):
+        headers = {"Origin": "http://localhost", "Authorization": f"Bearer {secret}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            for path in ("/bus", "/health", "/blob/1"):
+                async with http.get(world.url + path) as response:
+                    assert response.status == 403
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+                await http.ws_connect(f"{world.url}/bus")
+        assert world.server.rejected == {"origin": 4}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.9.9.9:81", 200),
+        ("LocalHost:81", 200),
+        ("[::1]:81", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example:8470", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost@evil.example", 421),
+        ("192.168.0.1:8470", 421),
+        ("0.0.0.0:8470", 421),
+        ("[::1", 421),
+        ("", 421),
+        (None, 421),
+    ],
+)
+async def test_without_tokens_a_server_is_called_by_a_loopback_name(
+    make_world: Any, host: str | None, status: int
+) -> None:
+    _, line = new_token(ClientRanges.parse("0-9"))
+    for access in (Access.open(), Access.from_lines([line])):
+        world = await make_world(access=access)
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        request = "HTTP/1.0\r\n" if host is None else f"HTTP/1.1\r\nHost: {host}\r\n"
+        writer.write(f"GET /health {request}\r\n".encode())
+        (_, said, *_) = (await within(reader.read())).split()
+        assert int(said) == (status if access.is_open else 200)
+        assert world.server.rejected["host"] == (access.is_open and status == 421)
+        writer.close()
+
+
+async def test_a_process_that_calls_the_server_by_another_name_is_told(make_world: Any) -> None:
+    world = await make_world()
+    client = world.client()
+    with (
+        patch("fedsim.bus.http.client.open_http", partial(_called, "evil.example")),
+        pytest.raises(UserError, match="answers only who calls it by a loopback name"),
+    ):
+        await client.connect()
+
+
+def _called(name: str, *arguments: Any) -> aiohttp.ClientSession:
+    http = open_http(*arguments)
+    http.headers["Host"] = name
+    return http
 
 
 @pytest.mark.parametrize(
@@ -453,12 +553,12 @@ async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int)
     world = await make_world(
         max_handshakes=most - 5, max_connections=most, handshake_timeout_s=60.0, patience_s=60.0
     )
-    client = await world.join()
+    client = await world.join("0-8")
     echoing = asyncio.ensure_future(echo(world, client))
     crowd, tasks, highest = Crowd(world.port), list[asyncio.Task[None]](), 0
     for start in range(0, attempts, 50):
         tasks += [asyncio.ensure_future(crowd.one()) for _ in range(50)]
-        world.ask(start % 10, start)  # and somebody honest is served all the while
+        world.ask(start % 9, start)  # and somebody honest is served all the while
         assert (await within(world.server.receive())).header.dispatch == start
         highest = max(highest, world.server.num_connections)
         await world.until(lambda: crowd.ended >= crowd.begun - most)
@@ -466,9 +566,9 @@ async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int)
     assert world.server.rejected["connections"] >= attempts - most
     assert world.server.attended(3)
     echoing.cancel()
-    late = await world.join("0-9")  # a newcomer gets in, too
-    await within(world.server.attendance([0]))
-    world.ask(0, attempts)
+    late = await world.join("9")  # a newcomer gets in, too
+    await within(world.server.attendance([9]))
+    world.ask(9, attempts)
     assert (await within(late.receive())).header.dispatch == attempts
     crowd.go()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,10 +1,13 @@
+import os
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedsim.bus import Header
-from fedsim.bus.http.store import StateFolder
-from fedsim.errors import UserError
+from fedsim.bus.http.store import StateFolder, _save
+from fedsim.errors import FileError, UserError
 from fedsim.wire import Frame
 
 UP = Header(3, -1, 2, "train", 5, 4, 1)
@@ -61,13 +64,24 @@ def test_another_clients_answer_does_not_stand_for_an_equal_state(tmp_path: Path
     one.put(3, b"equal")
     one.turn([(UP, FRAME, one.pending(3), {})], [])
     one.close()
-    states = tmp_path / "states"
-    (states / "4.new").write_bytes(
-        (states / "3").read_bytes()
-    )  # a crash, before client 4's answer was written
+    _save(tmp_path / "states" / "4.new", b"equal")  # a crash, before client 4's answer was written
     other = StateFolder(tmp_path)
     assert (other.get(3), other.get(4)) == (b"equal", None)
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "of"), [("states/5", "3"), ("states/5.new", "3"), ("answers/5-5", "3-5"), ("session", "3")]
+)
+def test_a_file_in_the_place_of_another_is_damaged(tmp_path: Path, place: str, of: str) -> None:
+    one = StateFolder(tmp_path)
+    one.put(3, b"state")
+    one.turn([(UP, FRAME, one.pending(3), {})], [])
+    one.close()
+    (whole,) = tmp_path.rglob(of)
+    (tmp_path / place).write_bytes(whole.read_bytes())
+    with pytest.raises(UserError, match=f"{place}' of the state folder is damaged .it is that of '{of}'"):
+        _use(tmp_path)
 
 
 def test_a_state_that_came_later_does_not_go_with_an_earlier_answer(tmp_path: Path) -> None:
@@ -109,7 +123,7 @@ def test_a_crash_between_state_and_answer(tmp_path: Path, stands: bool) -> None:
 def test_a_folder_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
     StateFolder(tmp_path).close()
     path = tmp_path / "session"
-    path.write_bytes(path.read_bytes().replace(b"fedsim state 2", b"fedsim state 1"))
+    path.write_bytes(path.read_bytes().replace(b"fedsim state 3", b"fedsim state 2"))
     with pytest.raises(UserError, match="is of another version of fedsim"):
         StateFolder(tmp_path)
 
@@ -134,6 +148,7 @@ def _use(path: Path) -> None:
     state = StateFolder(path)
     try:
         state.get(3)
+        state.get(5)
         state.replies()
     finally:
         state.close()
@@ -141,5 +156,99 @@ def _use(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="cannot be used"):
+    with pytest.raises(FileError, match=r"cannot use the state folder .*file: Not a directory"):
         StateFolder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["session", "states/3", "answers/3-5", "states/3.part", "lock"])
+def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, name: str) -> None:
+    one = StateFolder(tmp_path)
+    one.put(3, b"state")
+    one.turn([(UP, FRAME, one.pending(3), {})], [])
+    one.close()
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    with pytest.raises(FileError, match=rf"cannot (read|use the state folder) .*{name}: Is a directory\. "):
+        _use(tmp_path)
+
+
+def _modes(path: Path) -> dict[str, int]:
+    places = [path, *path.rglob("*")]
+    return {str(place.relative_to(path)): stat.S_IMODE(place.stat().st_mode) for place in places}
+
+
+PRIVATE = {
+    ".": 0o700,
+    "answers": 0o700,
+    "answers/3-5": 0o600,
+    "lock": 0o600,
+    "session": 0o600,
+    "states": 0o700,
+    "states/3": 0o600,
+}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_nobody_else_can_look_into_a_folder(tmp_path: Path, umask: int, is_there: bool) -> None:
+    folder = tmp_path / "state"
+    if is_there:
+        folder.mkdir(0o777)
+        folder.chmod(0o777)
+    before = os.umask(umask)
+    try:
+        one = StateFolder(folder)
+        one.put(3, b"state")
+        one.turn([(UP, FRAME, one.pending(3), {})], [])
+        one.close()
+    finally:
+        os.umask(before)
+    assert _modes(folder) == PRIVATE
+    for place in [folder, *folder.rglob("*")]:
+        place.chmod(0o755)
+    StateFolder(folder).close()
+    assert _modes(folder) == PRIVATE
+
+
+def test_a_folder_with_other_things_is_not_taken_from_others(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("for everybody")
+    tmp_path.chmod(0o755)
+    with pytest.raises(UserError, match=r"open to other users and holds more than states \('thesis'\)"):
+        StateFolder(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    tmp_path.chmod(0o700)
+    StateFolder(tmp_path).close()
+
+
+def test_whatever_the_disk_refuses_the_folder_goes_on(tmp_path: Path, disk: Any) -> None:
+    later = Header(3, -1, 3, "train", 6, 5, 1)
+
+    def work(folder: Path) -> list[bytes]:
+        """Take up what is there, and do what is left; return the states that were durable in turn."""
+        state, durable = StateFolder(folder), []
+        try:
+            state.begin("0" * 32)
+            last = max((header.dispatch for header, _, _ in state.replies()), default=0)
+            durable.append(state.get(3) or b"")
+            for header, after in ((UP, b"one"), (later, b"two")):
+                if header.dispatch > last:
+                    state.put(3, after)
+                    state.turn([(header, FRAME, state.pending(3), SAID)], [])
+            state.turn([], [UP])
+            return [*durable, state.get(3) or b""]
+        finally:
+            state.close()
+
+    with disk.fails(None) as calls:
+        assert work(tmp_path / "whole") == [b"", b"two"]
+    assert len(calls) > 30
+    for number, name in enumerate(calls):
+        folder = tmp_path / str(number)
+        why = rf"cannot .*{folder}.*: No space left on device\..* start this process again"
+        with disk.fails(number), pytest.raises(FileError, match=why):
+            work(folder)
+        found, after = work(folder)
+        assert (found in (b"", b"one", b"two"), after) == (True, b"two"), (number, name)
+        assert {str(p.relative_to(folder)) for p in folder.rglob("*")} == {
+            *("answers", "answers/3-6", "lock", "session", "states", "states/3")
+        }

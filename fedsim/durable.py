@@ -1,0 +1,149 @@
+"""Files of fedsim's own: a crash or a full disk leaves the old one or the new one, never half of one.
+
+Whatever the system refuses about them becomes a :class:`fedsim.errors.FileError` here: it names the place and
+the reason, and says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedWriter, FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from fedsim.errors import FedsimError, FileError
+from fedsim.quoting import MOST_SAID, shortened
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+
+_BUFFER_BYTES = 1 << 20
+
+
+@contextmanager
+def telling(
+    place: Path, mend: str, *, doing: str = "write", error: type[FedsimError] = FileError
+) -> Iterator[None]:
+    """Turn what the system refuses within the block into an error that teaches.
+
+    Args:
+        place: What the error names, unless the system names something within it.
+        mend: What to do.
+        doing: What was tried with the place.
+        error: The class of the error.
+    """
+    try:
+        yield
+    except OSError as refused:
+        named = refused.filename
+        if isinstance(named, str | os.PathLike) and Path(named).is_relative_to(place):
+            place = Path(named)
+        raise error(
+            f"cannot {doing} {shortened(place, MOST_SAID)}: {refused.strerror or refused}. {mend}"
+        ) from None
+
+
+def create(path: Path, place: Path, mend: str, *, private: bool = False) -> BinaryIO:
+    """Return a new, empty file to write into; once a write has failed, all that follow fail too.
+
+    Args:
+        path: The file.
+        place: What an error names: where the file will be in the end.
+        mend: What to do then.
+        private: Whether others than the owner are kept from it, whatever the umask.
+
+    Raises:
+        FileError: The system refuses it, now, in a write or in the closing.
+    """
+    with telling(place, mend):
+        return BufferedWriter(_Growing(path, place, mend, private), _BUFFER_BYTES)
+
+
+def write(path: Path, *pieces: bytes, mend: str) -> None:
+    """Put a private file in place of an old one, if any, durably and at once.
+
+    Raises:
+        FileError: The system refuses it; the old file is whole.
+    """
+    beside = path.with_name(f"{path.name}.part")
+    try:
+        with create(beside, path, mend, private=True) as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            with telling(path, mend):
+                os.fsync(file.fileno())
+        with telling(path, mend):
+            beside.replace(path)
+            sync(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk.
+
+    Raises:
+        OSError: The system refuses it.
+    """
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def restrict(path: Path) -> None:
+    """Take a file or folder from everybody but its owner.
+
+    Raises:
+        OSError: The system refuses it.
+    """
+    path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+class _Growing(FileIO):
+    """A file whose failures are told, and last: nothing is missing in the middle of what was written."""
+
+    def __init__(self, path: Path, place: Path, mend: str, private: bool) -> None:
+        super().__init__(path, "w", opener=_private if private else _public)
+        self._place, self._mend = place, mend
+        self._refused: FileError | None = None
+
+    def write(self, content: Buffer, /) -> int:
+        if self._refused is not None:
+            raise self._refused
+        try:
+            with telling(self._place, self._mend):
+                return self._put(content)
+        except FileError as error:
+            self._refused = error
+            raise
+
+    def close(self) -> None:
+        is_first = not self.closed
+        with telling(self._place, self._mend):
+            super().close()
+        if is_first and self._refused is not None:
+            raise self._refused
+
+    def _put(self, content: Buffer) -> int:
+        return super().write(content)
+
+
+def _public(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o666)
+
+
+def _private(path: str, flags: int) -> int:
+    number = os.open(path, flags, 0o600)
+    try:
+        os.fchmod(number, 0o600)  # whatever the umask, and if it was there
+    except BaseException:
+        os.close(number)
+        raise
+    return number

@@ -1,0 +1,30 @@
+"""Values in messages: as they were written, and never longer than a reader cares to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MOST_QUOTED = 80
+"""Characters of a value that a message shows."""
+
+MOST_SAID = 400
+"""Characters of a path, or of somebody else's message, such as the system's, that one of ours shows."""
+
+
+def shortened(value: object, most: int = MOST_QUOTED) -> str:
+    """Return a value's text, of which not more than ``most`` characters; what is cut ends with "...".
+
+    Args:
+        value: A text, a path, an error or anything else with a text.
+        most: Characters, at least 4.
+    """
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
+
+
+def quoted(value: Any, most: int = MOST_QUOTED) -> str:
+    """Return what :func:`repr` says of a value, likewise shortened; a text is in quotation marks."""
+    if isinstance(value, str) and len(value) > most:
+        # Of the text, so that the marks stay.
+        return f"{value[: most - 4]!r} ..."
+    return shortened(repr(value), most)

@@ -1,0 +1,144 @@
+"""A value of a hundred thousand characters is not thrown back at who wrote it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Call = Callable[..., Result]
+
+LONG = "x" * 100_000
+DIGITS = "9" * 100_000
+NAMES = "lab." + LONG
+
+
+def assert_short(call: Call, *arguments: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+    assert 20 < len(result.stderr) < 2000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG,
+        f"={LONG}",
+        f"{LONG}=1",
+        f"training.{LONG}=1",
+        f"training.lr.{LONG}=1",
+        f"fleet.{DIGITS}.count=1",
+        f"fleet.{LONG}.count=1",
+        f"training.lr={LONG}",
+        f"training.lr={DIGITS}",
+        f"training.lr=\uff11{DIGITS}",
+        f"training.optimiser={LONG}",
+        f"training.keep_optimiser={LONG}",
+        f"training.batch_size=[{','.join('1' * 50_000)}]",
+        f"run.name={LONG}",
+        f"run={LONG}",
+        f"data.name={LONG}",
+        f"data.name={NAMES}",
+        f"data.params.{LONG}=1",
+        f"data.partition={LONG}",
+        f"data.public.source={LONG}",
+        f"algorithm.name={LONG}",
+        f"algorithms.{LONG}.mu=1",
+        f"models.{LONG}.hidden=1",
+        f"models.a.name={LONG}",
+        f"engine.executor={LONG}",
+        f"network.model={LONG}",
+        f"participation.selector={LONG}",
+        f"participation.pacing={LONG}",
+        f"participation.client_timeout={LONG}",
+        f"participation.client_timeout=1 {LONG}",
+        f"participation.client_timeout={DIGITS} s",
+        f"fleet.0.speed={LONG}",
+        f"fleet.0.speed={{distribution='{LONG}'}}",
+        f"fleet.0.device={LONG}",
+        f"fleet.0.model={LONG}",
+        f"fleet.0.models={{{LONG}=1}}",
+        f"fleet.0.file={LONG}",
+        f"fleet.0.up_trace={LONG}",
+        f"fleet.0.up_trace={LONG}.csv",
+        f"fleet.0.up_trace={LONG}.npz",
+        f"fleet.0.availability={LONG}",
+        f"fleet.0.availability={{name='trace', params={{file='{LONG}'}}}}",
+        f"fleet.0.availability={{name='diurnal', params={{zones={{{LONG}=1}}}}}}",
+    ],
+    ids=lambda text: text[:40].replace("x" * 9, ""),
+)
+def test_a_long_value_of_a_scenario(call: Call, text: str) -> None:
+    assert_short(call, "check", "tiny.toml", "--set", text)
+
+
+@pytest.mark.parametrize("dataset", ["files", "texts", "shakespeare", "mnist", "emnist", "cifar10"])
+@pytest.mark.parametrize("key", ["root", "params.file", "params.x", "params.users"])
+def test_a_long_path_of_a_data_set(call: Call, dataset: str, key: str) -> None:
+    values = [f"data.name={dataset}", f"data.{key}={LONG}"]
+    assert_short(call, "check", "tiny.toml", *(part for value in values for part in ("--set", value)))
+
+
+@pytest.mark.parametrize("path", ["fleet.0.file", "fleet.0.up_trace", "data.root"])
+def test_a_path_that_no_file_can_have(call: Call, path: str) -> None:
+    values = [f'{path}="a\\u0000b"', "data.name=mnist"]
+    assert_short(call, "check", "tiny.toml", *(part for value in values for part in ("--set", value)))
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("phones.csv", "fleet.0.file"),
+        ("link.csv", "fleet.0.up_trace"),
+        ("link.up", "fleet.0.up_trace"),
+    ],
+)
+@pytest.mark.parametrize(
+    "line", [LONG, DIGITS, f"{LONG},1", f'"{LONG}', f"speed_gflops\n{LONG}", f"at_s,bps\n0,{LONG}"]
+)
+def test_a_long_line_of_a_file(call: Call, here: Path, file: str, key: str, line: str) -> None:
+    (here / file).write_text(f"{line}\n")
+    assert_short(call, "check", "tiny.toml", "--set", f"{key}={file}")
+
+
+@pytest.mark.parametrize(
+    "content", [LONG, f"[{LONG}]\n[{LONG}]", f'{LONG} = "', f"{LONG} = 1", f"n = {DIGITS}"]
+)
+def test_a_long_line_of_a_scenario(call: Call, here: Path, content: str) -> None:
+    (here / "long.toml").write_text(content)
+    assert_short(call, "check", "long.toml")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (LONG,),
+        (f"--{LONG}",),
+        ("check", LONG),
+        ("check", "tiny.toml", f"--{LONG}"),
+        ("run", "tiny.toml", "--algorithm", LONG),
+        ("run", "tiny.toml", "--seed", LONG),
+        ("run", "tiny.toml", "--seed", DIGITS),
+        ("run", "tiny.toml", "--bus", LONG),
+        ("run", "tiny.toml", "--processes", DIGITS),
+        ("run", "tiny.toml", "--out", LONG),
+        ("compare", "tiny.toml", "--algorithms", LONG),
+        ("compare", "tiny.toml", "--algorithms", "fedavg", "--seeds", LONG),
+        ("serve", "tiny.toml", "--listen", LONG),
+        ("serve", "tiny.toml", "--tokens", LONG),
+        ("serve", "tiny.toml", "--wait", LONG),
+        ("join", LONG, "--clients", "0"),
+        ("join", "http://127.0.0.1:1", "--clients", LONG),
+        ("join", "http://127.0.0.1:1", "--clients", DIGITS),
+        ("join", "http://127.0.0.1:1", "--clients", "0", "--workers", LONG),
+        ("join", "http://127.0.0.1:1", "--clients", "0", "--patience", LONG),
+        ("join", "http://127.0.0.1:1", "--clients", "0", "--ca", LONG),
+        ("token", "new", "--clients", LONG),
+        ("token", "new", "--clients", "0", "--tokens", LONG),
+        ("list", LONG),
+    ],
+    ids=lambda arguments: " ".join(arguments)[:60].replace("x" * 9, ""),
+)
+def test_a_long_argument(call: Call, arguments: tuple[str, ...]) -> None:
+    assert_short(call, *arguments)
