@@ -10,7 +10,8 @@ an :class:`Exchange` called ``x`` has three hooks, methods of the algorithm::
 
 State is a frozen record; a hook returns a new one and changes none of its arguments. ``None`` for a message
 means that no frame travels. The server merges only when somebody has replied (specification 3.5, E2), with
-the replies sorted by client, finite and vetted.
+the replies sorted by client, finite and vetted. All numbers in the server's state are finite, with None for
+what is not known: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is refused.
 
 In a hook, ``await client.fit(...)``, ``.predict(...)`` and ``.call(...)`` take the time of that side's
 device. An algorithm charges what grows with replies times samples times classes, or is made for each client,
@@ -185,7 +186,8 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Return why a reply cannot be merged, or None.
 
-        Only frames of the exchange's kind with finite values come here.
+        Only frames of the exchange's kind with finite values come here. Where they have a field
+        ``num_samples``, it is from 1 to as many training samples as the client holds.
         """
         return None
 

@@ -165,11 +165,8 @@ class FedDF(Algorithm[FedDFConfig, ServerState, Any]):
         return replace(state, prototypes=prototypes)
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse another architecture than the client's or another shape, and a model of no samples."""
-        update: ModelUpdate = reply.message
-        if update.num_samples <= 0:
-            return f"num_samples is {update.num_samples}, not positive"
-        return unlike(update.model, state.prototypes[server.architecture_of(reply.client)])
+        """Refuse another architecture than the client's, or another shape."""
+        return unlike(reply.message.model, state.prototypes[server.architecture_of(reply.client)])
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse tasks without classes, and ``drop_worst`` without labels to choose by."""

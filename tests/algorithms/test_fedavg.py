@@ -95,11 +95,6 @@ def test_like_is_like() -> None:
     assert unlike(_model(1.0), _model(2.0)) is None
 
 
-def test_a_model_of_no_samples_is_rejected(world: Any) -> None:
-    fault = world.algorithm("fedavg").vet(None, ServerState(_model(0.0)), _reply(0, 1.0, 0))
-    assert fault == "num_samples is 0, not positive"
-
-
 @pytest.mark.parametrize("weighting", ["size", "", None])
 def test_weighting_is_one_of_two(weighting: Any, world: Any) -> None:
     with pytest.raises(ValueError, match="'samples' or 'uniform'"):
