@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
@@ -12,11 +13,12 @@ from typing import Any
 import pytest
 from dice import Dice
 from folder_faults import OF_DEVICES, OF_NO_EVENT, faults_of
-from fuzz_scenarios import Verdict, run, verdict
+from fuzz_scenarios import SAME, Verdict, differences, run, shown, verdict
 from random_scenarios import ALGORITHMS, random_scenario
 from recompute import NOT_DERIVABLE
 from run_folder import RunFolder
 
+from fedsim.errors import InvariantError, RunError, UserError
 from fedsim.plugins import available
 from fedsim.rng import Key
 from fedsim.scenario.choices import ALGORITHM
@@ -77,12 +79,51 @@ def test_dice_fall_the_same_way_for_ever() -> None:
     assert random_scenario(3) == random_scenario(3)
 
 
+def test_a_failure_is_shown_with_all_that_it_takes_to_see_it_again() -> None:
+    scenario = next(one for one in map(random_scenario, SEEDS) if one.files)
+    first, fault, rest = shown(Verdict(7, "failed", ("it is wrong",)), scenario).split("\n", 2)
+    assert (first, fault) == ("seed 7 failed:", "  it is wrong")
+    assert tomllib.loads(rest) == scenario.tables
+    told = rest.replace("\n#   ", "\n")
+    assert all(f"# {name}:\n{text}" in told for name, text in scenario.files.items())
+
+
+def test_a_file_that_differs_is_named(tmp_path: Path) -> None:
+    for folder, wall_s in (("first", "1.5"), ("second", "0.25")):
+        (tmp_path / folder).mkdir()
+        for name in SAME:
+            (tmp_path / folder / name).write_text("the same")
+        (tmp_path / folder / "summary.json").write_text(f'{{"wall_s": {wall_s}, "drops": 1}}')
+    folders = tmp_path / "first", tmp_path / "second"
+    assert not list(differences(*folders))
+    (folders[1] / "log.jsonl").write_text("another one")
+    assert list(differences(*folders)) == ["log.jsonl of the second run is another one"]
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (RunError("r"), "ended"),
+        (UserError("u"), "refused"),
+        (InvariantError("i"), "failed"),
+        (KeyError(), "failed"),
+    ],
+)
+def test_only_an_error_that_a_scenario_may_earn_is_no_failure(
+    error: Exception, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fuzz_scenarios.load", fail)
+    assert run(tmp_path, 1)[0] == end
+
+
 @pytest.mark.parametrize("file", ["recompute.py", "folder_faults.py", "run_folder.py"])
 def test_what_recomputes_shares_nothing_with_what_it_checks(file: str) -> None:
-    tree = ast.walk(ast.parse((TOOLS / file).read_text()))
-    imported = [name.name for node in tree if isinstance(node, ast.Import) for name in node.names]
-    tree = ast.walk(ast.parse((TOOLS / file).read_text()))
-    imported += [node.module or "" for node in tree if isinstance(node, ast.ImportFrom)]
+    nodes = list(ast.walk(ast.parse((TOOLS / file).read_text())))
+    imported = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     assert imported
     assert not [name for name in imported if name.split(".")[0] == "fedsim"]
 

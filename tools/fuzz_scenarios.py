@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import os
 import re
@@ -27,6 +26,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from time import perf_counter
 
 from folder_faults import faults_of
@@ -131,12 +131,10 @@ def examine(seed: int) -> Verdict:
 
 
 def shown(one: Verdict, scenario: RandomScenario) -> str:
-    """Return a failure for people: a line, then all that it takes to see it again."""
-    files = "".join(
-        f"# {name}:\n" + re.sub("(?m)^", "#   ", text.rstrip()) + "\n"
-        for name, text in scenario.files.items()
-    )
-    return f"seed {one.seed}: {json.dumps(one.faults, indent=2)}\n{scenario.toml}{files}"
+    """Return a failure for people: what is wrong, then all that it takes to see it again."""
+    faults = "\n".join(f"  {fault}" for fault in one.faults)
+    files = [f"# {name}:\n" + indent(text, "#   ") for name, text in scenario.files.items()]
+    return f"seed {one.seed} failed:\n{faults}\n{scenario.toml}{''.join(files)}"
 
 
 def seeds_of(text: str) -> range:

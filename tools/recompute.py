@@ -316,9 +316,9 @@ def measures(rows: Iterable[Row]) -> dict[int, Row]:
 
 
 def _std(values: Sequence[float]) -> float | None:
-    if not all(map(math.isfinite, values)):
-        return math.nan
-    return (stdev(values) if len(values) > 1 else 0.0) if values else None
+    if len(values) < 2:
+        return 0.0 if values else None
+    return stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def _is_finite(value: float | None) -> bool:
