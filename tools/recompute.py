@@ -47,6 +47,7 @@ class Dispatch:
     outcome: str = "open"
     cause: str | None = None
     dropped_ns: int | None = None
+    late_ns: int | None = None
     ended_ns: int = 0
     edges: list[Edge] = field(default_factory=list)
     answered_ns: int | None = None
@@ -121,7 +122,8 @@ def seen_in(records: Sequence[Row]) -> Seen:
                 tally["dropped"] += 1
                 tally[column_of(record["cause"])] += 1
             case "late":
-                seen.dispatches[of].outcome = "late"
+                one = seen.dispatches[of]
+                one.outcome, one.late_ns = "late", at_ns
                 tally["late"] += 1
             case "reject":
                 seen.dispatches[of].outcome = "rejected"
@@ -186,9 +188,12 @@ def _measure(one: Dispatch, absences: Sequence[Edge], end_ns: int) -> None:
     if one.outcome == "open" or any(under_way.values()):
         one.ended_ns = end_ns
     else:
-        one.ended_ns = max((at_ns for at_ns, _, _ in work), default=one.asked_ns)
+        ends = [one.asked_ns, *(at_ns for at_ns, _, _ in work)]
+        if one.late_ns is not None:  # of a reply without a frame, too
+            ends.append(one.late_ns)
         if one.dropped_ns is not None and (one.answered_ns is None or one.answered_ns > one.dropped_ns):
-            one.ended_ns = max(one.ended_ns, one.dropped_ns)
+            ends.append(one.dropped_ns)
+        one.ended_ns = max(ends)
     one.phase_ns = dict.fromkeys(PHASES, 0)
     active = Counter[str]()
     before_ns = one.asked_ns
