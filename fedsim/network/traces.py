@@ -73,8 +73,8 @@ class LinkTraceConfig(Config):
         tuple[_Path, ...], BeforeValidator(_listed, _Path | tuple[_Path, ...]), Field(min_length=1)
     ]
     """File of the capacity, or a list of files, of which each client gets one at random: CSV with a header
-    such as at_s,bps, Mahimahi's format, read in bins of 100 ms, or an .npz file of many traces. A trace
-    starts again at its end; a relative path starts at the working directory."""
+    such as at_s,bps, Mahimahi's format, read in bins of 100 ms, or an .npz file of many traces. Steps are
+    at least 1 ms long. A trace starts again at its end; a relative path starts at the working directory."""
 
     @field_validator("file", mode="after")
     @classmethod
@@ -123,7 +123,7 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
     """Read a file of many traces, or the one called ``name``.
 
     Trace ``i`` is called ``name[i]``; its steps are ``offset[i]`` to ``offset[i + 1]`` of the arrays
-    ``duration_ms`` and ``kbps``.
+    ``duration_ms`` and ``kbps``. Each step is at least 1 ms long.
 
     Raises:
         DataError: The file cannot be read, or there is no such trace; the message names file and trace.
@@ -147,7 +147,7 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
             if not (durations_ms[start:stop] >= 0).all() or not length_s <= LONGEST_S:
                 raise DataError(
                     f"{path}: trace {one!r}: duration_ms holds {_few(durations_ms[start:stop])}: "
-                    f"durations are above 0, and end within {LONGEST_S:g} s"
+                    f"durations are 1 ms or more, and end within {LONGEST_S:g} s"
                 )
             ends_ns = np.cumsum(np.rint(durations_ms[start:stop] * 1e6)).astype(np.int64)
             starts_ns = [0, *ends_ns[:-1].tolist()]
@@ -204,9 +204,9 @@ class Shifted:
         change_ns = self._capacity.next_change_ns(at_ns + self._ahead_ns)
         return None if change_ns is None else change_ns - self._ahead_ns
 
-    def bytes_by(self, at_ns: int) -> float:
-        """Return the bytes that can have passed from 0 until an instant."""
-        return self._capacity.bytes_by(at_ns + self._ahead_ns) - self._capacity.bytes_by(self._ahead_ns)
+    def bytes_between(self, from_ns: int, to_ns: int) -> float:
+        """Return the bytes that can pass from an instant to another, which is not before it."""
+        return self._capacity.bytes_between(from_ns + self._ahead_ns, to_ns + self._ahead_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
