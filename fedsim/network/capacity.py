@@ -23,7 +23,7 @@ MOST_BINS = 10**6
 """Bins of a Mahimahi file's lap, at most: 28 hours of 100 ms."""
 
 LEAST_STEP_NS = 1_000_000
-"""The shortest step, 1 ms. Each is an event while something moves, so with shorter ones a run would not end."""
+"""The shortest step, 1 ms. Each is an event while something moves: with shorter ones a run would not end."""
 
 _STEP_RULE = "each step is at least 1 ms long, so join what is shorter into steps of its mean rate"
 _RATES = range_of("bit rate")

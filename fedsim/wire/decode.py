@@ -3,8 +3,8 @@
 Only the envelope, at most 256 KiB, ever meets a general msgpack parser, by way of :mod:`fedsim.wire.unpack`:
 what it claims must be there. What follows it has one permitted form, so it is read by position: arrays become
 read-only views of the bytes received. So nothing is allocated on a sender's word alone, and decoding takes at
-most 16 times the frame and 1 MB of memory. Whatever is wrong is one ``DecodeError`` that says where and what. Non-finite
-numbers are not wrong here: the merge refuses them (specification 3.4, E9).
+most 16 times the frame and 1 MB of memory. Whatever is wrong is one ``DecodeError`` that says
+where and what. Non-finite numbers are not wrong here: the merge refuses them (specification 3.4, E9).
 """
 
 from __future__ import annotations
