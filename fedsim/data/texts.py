@@ -36,8 +36,8 @@ class TextsConfig(Config):
     """Settings of texts from a file."""
 
     file: str = Field(min_length=1)
-    """The table, .csv or .csv.gz (of up to 1 GiB unpacked) in UTF-8, with its columns' names in the first line;
-    a relative path starts at the root, else at the working directory."""
+    """The table, .csv or .csv.gz (up to 1 GiB unpacked) in UTF-8, with its columns' names in the first
+    line; a relative path starts at the root, else at the working directory."""
     user: str = "user"
     """Column that says who wrote a text."""
     label: str = "label"

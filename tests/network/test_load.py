@@ -136,7 +136,7 @@ def test_a_lap_that_ends_with_nothing_is_sound() -> None:
     server = Capacity([0, 492_076_000, 1_458_142_000], [1.3991e6, 6.3729e6, 0.0], 2_424_208_000)
     slow = np.full(23, 2e6)
     links = Links(slow, slow, np.zeros(23), 1e9, 1e9, 0.0)
-    sent = [(117_000 * client, client, 600_123, False) for client in range(23)]
+    sent = [(271 * MS * client, client, 600_123, False) for client in range(23)]
     assert len(play(FluidCarrier(links, server, server, is_checked=True), sent, 400)) == 46
 
 
