@@ -49,7 +49,7 @@ def faults_of(run: RunFolder) -> list[str]:
         *_order_faults(run),
         *_summary_faults(run.summary, recomputed(run, seen), run.log),
         *_rows("dispatches", tables["dispatches"], map(_dispatch_row, seen.dispatches.values())),
-        *_rows("messages", tables["messages"], _message_rows(tables["messages"], seen)),
+        *_rows("messages", tables["messages"], seen.frames),
         *_rows("rounds", _without(tables["rounds"], *OF_NO_EVENT), _round_rows(tables["evaluations"], seen)),
         *_began_faults(tables["rounds"]),
         *_rows("clients", _without(tables["clients"], *OF_DEVICES), _client_rows(run, seen)),
@@ -98,8 +98,7 @@ def _order_faults(run: RunFolder) -> Iterator[str]:
 
 
 def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[str]:
-    if "finite" in summary:  # TODO: always, once the summary says so
-        wanted["finite"] = not any(line["event"] == "not finite" for line in log)
+    wanted["finite"] = not any(line["event"] == "not finite" for line in log)
     # Which clients have too little memory is told here alone; that none of them was asked is below.
     named = summary["ineligible"]["clients"]
     wanted["ineligible"] = {"count": len(named), "clients": named, "reason": "memory" if named else None}
@@ -121,12 +120,6 @@ def _dispatch_row(one: Dispatch) -> Row:
         "outcome": one.outcome,
         "cause": one.cause,
     }
-
-
-def _message_rows(said: Sequence[Row], seen: Seen) -> list[Row]:
-    # TODO: remove once the table of messages has the column `overhead`.
-    without = () if not said or "overhead" in said[0] else ("overhead",)
-    return _without(seen.frames, *without)
 
 
 def _sums(dispatches: Sequence[Dispatch], frames: Iterable[Row], seen: Seen) -> Row:
