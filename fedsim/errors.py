@@ -14,6 +14,7 @@
     │   ├── DeadlockError    nothing can ever happen again, and a task still waits
     │   ├── LivelockError    events without end at one instant
     │   ├── JobError         a training job raised
+    │   ├── MergeError       a merge has left the finite range; the pacing takes it as a round that fails
     │   └── InvariantError   fedsim broke a promise of its own (a bug in fedsim or in a plugin)
     ├── DecodeError          bytes from a peer that are not a valid frame: dropped and counted
     └── VirtualTimeError     something that cannot work on the virtual-time loop; says what to use instead
@@ -122,6 +123,10 @@ class LivelockError(RunError):
 
 class JobError(RunError):
     """A training job raised; the cause is chained."""
+
+
+class MergeError(RunError):
+    """A merge has left the finite range: nothing of it was kept, and its round has failed."""
 
 
 class InvariantError(RunError):

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from fedsim.clock import Trace
 from fedsim.errors import RunError
+from fedsim.report import tables
+from fedsim.report.spending import spending
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import Scenario, build
 
@@ -85,6 +87,23 @@ def scenarios(draw: Any) -> dict[str, Any]:
     }
 
 
+def check_sums(result: RunResult) -> None:
+    """Check that the table of rounds sums to what the summary says."""
+    columns, summary = tables.rounds(result), spending(result)
+    sums = {name: sum(values) for name, (kind, values) in columns.items() if kind in ("int32", "int64")}
+    whole = {
+        name: summary["participation"][name] for name in ("asked", "merged", "dropped", "rejected", "late")
+    }
+    whole |= {f"dropped_{cause.replace(' ', '_')}": many for cause, many in summary["drops_by_cause"].items()}
+    whole |= {name: getattr(result.totals, name) for name in tables.TRAFFIC}
+    whole["wasted_bytes"] = summary["bytes"]["wasted"]
+    assert {name: sums[name] for name in whole} == whole
+    for name, spent_s in summary["time"].items():
+        assert sum(columns[name][1]) == pytest.approx(spent_s)
+    numbers = [row.round for row in result.rounds]
+    assert numbers == sorted(set(numbers))
+
+
 def outcome(document: dict[str, Any], workers: int) -> tuple[str, str]:
     """Run under every check there is; return the trace's hash and the models', or why the run ended."""
     document = document | {"engine": {**document["engine"], "workers": workers}}
@@ -95,6 +114,7 @@ def outcome(document: dict[str, Any], workers: int) -> tuple[str, str]:
         if type(error) is not RunError:  # a deadlock, a broken promise, a failed job
             raise
         return trace.hash(), str(error)
+    check_sums(result)
     return result.trace_hash, result.model_hash
 
 

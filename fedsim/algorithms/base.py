@@ -10,7 +10,8 @@ and no transport; *when* to merge is the participation policy's business. It is 
 
 State is a frozen record; a hook returns a new one and changes none of its arguments. ``None`` for a message
 means that no frame travels. The server merges only when somebody has replied (specification 3.5, E2), with
-the replies sorted by client, finite and vetted.
+the replies sorted by client, finite and vetted. All numbers in the server's state are finite, with None for
+what is not known: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is refused.
 
 In a hook, ``await client.fit(...)``, ``.predict(...)`` and ``.call(...)`` take the time of that side's
 device. An algorithm charges what grows with replies times samples times classes, or is made for each client,
@@ -211,15 +212,13 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Return why a reply cannot be merged, or None.
 
-        Only frames of the exchange's kind with finite values come here. By default a model has to be of its
-        client's architecture, and trained on at least one sample.
+        Only frames of the exchange's kind with finite values come here; where they have a field
+        ``num_samples``, it is from 1 to as many training samples as the client holds. By default a model has
+        to be of its client's architecture.
         """
-        message = reply.message
-        if not isinstance(message, ModelUpdate):
+        if not isinstance(reply.message, ModelUpdate):
             return None
-        if message.num_samples <= 0:
-            return f"num_samples is {message.num_samples}, not positive"
-        return unlike(message.model, server.initial_model(server.architecture_of(reply.client)))
+        return unlike(reply.message.model, server.initial_model(server.architecture_of(reply.client)))
 
     def misfit(self, setting: Setting) -> str | None:
         """Return why the algorithm cannot work in a setting, and what to write instead; None if it can.

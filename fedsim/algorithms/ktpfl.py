@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.algorithms.base import Exchanges, Replies, Reply
+from fedsim.algorithms.base import Exchanges, Replies
 from fedsim.algorithms.common.mixing_coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.common.personal_codistillation import (
     CoPersonal,
@@ -60,8 +60,7 @@ class State(ServerState):
 
     Attributes:
         c: Weight of each teacher for each student, float64 ``[K, K]``.
-        num_samples: Training samples of each client, float64 ``[K]``, for what clients say may be as large as
-            integers go, and their sum larger; 0 where it has not said.
+        num_samples: Training samples of each client, float64 ``[K]``; 0 where it has not said.
         learning: The round in which c is being moved; 0 while it is not.
     """
 
@@ -161,12 +160,6 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
             return np.ones(len(state.senders))
         shares: Array = state.num_samples[state.senders] / max(state.num_samples.sum(), 1)
         return shares
-
-    def vet(self, server: ServerContext, state: State, reply: Reply) -> str | None:
-        """Refuse what the base does, and a client of no samples."""
-        if isinstance(reply.message, SizedLogitsUp) and reply.message.num_samples <= 0:
-            return f"num_samples is {reply.message.num_samples}, not positive"
-        return super().vet(server, state, reply)
 
 
 def _block(state: State) -> Array:

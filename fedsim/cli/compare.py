@@ -10,6 +10,7 @@ import click
 
 from fedsim.cli import options, plans
 from fedsim.cli.console import note, table
+from fedsim.cli.outcome import check_finite
 from fedsim.cli.progress import watching
 from fedsim.errors import RunError
 from fedsim.quoting import quoted
@@ -87,17 +88,20 @@ def command(
     check_folders(folders, force=force)
     files = csv, document = parent / "comparison.csv", parent / "comparison.json"
     check_files(files, force=force)
-    summaries = []
+    summaries, faults = [], {}
     for scenario, label, folder in zip(scenarios, labels, folders, strict=True):
         plan = plans.plan(scenario, scenario_file, verify=verify)
         with watching(f"{name} {label}", plan.parts.rounds, quiet=quiet) as watch:
             try:
-                summaries.append(record(plan, folder, force=force, watch=watch).summary)
+                recorded = record(plan, folder, force=force, watch=watch)
             except RunError as error:
                 error.add_note(f"it was {label}; runs that had ended before are kept in {parent}")
                 raise
+        summaries.append(recorded.summary)
+        faults[label] = recorded.result.non_finite
     write_file(document, comparison.to_document(name, summaries, folders, parent))
     write_file(csv, comparison.to_csv(summaries))
     table(comparison.grid(summaries))
     table(spending.grid(summaries))
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
+    check_finite(faults)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsim.cli.console import heading, note, pairs
 from fedsim.cli.progress import SIMULATED
+from fedsim.errors import RunError
 
 if TYPE_CHECKING:
     from fedsim.report.record import Recorded
@@ -61,6 +63,20 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
     heading(spending.TITLE)
     pairs(spending.lines(summary))
     note(f"\nresults are in {folder}")
+
+
+def check_finite(faults: Mapping[str, str | None]) -> None:
+    """Fail where runs, which have been written and shown, have ended with models that are not finite.
+
+    Args:
+        faults: Why each is not finite, None where it is, by what it is called; an empty name for one alone.
+
+    Raises:
+        RunError: Some have; the message says which, since when, and why.
+    """
+    said = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
+    if said:
+        raise RunError("\n  ".join(said))
 
 
 def _counted(total: int, reasons: dict[str, int]) -> str:

@@ -11,7 +11,7 @@ import click
 
 from fedsim.cli import options, plans
 from fedsim.cli.console import note
-from fedsim.cli.outcome import show
+from fedsim.cli.outcome import check_finite, show
 from fedsim.cli.progress import SIMULATED, watching
 from fedsim.errors import UserError
 
@@ -73,6 +73,7 @@ def command(
     with watching(f"{plan.name} {name}", plan.parts.rounds, quiet=quiet, passed=passed) as watch:
         recorded = record(plan, folder, force=force, watch=watch, perform=perform, bus=bus)
     show(recorded, folder, passed=passed)
+    check_finite({"": recorded.result.non_finite})
 
 
 def _over_sockets(plan: Plan, num_processes: int) -> OverSockets:

@@ -9,7 +9,7 @@ import click
 
 from fedsim.cli import options, plans
 from fedsim.cli.console import note
-from fedsim.cli.outcome import show
+from fedsim.cli.outcome import check_finite, show
 from fedsim.cli.progress import watching
 from fedsim.cli.sockets import PASSED, Address, address, seconds, server_tls
 from fedsim.errors import UserError
@@ -107,3 +107,4 @@ def command(
         )
         recorded = record(plan, folder, force=force, watch=watch, perform=perform, bus="http")
     show(recorded, folder, passed=PASSED)
+    check_finite({"": recorded.result.non_finite})

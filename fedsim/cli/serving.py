@@ -99,7 +99,7 @@ class OverSockets:
         self, parts: Parts, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
     ) -> RunResult:
         def note_round(row: RoundRow) -> None:
-            self._round = row.round
+            self._round = min(row.round, parts.rounds)  # a row may come after the last
             watch(row)
 
         if self.tell is not None:

@@ -1,11 +1,8 @@
 """Arrays from files: .npy, .npy.xz, .npz, and idx files as MNIST has them. Nothing is ever unpickled."""
 
-import gzip
-import lzma
 import math
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim import packed
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -43,26 +41,25 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
         key_setting: The setting that holds this name, for the message.
 
     Raises:
-        DataError: There is no such file or array, or the file is of another form or damaged.
+        DataError: There is no such file or array, the file is of another form or damaged, or it unpacks to
+            more than :data:`fedsim.packed.MOST_BYTES`.
     """
     require_file(path)
     try:
-        if path.name.endswith(".npy.xz"):
-            with lzma.open(path) as file:
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-        if path.suffix == ".npy":
-            with path.open("rb") as file:
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
         if path.suffix == ".npz":
             return _member(path, key, key_setting)
+        if path.name.endswith((".npy", ".npy.xz")):
+            with packed.opened(path) as stream:
+                return packed.read_npy(stream, _most_bytes(path))
         if path.name.endswith(IDX_ENDINGS):
-            return _idx(path)
-    except (MemoryError, OverflowError) as error:
+            with packed.opened(path) as stream:
+                return _idx(stream, _most_bytes(path))
+    except MemoryError as error:
         raise DataError(
-            f"{path} says that it holds an array for which there is no memory ({error}): "
-            "save a smaller one, or fetch the file again if it is damaged"
+            f"{path} holds an array for which there is no memory: save a smaller one, or fetch the file "
+            "again if it is damaged"
         ) from error
-    except (ValueError, EOFError, OSError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, *packed.DAMAGES) as error:
         raise DataError(f"{path} cannot be read as a plain array: {error}") from error
     raise DataError(
         f"{path} is not .npz, .npy, .npy.xz or *-ubyte[.gz]: save the array with numpy.save or numpy.savez"
@@ -131,23 +128,29 @@ def read_users(root: Path, file: str, key: str, num_samples: int) -> NDArray[np.
     return users.astype(np.int64)
 
 
+def _most_bytes(path: Path) -> int:
+    """Return what the array of a file may take: what a plain file holds is there, and may be any number."""
+    return packed.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
+
+
 def _member(path: Path, key: str, key_setting: str) -> Array:
-    with zipfile.ZipFile(path):
-        pass  # numpy would take a file that is no archive for a pickle, and say so confusingly
-    with np.load(path, allow_pickle=False) as archive:
-        if key not in archive.files:
+    with zipfile.ZipFile(path) as archive:
+        names = packed.members(archive)
+        if key not in names:
             raise DataError(
                 f"{path} has no array {quoted(key)}, it has: "
-                f"{shortened(', '.join(archive.files), MOST_SAID)}; name the one you mean with {key_setting}"
+                f"{shortened(', '.join(names), MOST_SAID)}; name the one you mean with {key_setting}"
             )
-        return np.asarray(archive[key])
+        return packed.read_member(archive, key, max(packed.MOST_BYTES, path.stat().st_size))
 
 
-def _idx(path: Path) -> Array:
+def _idx(stream: packed.Stream, most_bytes: int) -> Array:
     """Read: two zeros, 8 for bytes, the number of axes, each one's length in 4 big-endian bytes, values."""
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    if content[:3] != _IDX_BYTES or len(content) < 4:
+    head = packed.take(stream, 4)
+    if head[:3] != _IDX_BYTES or len(head) < 4:
         raise ValueError("it does not begin as an idx file of bytes does")
-    rank = content[3]
-    shape = tuple(map(int, np.frombuffer(content, ">i4", rank, 4)))
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+    lengths = packed.take(stream, 4 * head[3])
+    if len(lengths) < 4 * head[3]:
+        raise ValueError(f"it ends within the lengths of its {head[3]} axes")
+    shape = tuple(map(int, np.frombuffer(lengths, ">i4")))
+    return packed.take_values(stream, shape, np.dtype(np.uint8), most_bytes)

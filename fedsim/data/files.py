@@ -1,7 +1,8 @@
 """Images that you bring: an array of images and one of labels, as .npz, .npy, .npy.xz or idx files.
 
 Images are (n, h, w), (n, h, w, c) or (n, c, h, w), as uint8 in 0..255 or as floats in [0, 1]; labels, and
-users where there are any, are integers from 0. Nothing is ever unpickled.
+users where there are any, are integers from 0. Nothing is ever unpickled. A compressed array may unpack to
+2 GiB; plain files may hold any number of bytes.
 """
 
 from pathlib import Path

@@ -6,9 +6,7 @@ below the root. Images are (n, 28, 28) bytes until :func:`scaled` makes samples 
 """
 
 import gzip
-import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedsim import packed
 from fedsim.config import Config
 from fedsim.data.arrays import read_users
 from fedsim.data.base import Dataset, LoadContext
@@ -25,6 +24,9 @@ from fedsim.data.torchvision_compat import torchvision_datasets
 from fedsim.durable import telling
 from fedsim.errors import DataError
 from fedsim.task import Task
+
+MOST_BYTES = 2**30
+"""What a packed file may unpack to, 1 GiB: the largest of these sets' takes half of it."""
 
 PARTS = ("train", "t10k")
 """The parts of MNIST and Fashion-MNIST, as their files are named."""
@@ -152,11 +154,11 @@ def _show(source: Path, target: Path) -> None:
     if source.is_file():
         target.symlink_to(source.resolve())
         return
-    packed = source.with_name(f"{source.name}.gz")
+    gz = source.with_name(f"{source.name}.gz")
     mend = f"Make room in {tempfile.gettempdir()}, or name another folder for temporary files in TMPDIR"
-    with telling(packed, mend, doing="unpack"):
+    with telling(gz, mend, doing="unpack"):
         try:
-            with gzip.open(packed) as reader, target.open("wb") as writer:
-                shutil.copyfileobj(reader, writer)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"{packed} is damaged ({error}): fetch it again") from error
+            with packed.opened(gz) as reader:
+                target.write_bytes(packed.take_all(reader, MOST_BYTES))
+        except (gzip.BadGzipFile, *packed.DAMAGES) as error:
+            raise DataError(f"{gz} is damaged ({error}): fetch it again") from error

@@ -5,10 +5,8 @@ or ``#`` before it. The vocabulary is made of the file alone.
 """
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from fedsim import packed
 from fedsim.config import Config
 from fedsim.data.arrays import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
@@ -30,6 +29,9 @@ PADDING = 0
 UNKNOWN = 1
 """Token of a word that is too rare for the vocabulary."""
 
+MOST_BYTES = 2**30
+"""What a packed file may unpack to: 1 GiB."""
+
 _WORD = re.compile(r"[@#]?\w+(?:'\w+)*")
 
 
@@ -37,8 +39,8 @@ class TextsConfig(Config):
     """Settings of texts from a file."""
 
     file: str = Field(min_length=1)
-    """The table, .csv or .csv.gz in UTF-8, with its columns' names in the first line; a relative path starts
-    at the root, else at the working directory."""
+    """The table, .csv or .csv.gz (up to 1 GiB unpacked) in UTF-8, with its columns' names in the first
+    line; a relative path starts at the root, else at the working directory."""
     user: str = "user"
     """Column that says who wrote a text."""
     label: str = "label"
@@ -129,11 +131,12 @@ class Texts(DatasetPlugin[TextsConfig]):
 def _read(path: Path) -> str:
     try:
         require_file(path)
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+        with packed.opened(path) as stream:
+            most_bytes = MOST_BYTES if path.suffix == ".gz" else path.stat().st_size
+            return packed.take_all(stream, most_bytes).decode("utf-8-sig")
     except DataError as error:
         raise DataError(str(error), setting="file") from None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (OSError, *packed.DAMAGES) as error:
         raise DataError(f"{path} cannot be read as text in UTF-8: {error}", setting="file") from error
 
 

@@ -34,7 +34,7 @@ from fedsim.engine.steps import Batch, Work
 from fedsim.engine.worker import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
 from fedsim.models.dropout import drawing_from
-from fedsim.params import Array, Model, Tree
+from fedsim.params import Array, Model, Tree, unwarned
 from fedsim.rng import Key
 
 BLOCK_BYTES = 4 * 2**20
@@ -48,7 +48,7 @@ def run(job: Job, worker: Worker) -> Any:
         JobError: The job drew from the global generator.
         StoppedError: The run is over.
     """
-    with _own_generators_only(worker.resources.device):
+    with _own_generators_only(worker.resources.device), unwarned():
         try:
             match job:
                 case Fit():

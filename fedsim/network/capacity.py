@@ -24,6 +24,10 @@ PACKET_BITS = 1500 * 8
 MOST_BINS = 10**6
 """Bins of a Mahimahi file's lap, at most: 28 hours of 100 ms."""
 
+LEAST_STEP_NS = 1_000_000
+"""The shortest step, 1 ms. Each is an event while something moves: with shorter ones a run would not end."""
+
+_STEP_RULE = "each step is at least 1 ms long, so join what is shorter into steps of its mean rate"
 _RATES = range_of("bit rate")
 _CSV_TIMES = ("s", "ms", "us", "ns", "min", "h")
 _CSV_RATES = ("bps", "kbps", "Mbps", "Gbps")
@@ -33,9 +37,9 @@ class Capacity:
     """A capacity that steps, and repeats itself after a period.
 
     Args:
-        starts_ns: Where each step begins, from 0, increasing.
+        starts_ns: Where each step begins, from 0; a step is at least :data:`LEAST_STEP_NS` long.
         rates_bps: The capacity during each step, bit/s, in the range of bit rates; at least one is above 0.
-        period_ns: Length of a lap, beyond the last start.
+        period_ns: Length of a lap, at which the last step ends.
 
     Raises:
         DataError: Any of this does not hold.
@@ -48,8 +52,8 @@ class Capacity:
                 "and a rate for each"
             )
         for before, after in pairwise([*starts_ns, period_ns]):
-            if after <= before:
-                raise DataError(f"a step begins at {before} ns, the next at {after} ns: they must increase")
+            if after - before < LEAST_STEP_NS:
+                raise DataError(f"a step lasts from {before} ns to {after} ns: {_STEP_RULE}")
         if starts_ns[0] != 0:
             raise DataError(f"the first step begins at {starts_ns[0]} ns: it must begin at 0")
         for rate_bps in rates_bps:
@@ -89,12 +93,23 @@ class Capacity:
         lap_ns = at_ns - at_ns % self.period_ns
         return lap_ns + self._ends_ns[bisect_right(self._starts_ns, at_ns - lap_ns) - 1]
 
-    def bytes_by(self, at_ns: int) -> float:
-        """Return the bytes that can have passed from 0 until an instant."""
-        laps, inside_ns = divmod(at_ns, self.period_ns)
+    def bytes_between(self, from_ns: int, to_ns: int) -> float:
+        """Return the bytes that can pass from an instant to another, which is not before it.
+
+        It is a sum over the steps between them, not a difference of two sums: as exact for a nanosecond after
+        years as for the first one, and never negative.
+        """
+        laps, rest_ns = divmod(to_ns - from_ns, self.period_ns)
+        parts = [laps * self.lap_bytes]
+        inside_ns = from_ns % self.period_ns
         step = bisect_right(self._starts_ns, inside_ns) - 1
-        part = self._rates_bps[step] * (inside_ns - self._starts_ns[step]) / 8e9
-        return laps * self.lap_bytes + self._passed_bytes[step] + part
+        while rest_ns:
+            lasts_ns = min(rest_ns, self._ends_ns[step] - inside_ns)
+            parts.append(self._rates_bps[step] * lasts_ns / 8e9)
+            rest_ns -= lasts_ns
+            step = (step + 1) % len(self._ends_ns)
+            inside_ns = self._starts_ns[step]
+        return math.fsum(parts)
 
     def end_ns(self, start_ns: int, num_bytes: float) -> int:
         """Return when the last of so many bytes has passed, rounded up, if nothing else is on the link."""
@@ -102,7 +117,7 @@ class Capacity:
             return start_ns
         lap_ns = start_ns - start_ns % self.period_ns
         # From the start of this lap, so that a late start costs no digits.
-        laps, rest = divmod(self.bytes_by(start_ns - lap_ns) + num_bytes, self.lap_bytes)
+        laps, rest = divmod(self.bytes_between(lap_ns, start_ns) + num_bytes, self.lap_bytes)
         if rest == 0:
             laps, rest = laps - 1, self.lap_bytes
         step = bisect_left(self._passed_bytes, rest) - 1
@@ -170,6 +185,7 @@ def read_csv(path: Path) -> Capacity:
 
     The header names the units: ``at_s,bps``, ``at_ms,kbps`` and so on. The first step begins at 0. The last
     one holds for as long as the one before it, and then the file starts again; a single line is constant.
+    Each step is at least 1 ms long.
 
     Raises:
         DataError: The file cannot be read; the message names file and line.
@@ -199,13 +215,17 @@ def read_csv(path: Path) -> Capacity:
         at_ns = round(at_s * 1e9)
         if not starts_ns and at_ns != 0:
             raise DataError(f"{path}:{number}: {quoted(line)} is the first step: it must begin at 0")
-        if starts_ns and at_ns <= starts_ns[-1]:
-            raise DataError(f"{path}:{number}: {quoted(line)} begins no later than the step before it")
+        if starts_ns and at_ns - starts_ns[-1] < LEAST_STEP_NS:
+            raise DataError(
+                f"{path}:{number}: {quoted(line)} begins at {at_ns} ns, the step before it at "
+                f"{starts_ns[-1]} ns: "
+                f"{_STEP_RULE}"
+            )
         starts_ns.append(at_ns)
         rates_bps.append(rate_bps)
     if not starts_ns:
         raise DataError(f"{path}:{number}: there is a header and no line below it")
-    last_ns = starts_ns[-1] - starts_ns[-2] if len(starts_ns) > 1 else 1
+    last_ns = starts_ns[-1] - starts_ns[-2] if len(starts_ns) > 1 else LEAST_STEP_NS
     try:
         return Capacity(starts_ns, rates_bps, starts_ns[-1] + last_ns)
     except DataError as error:

@@ -92,7 +92,8 @@ class FluidConfig(Config):
 
     server_up_trace: str | None = Field(default=None, min_length=1)
     """File of the server's egress over time, which takes the place of the constant one: CSV with a header
-    such as at_s,bps, or Mahimahi's format, read in bins of 100 ms. It starts again at its end."""
+    such as at_s,bps, or Mahimahi's format, read in bins of 100 ms. Steps are at least 1 ms long. It starts
+    again at its end."""
     server_down_trace: str | None = Field(default=None, min_length=1)
     """File of the server's ingress over time, likewise."""
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
+from sys import float_info
 
 from fedsim.clock import now_ns
 from fedsim.errors import InvariantError
 from fedsim.network.base import Carrier, Listener, Parcel, Passage
 from fedsim.network.links import Links
-from fedsim.network.star import noise_s
+from fedsim.network.star import FAR_BITS, noise_s
 
 RELATIVE = 1e-9
 """By how much sums may be off for rounding."""
@@ -41,18 +42,39 @@ class Room:
     bits: float
 
 
+@dataclass(slots=True)
+class _Account:
+    """What is known of a flow: its bits, those that it has to go, and by how many the solver may be off.
+
+    It may be off by what moves in the rounding of an instant, and by the rounding of each sum.
+    """
+
+    size_bits: float
+    left_bits: float
+    instant_bits: float
+    sum_bits: float
+
+
 class LoadCheck:
     """The account of one solver's flows, which are named by anything hashable, as links are."""
 
     def __init__(self) -> None:
-        self._left_bits: dict[Hashable, float] = {}
-        self._size_bits: dict[Hashable, float] = {}
-        self._slack_bits: dict[Hashable, float] = {}
+        self._accounts: dict[Hashable, _Account] = {}
+        self._clock_bits = 0.0
 
     def begin(self, flow: Hashable, bits: float) -> None:
         """Note that a flow starts now, with so many bits to go."""
-        self._left_bits[flow] = self._size_bits[flow] = bits
-        self._slack_bits[flow] = 0.0
+        if not self._accounts:
+            self._clock_bits = 0.0
+        self._accounts[flow] = _Account(bits, bits, 0.0, self._rounding_bits())
+
+    def _rounding_bits(self) -> float:
+        """Return how far a few sums on a clock of work are off by rounding.
+
+        A solver may count work on a clock that all flows share (:mod:`fedsim.network.star`): what rounds then
+        is not a flow's own bits, but those of a flow that was always the fastest since the link was idle.
+        """
+        return 4 * float_info.epsilon * min(self._clock_bits, FAR_BITS)
 
     def span(
         self, from_s: float, to_s: float, moves: Iterable[Move], room: Callable[[Hashable], Room]
@@ -70,19 +92,22 @@ class LoadCheck:
         """
         lasted_s = to_s - from_s
         off_s = ROUNDING_S + noise_s(to_s)
+        moves = list(moves)
+        if len(moves) != len(self._accounts):
+            raise InvariantError(f"{len(self._accounts)} flows are under way, the solver moves {len(moves)}")
+        self._clock_bits += lasted_s * max((move.rate_bps for move in moves), default=0.0)
+        rounding_bits = self._rounding_bits()
         loads: dict[Hashable, list[float]] = {}
-        moved = 0
         for move in moves:
-            moved += 1
-            bits = min(self._left_bits[move.flow], move.rate_bps * lasted_s)
-            self._left_bits[move.flow] -= bits
-            self._slack_bits[move.flow] = max(self._slack_bits[move.flow], move.rate_bps * off_s)
+            account = self._accounts[move.flow]
+            bits = min(account.left_bits, move.rate_bps * lasted_s)
+            account.left_bits -= bits
+            account.instant_bits = max(account.instant_bits, move.rate_bps * off_s)
+            account.sum_bits += rounding_bits
             for link in move.route:
                 load = loads.setdefault(link, [0.0, 0.0])
                 load[0] += move.rate_bps
                 load[1] += bits
-        if moved != len(self._left_bits):
-            raise InvariantError(f"{len(self._left_bits)} flows are under way, the solver moves {moved}")
         for link, (rate_bps, bits) in loads.items():
             has = room(link)
             if not rate_bps <= has.capacity_bps * (1 + RELATIVE):
@@ -94,29 +119,32 @@ class LoadCheck:
                     f"{link} carried {bits!r} bits from {from_s!r} to {to_s!r} s, and can carry {has.bits!r}"
                 )
 
-    def compare(self, flow: Hashable, bits: float) -> None:
+    def compare(self, flow: Hashable, bits: float, noise_bits: float = 0.0) -> None:
         """Compare the bits that a flow has to go with what the solver says.
+
+        Args:
+            flow: The flow.
+            bits: What the solver says.
+            noise_bits: What the flow moves, at its rate from now on, in the rounding of this instant.
 
         Raises:
             InvariantError: They differ.
         """
-        left_bits = self._left_bits[flow]
-        if not abs(left_bits - bits) <= self._slack(flow):
+        account = self._accounts[flow]
+        slack_bits = RELATIVE * account.size_bits + account.sum_bits + max(account.instant_bits, noise_bits)
+        if not abs(account.left_bits - bits) <= slack_bits:
             raise InvariantError(
-                f"a flow of {self._size_bits[flow]!r} bits has {bits!r} to go, by its rates {left_bits!r}"
+                f"a flow of {account.size_bits!r} bits has {bits!r} to go, by its rates {account.left_bits!r}"
             )
 
-    def end(self, flow: Hashable, bits: float = 0.0) -> None:
+    def end(self, flow: Hashable, bits: float = 0.0, noise_bits: float = 0.0) -> None:
         """Note that a flow is over, with so many bits to go: 0 where all of it is across.
 
         Raises:
-            InvariantError: It has another number to go.
+            InvariantError: It has another number to go; see :meth:`compare`.
         """
-        self.compare(flow, bits)
-        del self._left_bits[flow], self._size_bits[flow], self._slack_bits[flow]
-
-    def _slack(self, flow: Hashable) -> float:
-        return RELATIVE * self._size_bits[flow] + self._slack_bits[flow]
+        self.compare(flow, bits, noise_bits)
+        del self._accounts[flow]
 
 
 class CheckedLone:

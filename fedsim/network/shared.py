@@ -119,7 +119,8 @@ class SharedLink:
 
     Times are integers outside and floats in the solver, counted from when the link was last idle. An end is
     rounded up to the next nanosecond, except where it lies above a whole one by no more than rounding error.
-    A flow keeps its share until then, so an end may delay later ones by a nanosecond at most.
+    A flow keeps its share until then, so each end takes from the others what that flow moves in less than a
+    nanosecond: a later end comes later by up to a nanosecond times the ratio of that flow's rate to its own.
 
     Args:
         capacity: Of the server's link, bit/s, or over time.
@@ -152,6 +153,7 @@ class SharedLink:
         self._flows: dict[int, list[FluidPassage]] = {}  # by client
         self._reshared: dict[int, None] = {}  # clients whose flows need new caps at this instant
         self._origin_ns = 0
+        self._now_ns = 0  # the solver's instant; after months, its float seconds no longer say which
         self._timer: asyncio.TimerHandle | None = None
         self._tick_ns = _NEVER_NS  # when the timer is due, or now while it runs
 
@@ -247,7 +249,7 @@ class SharedLink:
 
     def _begin(self, now_ns: int) -> None:
         """Start the clock of an idle link."""
-        self._origin_ns = now_ns
+        self._origin_ns = self._now_ns = now_ns
         self._star.restart()
         if self._trace is not None:
             self._star.set_capacity(self._trace.rate_at(now_ns))
@@ -263,11 +265,11 @@ class SharedLink:
                 self._account(self._check, now_s, now_ns)
             else:
                 self._star.advance(now_s)
+        self._now_ns = now_ns
 
     def _account(self, check: LoadCheck, now_s: float, now_ns: int) -> None:
         """Let time pass, and check what it moves; the solver does just what it does unchecked."""
-        star, since_s = self._star, self._star.now_s
-        since_ns = self._origin_ns + round(since_s * 1e9)
+        star, since_s, since_ns = self._star, self._star.now_s, self._now_ns
         lasted_s = now_s - since_s
 
         def room(link: Hashable) -> Room:
@@ -276,9 +278,9 @@ class SharedLink:
             capacity_bps = star.capacity_bps if client is None else self._cap_bps(client)
             if trace is None:
                 return Room(capacity_bps, capacity_bps * lasted_s)
-            return Room(trace.rate_at(since_ns), 8 * (trace.bytes_by(now_ns) - trace.bytes_by(since_ns)))
+            return Room(trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
 
-        under_way = [flow for flows in self._flows.values() for flow in flows]
+        under_way = self._under_way()
         moves = [
             Move(flow, star.rate_bps(flow), (SERVER_LINK, ClientLink(flow.client))) for flow in under_way
         ]
@@ -308,10 +310,7 @@ class SharedLink:
         self._advance(now_ns)
         if self._trace is not None:
             self._star.set_capacity(self._trace.rate_at(now_ns))
-        finished = cast("list[FluidPassage]", self._star.finished())
-        if self._check is not None:
-            for flow in finished:
-                self._check.end(flow)
+        finished = self._finished() if self._check is None else self._checked_end(self._check)
         try:
             for flow in finished:
                 self._forget(flow)
@@ -331,6 +330,21 @@ class SharedLink:
                 self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
                 if self._trace is not None:
                     self._wake(self._trace.next_change_ns(now_ns))
+
+    def _finished(self) -> list[FluidPassage]:
+        return cast("list[FluidPassage]", self._star.finished())
+
+    def _checked_end(self, check: LoadCheck) -> list[FluidPassage]:
+        """Take out the flows that have ended, and check that they have."""
+        star = self._star
+        rates_bps = {flow: star.rate_bps(flow) for flow in self._under_way()}
+        finished = self._finished()
+        for flow in finished:
+            check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
+        return finished
+
+    def _under_way(self) -> list[FluidPassage]:
+        return [flow for flows in self._flows.values() for flow in flows]
 
     def _deliver(self, finished: deque[FluidPassage]) -> None:
         try:

@@ -15,6 +15,9 @@ from __future__ import annotations
 import math
 from heapq import heapify, heappop, heappush, heapreplace
 
+FAR_BITS = 2.0**43
+"""Beyond this, virtual work is counted from 0 again: up to it, a sum is good to a thousandth of a bit."""
+
 _FEW_MOVES = 1024  # below this, stale entries are not worth a tidying
 _UNITS = (
     2.0**60
@@ -130,6 +133,8 @@ class Star:
         if self._num_sharing:
             self._virtual_bits += self._theta_bps * passed_s
         self._now_s = at_s
+        if self._virtual_bits > FAR_BITS:
+            self._tidy()
 
     def add(self, flow: Flow, size_bits: float, cap_bps: float = math.inf) -> None:
         """Start a flow now, with so many bits to go and at most so many bit/s.
@@ -347,7 +352,8 @@ class Star:
     def _tidy(self) -> None:
         """Drop stale entries and count V from 0, against growth of both.
 
-        Done once in as many moves as there are a few times flows, it costs a constant for each move.
+        Done once in as many moves as there are a few times flows, it costs a constant for each move; and V is
+        far only once that many bits have crossed in each flow that shared.
         """
         self._moves = 0
         base_bits, self._virtual_bits = self._virtual_bits, 0.0

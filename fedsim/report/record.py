@@ -35,7 +35,7 @@ from fedsim.runtime.run import RunResult, run
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """A run that has ended well, and its folder.
+    """A run that has come to its end, and its folder.
 
     Attributes:
         folder: Where it is.
@@ -90,6 +90,8 @@ def record(
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
             result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=watch)
+            if result.non_finite is not None:
+                log.warning("not finite", cause=result.non_finite)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         write_tables(hidden, plan.parts, result, folder)
         wall_s = perf_counter() - began

@@ -2,8 +2,9 @@
 
 Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured, as the
 accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test
-set of the cross-entropy, nat, or, for a regression, of the squared error. ``ineligible`` names the first 20
-clients that are never asked because they cannot hold their job in memory.
+set of the cross-entropy, nat, or, for a regression, of the squared error. ``finite`` is false where at the
+end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``ineligible`` names the first
+20 clients that are never asked because they cannot hold their job in memory.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "loss": {name: finite(value) for name, value in loss.items()},
         "drops": result.drops.total(),
         "rejected": result.rejections.total(),
+        "finite": result.non_finite is None,
         "trace_hash": result.trace_hash,
         "model_hash": result.model_hash,
         **spending(result),

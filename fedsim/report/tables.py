@@ -13,7 +13,8 @@ stands for what was not measured. ``bytes_*`` are frames of messages, ``data_*``
 raw samples, and neither is part of the other; *up* is towards the server. In ``rounds`` and ``clients``,
 ``download_s``, ``compute_s``, ``upload_s``, ``away_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are
 sums over dispatches (:mod:`fedsim.report.spending`), and each cause of drops that occurs has a column
-``dropped_*``.
+``dropped_*``. In ``messages``, ``bytes`` is the length of a frame, and ``overhead`` the bytes that protocols
+add to it on the link. Rows of ``rounds`` sum to what the summary says of the run.
 Each file's metadata holds ``fedsim_table`` and ``fedsim_schema``, the version of these columns.
 """
 
@@ -179,6 +180,7 @@ def messages(ledger: Ledger) -> Columns:
         "data": "bool",
         "bytes": "int64",
         "parameters": "int64",
+        "overhead": "int64",
         "arrivals": "int32",
         "outcome": "words",
     }

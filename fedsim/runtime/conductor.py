@@ -1,7 +1,8 @@
 """The server: asks clients, waits as the pacing says, merges what has come back.
 
 Every asking is a *dispatch* with a lease (:mod:`fedsim.runtime.tickets`). A reply that cannot be merged
-(another kind, non-finite values, a shape that does not fit) is counted as rejected. None of this stops a run.
+(:mod:`fedsim.runtime.vetting`) is counted as rejected. A merge that leaves the finite range is refused: the
+state stays, and all its replies count as rejected. None of this stops a run.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.bus import Endpoint
 from fedsim.clock import Trace, now_s, sleep_for, wait
 from fedsim.engine.engine import Engine
-from fedsim.errors import InvariantError, RunError
+from fedsim.errors import InvariantError, MergeError, RunError
 from fedsim.plugins import name_of
-from fedsim.runtime.finite import non_finite
 from fedsim.runtime.log import Log
+from fedsim.runtime.merging import merged
 from fedsim.runtime.observer import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import Recorder
-from fedsim.runtime.records import MERGE, REJECT, ROUND_END
+from fedsim.runtime.records import MERGE, REJECT
 from fedsim.runtime.selectors.base import Candidates
 from fedsim.runtime.tickets import Asked, Newest, Tickets
 from fedsim.runtime.verify import unchanged
+from fedsim.runtime.vetting import misfit
 from fedsim.wire import SERVER, Message, Packed, pack
 
 MOST_ASKED = 1024
@@ -199,6 +201,7 @@ class Conductor:
 
         Raises:
             InvariantError: A ticket that was merged before.
+            MergeError: The merge has left the finite range; the state stays, and the replies are rejected.
         """
         replies = []
         context = self._context("vet")
@@ -209,8 +212,11 @@ class Conductor:
                 continue
             if reply.staleness != self._version - reply.version:  # it has waited while others were merged
                 reply = replace(reply, staleness=self._version - reply.version)
-            if self._fits(context, exchange, asked, reply):
+            reason = misfit(self._parts, context, self._state, exchange, reply)
+            if reason is None:
                 replies.append(reply)
+            else:
+                self._reject(reply, reason)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         if replies:
             await self._merge(exchange, replies)
@@ -255,7 +261,10 @@ class Conductor:
             asked = await self.ask(exchange, everyone, answered)
             if asked:
                 await wait([one.answer for one in asked])
-            answered = await self.merge(exchange, asked)
+            try:
+                answered = await self.merge(exchange, asked)
+            except MergeError:
+                answered = []
         await self._finish(when == "closing" and bool(self._parts.evaluation.every))
 
     async def _finish(self, measured: bool) -> None:
@@ -273,9 +282,7 @@ class Conductor:
             accuracy = await self._observer.measure(self._state, self._merged, self._round)
             if accuracy is not None:
                 self._recorder.measured(accuracy)
-        row = self._recorder.end(now_s())
-        self._trace.record(ROUND_END, row.round, row.asked, row.merged)
-        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
+        self._recorder.end(now_s())
 
     async def _instruct(
         self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
@@ -292,33 +299,19 @@ class Conductor:
             )
         return messages
 
-    def _fits(self, context: ServerContext, exchange: Exchange, asked: Asked, reply: Reply) -> bool:
-        reason = self._misfit(context, exchange, reply)
-        if reason is None:
-            return True
-        self._trace.record(REJECT, asked.client, asked.header.dispatch, reason)
-        self._recorder.rejected(asked.client, reason)
-        self._log.warning("rejected", client=asked.client, dispatch=asked.header.dispatch, reason=reason)
-        return False
-
-    def _misfit(self, context: ServerContext, exchange: Exchange, reply: Reply) -> str | None:
-        if not isinstance(reply.message, exchange.reply or type(None)):
-            came = "no frame" if reply.message is None else f"a frame of kind {reply.message.KIND!r}"
-            wanted = "no frame" if exchange.reply is None else f"one of kind {exchange.reply.KIND!r}"
-            return f"{came} where {wanted} belongs"
-        if reply.message is None:
-            return None
-        if (name := non_finite(reply.message)) is not None:
-            return f"{name} holds NaN or an infinity"
-        with unchanged(self._parts.verify, "vet", self._state, reply):
-            return self._algorithm.vet(context, self._state, reply)
+    def _reject(self, reply: Reply, reason: str) -> None:
+        self._trace.record(REJECT, reply.client, reply.dispatch, reason)
+        self._recorder.rejected(reply.client, reason)
+        self._log.warning("rejected", client=reply.client, dispatch=reply.dispatch, reason=reason)
 
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
-        name = f"merge_{exchange.name}"
-        if exchange.merge is not None:
-            async with self._hook:
-                with unchanged(self._parts.verify, name, self._state, replies):
-                    self._state = await exchange.merge(self._context(name), self._state, replies)
+        async with self._hook:
+            context = self._context(f"merge_{exchange.name}")
+            try:
+                self._state = await merged(self._parts, context, self._state, exchange, replies)
+            except MergeError as error:
+                self._refuse(str(error), replies)
+                raise
         self._version += 1
         for reply in replies:
             self._merged.note(reply.client, reply.dispatch)
@@ -326,6 +319,13 @@ class Conductor:
         clients = [reply.client for reply in replies]
         dispatches = [reply.dispatch for reply in replies]
         self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
+
+    def _refuse(self, reason: str, replies: Sequence[Reply]) -> None:
+        """Count a merge of which nothing was kept."""
+        for reply in replies:
+            self._reject(reply, reason)
+        self._recorder.refused(reason)
+        self._background.drop()
 
     def _everyone(self) -> Sequence[int]:
         everyone: list[int] = self._eligible.tolist()

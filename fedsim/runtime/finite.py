@@ -1,34 +1,66 @@
-"""Refusing values that would poison a merge (specification 3.5, E9)."""
+"""Finding values that would poison a merge, and what comes after it (specification 3.5, E9)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from fedsim.params import unwarned
 from fedsim.wire import Message
 
 
 def non_finite(message: Message) -> str | None:
     """Return the name of the first field that holds NaN or an infinity, or None."""
-    for name, _, _ in message.PLAN.fields:
-        if not _finite(getattr(message, name)):
-            return name
+    with unwarned():
+        for name, _, _ in message.PLAN.fields:
+            if _where(getattr(message, name), None) is not None:
+                return name
     return None
 
 
-def _finite(value: Any) -> bool:
-    if type(value) is np.ndarray:
+def spoiled(after: Any, before: Any = None) -> str | None:
+    """Return where a value holds NaN or an infinity, such as ``State.model.params['w']``, or None.
+
+    Arrays and floats are found in records, mappings, tuples and lists.
+
+    Args:
+        after: The value.
+        before: What stood there before; objects that stand where they stood then are not looked at again.
+    """
+    with unwarned():
+        place = _where(after, before)
+    return None if place is None else type(after).__name__ + place
+
+
+def _where(value: Any, before: Any) -> str | None:
+    """Return the way from a value to the first number in it that is not finite: empty for itself."""
+    if value is before:
+        return None
+    if isinstance(value, np.ndarray):
         # NaN and infinities survive a sum, so a finite one says it all; one that is not may have overflowed.
         if value.dtype.kind != "f" or isfinite(np.add.reduce(value, axis=None, dtype=np.float64)):
-            return True
-        return bool(np.isfinite(value).all())
-    if isinstance(value, float):
-        return isfinite(value)
+            return None
+        return None if np.isfinite(value).all() else ""
+    if isinstance(value, float | np.floating):
+        return None if isfinite(value) else ""
     if isinstance(value, Mapping):
-        for item in value.values():  # not all(...): it is asked for every reply
-            if not _finite(item):
-                return False
-    return True
+        former = before if isinstance(before, Mapping) else {}
+        for key, item in value.items():
+            if (place := _where(item, former.get(key))) is not None:
+                return f"[{key!r}]{place}"
+    elif isinstance(value, tuple | list):
+        former_items = before if isinstance(before, tuple | list) else ()
+        for number, item in enumerate(value):
+            former_item = former_items[number] if number < len(former_items) else None
+            if (place := _where(item, former_item)) is not None:
+                return f"[{number}]{place}"
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            if (place := _where(item, getattr(before, field.name, None))) is not None:
+                return f".{field.name}{place}"
+    return None

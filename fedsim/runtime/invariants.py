@@ -16,25 +16,38 @@ from fedsim.bus import Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
 from fedsim.runtime.dispatches import PHASES, WORK, Dispatches, Fate, Phase
-from fedsim.runtime.recorder import Recorder
+from fedsim.runtime.recorder import OUTCOMES, Recorder
 
 _OUTCOMES = {outcome.name.lower(): outcome for outcome in Outcome}
 _ROUNDED_NS = 1000
 
 
 def check_counts(ledger: Ledger, recorder: Recorder) -> None:
-    """Check that every frame and every dispatch is accounted for.
+    """Check that every frame and every dispatch is accounted for, and that rows sum to the whole.
 
     Raises:
         InvariantError: Something was lost or counted twice.
     """
     ledger.check()
-    total = Totals()
+    total, drops = Totals(), Counter[str]()
     for row in recorder.rows:
         total = total + row.traffic
+        drops.update(row.drops)
     counts = {name: int(of_client.sum()) for name, of_client in recorder.by_client.items()}
     if counts["asked"] != counts["merged"] + counts["dropped"] + counts["rejected"]:
         raise InvariantError(f"a dispatch is merged, dropped or rejected, but the tallies are {counts}")
+    sums = {name: sum(getattr(row, name) for row in recorder.rows) for name in OUTCOMES}
+    reasons = {"dropped": recorder.drops.total(), "rejected": recorder.reasons.total()}
+    for name, count in counts.items():
+        if not sums[name] == reasons.get(name, count) == count:
+            raise InvariantError(
+                f"{name}: rounds sum to {sums[name]}, clients to {count}"
+                + (f", causes to {reasons[name]}" if name in reasons else "")
+            )
+    if drops != recorder.drops:
+        raise InvariantError(
+            f"drops by cause: rounds sum to {dict(drops)}, the run to {dict(recorder.drops)}"
+        )
     if total != ledger.totals():
         raise InvariantError(f"rounds sum to {total}, the ledger to {ledger.totals()}")
 

@@ -12,6 +12,7 @@ from fedsim.bus import Endpoint, Header, Ledger
 from fedsim.bus.http.enclosed import Report
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
+from fedsim.params import unwarned
 from fedsim.runtime import states
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.host import ClientHost, Held
@@ -132,8 +133,9 @@ async def host(parts: Parts, client: Client, *, folder: Folder | None = None, wa
 
         client.on_probe(answer)
         client.on_answer(reports.of)
-        tasks.start(take(), "client host")
-        await tasks.until(client.over())
+        with unwarned():
+            tasks.start(take(), "client host")
+            await tasks.until(client.over())
         if parts.verify:
             check_trace(trace, Ledger())  # of jobs alone: no frame is entered here
     finally:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Job, Samples, Score
 from fedsim.params import Array, Model
 from fedsim.runtime.contexts import Contexts
+from fedsim.runtime.finite import spoiled
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records import EVALUATION
 from fedsim.runtime.verify import unchanged
@@ -92,8 +94,33 @@ class Accuracy:
         return _std(self.losses[self.weights > 0])
 
     @property
+    def non_finite(self) -> str | None:
+        """The first loss that is not finite, in words; None where all are."""
+        measured = self.weights > 0
+        bad = measured & ~np.isfinite(self.losses)
+        if bad.any():
+            first = int(np.argmax(bad))
+            return f"the loss of client {self.clients[first]} is {self.losses[first]}"
+        if self.global_loss is not None and not isfinite(self.global_loss):
+            return f"the loss on the global test set is {self.global_loss}"
+        return None
+
+    @property
     def _present(self) -> Array:
         return self.personal[~np.isnan(self.personal)]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalModels:
+    """The models with which a run has ended.
+
+    Attributes:
+        digest: Of the evaluated models of all measured clients, in client order.
+        non_finite: The first of them that holds NaN or an infinity, in words; None where all are finite.
+    """
+
+    digest: str
+    non_finite: str | None
 
 
 def _mean(values: Array) -> float | None:
@@ -185,12 +212,18 @@ class Observer:
         pairs = zip(distinct, scores, strict=True)
         return float(sum(weights[id(one.model)] / total * score.accuracy for one, score in pairs))
 
-    async def model_hash(self, state: Any, merged: Mapping[int, int], round: int) -> str:  # noqa: A002
-        """Return the digest of the chosen clients' evaluated models, in client order.
+    async def final_models(
+        self,
+        state: Any,
+        merged: Mapping[int, int],
+        round: int,  # noqa: A002
+    ) -> FinalModels:
+        """Return the digest of the chosen clients' evaluated models, in client order, and if all are finite.
 
         Models that other names have on the global test set stand for no client, and are left out.
         """
         digests: dict[int, bytes] = {}
+        fault: str | None = None
         total = hashlib.blake2b(digest_size=16)
         for client, models in zip(self.clients, await self._models(state, merged, round), strict=True):
             for name in sorted(models):
@@ -199,8 +232,10 @@ class Observer:
                 model = models[name].model
                 if id(model) not in digests:
                     digests[id(model)] = model.digest()
+                    if fault is None and (place := spoiled(model)) is not None:
+                        fault = f"the {name} model of client {client} is not finite: {place}"
                 total.update(b"%d:" % client + digests[id(model)])
-        return total.hexdigest()
+        return FinalModels(total.hexdigest(), fault)
 
     def _choose(self) -> Sequence[int]:
         population, limit = self._parts.data.num_clients, self._parts.evaluation.clients

@@ -62,7 +62,8 @@ OUTCOMES = tuple(outcome.name for outcome in dataclasses.fields(_Tally))
 class Recorder:
     """Collects; ``watch`` is told of each finished round.
 
-    What happens between two rounds counts in the second, so that rows always sum to the whole.
+    What happens between two rounds counts in the second, and what is left when the run ends gets a row of its
+    own, so that rows always sum to the whole.
 
     Attributes:
         num_clients: K.
@@ -71,6 +72,7 @@ class Recorder:
         rows: One per finished round.
         drops: Dispatches without an answer in time, by cause.
         reasons: Replies that could not be merged, by reason.
+        refusals: Merges that were refused: round and reason.
         counted: Tallies of dispatches by outcome, int32 ``[K]``, of the outcomes that there were.
     """
 
@@ -80,9 +82,11 @@ class Recorder:
     rows: list[RoundRow] = field(default_factory=list)
     drops: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    refusals: list[tuple[int, str]] = field(default_factory=list)
     counted: dict[str, Array] = field(default_factory=dict)
     _tally: _Tally = field(default_factory=_Tally)
     _round: int = 0
+    _is_open: bool = False
     _began_at_s: float = 0.0
     _before: Totals = field(default_factory=Totals)
     _accuracy: Accuracy | None = None
@@ -100,7 +104,7 @@ class Recorder:
 
     def begin(self, round: int, at_s: float) -> None:  # noqa: A002
         """A round begins."""
-        self._round, self._began_at_s = round, at_s
+        self._round, self._began_at_s, self._is_open = round, at_s, True
 
     def end(self, at_s: float) -> RoundRow:
         """It ends; return its row."""
@@ -120,9 +124,18 @@ class Recorder:
         )
         self._tally, self._accuracy, self._before = _Tally(), None, totals
         self._drops = Counter()
+        self._is_open = False
         self.rows.append(row)
         self.watch(row)
         return row
+
+    def close(self, at_s: float) -> None:
+        """The run ends; what no row counts yet, such as drops because it ends, gets one after the last."""
+        if self._tally == _Tally() and self.ledger.totals() == self._before:
+            return
+        if not self._is_open:
+            self.begin(self._round + 1, at_s)
+        self.end(at_s)
 
     def asked(self, client: int) -> None:
         """A client is asked."""
@@ -146,6 +159,10 @@ class Recorder:
         self._tally.rejected += 1
         self._count("rejected", client)
         self.reasons[reason] += 1
+
+    def refused(self, reason: str) -> None:
+        """A merge is refused; each of its replies is rejected beside."""
+        self.refusals.append((self._round, reason))
 
     def late(self, client: int) -> None:
         """Its reply comes after its dispatch was closed."""

@@ -13,8 +13,10 @@ from fedsim.clock import Trace, now_ns, now_s
 from fedsim.params import Array
 from fedsim.runtime.dispatches import Dispatches
 from fedsim.runtime.invariants import check_counts, check_dispatches, check_phases, check_trace
-from fedsim.runtime.observer import Accuracy
+from fedsim.runtime.log import Log
+from fedsim.runtime.observer import Accuracy, FinalModels
 from fedsim.runtime.recorder import Recorder, RoundRow
+from fedsim.runtime.records import ROUND_END
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +34,8 @@ class RunResult:
         rejections: Replies that could not be merged, by reason.
         trace_hash: Fingerprint of the event trace.
         model_hash: Digest of the evaluated models of all measured clients, in client order.
+        non_finite: Which of these models, or which loss of the last evaluation, is not finite, and the first
+            sign of it, with its round, as far as that is known. None where all are finite.
     """
 
     simulated_s: float
@@ -43,6 +47,7 @@ class RunResult:
     rejections: Counter[str]
     trace_hash: str
     model_hash: str
+    non_finite: str | None = None
 
     @property
     def totals(self) -> Totals:
@@ -52,7 +57,7 @@ class RunResult:
     @property
     def final(self) -> Accuracy | None:
         """The last accuracy and loss measured."""
-        return next((row.accuracy for row in reversed(self.rounds) if row.accuracy is not None), None)
+        return last_measured(self.rounds)
 
     @property
     def best(self) -> float | None:
@@ -73,6 +78,11 @@ class RunResult:
         return min((mean for mean in means if mean is not None and isfinite(mean)), default=None)
 
 
+def last_measured(rounds: Sequence[RoundRow]) -> Accuracy | None:
+    """Return the last accuracy and loss measured."""
+    return next((row.accuracy for row in reversed(rounds) if row.accuracy is not None), None)
+
+
 class Books:
     """All that is noted while a run goes on.
 
@@ -80,18 +90,21 @@ class Books:
         num_clients: K.
         ledger: Where the bus enters every frame.
         trace: Where events are recorded.
+        log: Where rounds are noted.
         watch: Told of each round as it ends.
     """
 
     def __init__(
-        self, num_clients: int, ledger: Ledger, trace: Trace, watch: Callable[[RoundRow], None]
+        self, num_clients: int, ledger: Ledger, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
     ) -> None:
         self._ledger = ledger
         self._trace = trace
+        self._log = log
+        self._watch = watch
         self._dispatches = Dispatches(trace)
-        self.recorder = Recorder(num_clients, ledger, watch)
+        self.recorder = Recorder(num_clients, ledger, self._row_ended)
 
-    def close(self, *, verify: bool, is_going_on: bool = False) -> Callable[[str], RunResult]:
+    def close(self, *, verify: bool, is_going_on: bool = False) -> Callable[[FinalModels], RunResult]:
         """End the books with the run, now, and check them.
 
         Args:
@@ -99,7 +112,7 @@ class Books:
             is_going_on: The bus goes on entering frames, which belong to the run no more.
 
         Returns:
-            What makes the result once the digest of the models is known.
+            What makes the result once the models at the end are known.
 
         Raises:
             InvariantError: They contradict themselves.
@@ -107,6 +120,7 @@ class Books:
         simulated_s = now_s()
         ledger = deepcopy(self._ledger) if is_going_on else self._ledger
         dispatches, recorder = self._dispatches, self.recorder
+        recorder.close(simulated_s)
         dispatches.finish(now_ns())
         check_counts(ledger, recorder)
         check_dispatches(dispatches, recorder)
@@ -114,7 +128,7 @@ class Books:
             check_trace(self._trace, ledger)
             check_phases(self._trace, dispatches)
         trace_hash = self._trace.hash()
-        return lambda model_hash: RunResult(
+        return lambda models: RunResult(
             simulated_s,
             tuple(recorder.rows),
             recorder.by_client,
@@ -123,5 +137,25 @@ class Books:
             recorder.drops,
             recorder.reasons,
             trace_hash,
-            model_hash,
+            models.digest,
+            self._non_finite(models.non_finite),
         )
+
+    def _row_ended(self, row: RoundRow) -> None:
+        self._trace.record(ROUND_END, row.round, row.asked, row.merged)
+        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
+        self._watch(row)
+
+    def _non_finite(self, model: str | None) -> str | None:
+        """Return what is not finite at the end, if anything, and its first sign."""
+        rows, refusals = self.recorder.rows, self.recorder.refusals
+        last = last_measured(rows)
+        fault = model or (last and last.non_finite)
+        if not fault:
+            return None
+        measured = [(row.round, row.accuracy.non_finite) for row in rows if row.accuracy is not None]
+        signs = [*refusals, *((number, sign) for number, sign in measured if sign is not None)]
+        if not signs:
+            return f"at the end {fault}; no evaluation tells since which round"
+        number, sign = min(signs, key=lambda one: one[0])  # of one round's, a merge is before the evaluation
+        return f"at the end {fault}; the first sign of it, in round {number}: {sign}"

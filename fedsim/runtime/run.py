@@ -11,6 +11,7 @@ from fedsim.engine.engine import Engine
 from fedsim.engine.worker import Resources
 from fedsim.errors import UserError
 from fedsim.network import Links
+from fedsim.params import unwarned
 from fedsim.runtime.conductor import Conductor
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.host import ClientHost
@@ -51,7 +52,8 @@ def run(
         raise ValueError("under verify the trace is checked, so it has to be kept: give Trace(keep=True)")
     engine = open_engine(parts, trace)
     try:
-        return clock.run(_simulate(parts, engine, trace, log or silent(), watch))
+        with unwarned():
+            return clock.run(_simulate(parts, engine, trace, log or silent(), watch))
     finally:
         engine.close()
 
@@ -76,7 +78,7 @@ async def _simulate(
     parts: Parts, engine: Engine, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
 ) -> RunResult:
     ledger = Ledger()
-    books = Books(parts.data.num_clients, ledger, trace, watch)
+    books = Books(parts.data.num_clients, ledger, trace, log, watch)
     network, links = parts.network, _links(parts)
     carrier = network.checked_carrier(links) if parts.verify else network.carrier(links)
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
@@ -94,7 +96,7 @@ async def _simulate(
         if presence is not None:
             presence.close()
     result = books.close(verify=parts.verify)
-    return result(await observer.model_hash(conductor.state, conductor.merged, parts.rounds))
+    return result(await observer.final_models(conductor.state, conductor.merged, parts.rounds))
 
 
 def _presence(

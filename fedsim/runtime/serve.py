@@ -16,10 +16,11 @@ from fedsim.bus import Endpoint, Ledger
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet
+from fedsim.params import unwarned
 from fedsim.runtime.conductor import Conductor
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.log import Log, silent
-from fedsim.runtime.observer import Observer
+from fedsim.runtime.observer import FinalModels, Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import RoundRow
 from fedsim.runtime.remote import Probed, RemoteStates
@@ -93,22 +94,24 @@ async def serve(
             parts, fleet=Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model)
         )
         initial, tasks = parts.initial(), Tasks()
-        books = Books(parts.data.num_clients, ledger, trace, watch)
+        books = Books(parts.data.num_clients, ledger, trace, log, watch)
         contexts = Contexts(present, engine, initial)
         was_asked = books.recorder.was_asked
         states = RemoteStates(present, server, contexts, initial, was_asked, log)
         observer = Observer(present, engine, contexts, states, trace)
         conductor = Conductor(present, engine, server, initial, observer, books.recorder, trace, log)
 
-        async def conduct() -> Callable[[str], RunResult]:
+        async def conduct() -> Callable[[FinalModels], RunResult]:
             await conductor.run()
             # At this very instant: what comes from now on belongs to no round.
             server.seal()
             return books.close(verify=parts.verify, is_going_on=True)
 
         tasks.start(conductor.listen(), "server inbox")
-        result = await tasks.until(conduct())
-        return result(await observer.model_hash(conductor.state, conductor.merged, parts.rounds))
+        with unwarned():
+            result = await tasks.until(conduct())
+            models = await observer.final_models(conductor.state, conductor.merged, parts.rounds)
+        return result(models)
     finally:
         engine.close()
 

@@ -28,11 +28,12 @@ from fedsim.algorithms.base import Algorithm
 from fedsim.engine import jobs
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import quoted, shortened
 from fedsim.runtime.hints import fits, hints_of
 from fedsim.runtime.host import Held
 from fedsim.wire import Message
 from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, octets, plain
+from fedsim.wire.unpack import unpack
 
 MAGIC = b"fedsim state 1\r\n"
 ALIGNMENT = 16
@@ -133,7 +134,7 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
     (length,) = _LENGTH.unpack_from(data, len(MAGIC))
     if length > limits.structure_bytes or length > len(data) - start:
         raise DecodeError(f"state: a structure of {length} bytes cannot be in {len(data)}")
-    tree, described = _parsed(data[start : start + length], limits)
+    tree, described = _parsed(data[start : start + length], len(data), limits)
     reader = _Reader(_arrays(data, start + length, described, limits), classes, limits)
     value = reader.value(tree, "state", 0)
     if unused := reader.unused():
@@ -268,22 +269,17 @@ class _Reader:
             raise DecodeError(f"{where:.200}: {name}: {error}") from None
 
 
-def _parsed(structure: bytes, limits: StateLimits) -> tuple[Any, Any]:
-    unpacker = msgpack.Unpacker(
-        use_list=False,
-        max_buffer_size=max(len(structure), 1),
-        max_str_len=limits.structure_bytes,
-        max_array_len=limits.values,
-        max_map_len=0,
-        max_bin_len=0,
-        max_ext_len=0,
+def _parsed(structure: bytes, state_bytes: int, limits: StateLimits) -> tuple[Any, Any]:
+    parsed, length = unpack(
+        structure,
+        where="state: the structure is damaged",
+        whole_bytes=state_bytes,
+        most_bytes=limits.structure_bytes,
+        str_bytes=limits.structure_bytes,
+        array_items=limits.values,
+        map_items=0,
     )
-    try:
-        unpacker.feed(structure)
-        parsed = unpacker.unpack()
-    except (ValueError, msgpack.UnpackException, msgpack.StackError) as error:
-        raise DecodeError(f"state: the structure is damaged: {shortened(error, MOST_SAID)}") from None
-    if unpacker.tell() != len(structure) or type(parsed) is not tuple or len(parsed) != 2:
+    if length != len(structure) or type(parsed) is not tuple or len(parsed) != 2:
         raise DecodeError("state: the structure is not [value, arrays]")
     return parsed[0], parsed[1]
 

@@ -25,6 +25,7 @@ from fedsim.quoting import quoted
 from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
 from fedsim.wire.dtypes import NAMES, octets
 from fedsim.wire.limits import DEFAULT
+from fedsim.wire.unpack import fits
 
 SERVER = -1
 """The server's address; clients are numbered from 0."""
@@ -166,7 +167,7 @@ def pack(message: Message) -> Packed:
     described = [(NAMES[array.dtype], array.shape, array.nbytes) for array in arrays]
     suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", msgpack.packb(described)))
     packed = Packed(message, plan.prefix, suffix, arrays)
-    _check_size(message, len(plan.prefix) + len(suffix), packed._tail_bytes, len(arrays))
+    _check_size(message, plan.prefix + suffix, packed._tail_bytes, len(arrays))
     return packed
 
 
@@ -195,8 +196,8 @@ def _encoded(message: Message, plan: Plan) -> tuple[dict[str, Any], list[Array]]
     return {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}, arrays
 
 
-def _check_size(message: Message, envelope: int, body: int, num_arrays: int) -> None:
-    kind = message.KIND
+def _check_size(message: Message, known: bytes, body: int, num_arrays: int) -> None:
+    kind, envelope = message.KIND, len(known)
     if num_arrays > DEFAULT.arrays:
         raise ValueError(f"a message {kind!r} of {num_arrays} arrays: a frame holds at most {DEFAULT.arrays}")
     # The longest name of an exchange takes four bytes a character.
@@ -205,6 +206,11 @@ def _check_size(message: Message, envelope: int, body: int, num_arrays: int) -> 
         raise ValueError(
             f"a message {kind!r} whose names and scalars take {envelope} bytes: an envelope holds at most "
             f"{DEFAULT.envelope_bytes}; use shorter names or one array instead of many scalars"
+        )
+    if not fits(known, len(known) + body):
+        raise ValueError(
+            f"a message {kind!r} of {num_arrays} arrays: its many small values would take more memory than a "
+            "decoder allows; use fewer, larger arrays"
         )
     if envelope + body + 2 * ALIGNMENT > DEFAULT.frame_bytes:
         raise ValueError(f"a message {kind!r} of {body} bytes: a frame holds at most {DEFAULT.frame_bytes}")

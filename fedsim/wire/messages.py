@@ -65,7 +65,7 @@ class ModelUpdate(Message):
         architecture: Label of the architecture.
         params: Trainable parameters, all or those of a part.
         buffers: Running statistics and counters.
-        num_samples: Training samples behind it, its weight in a mean.
+        num_samples: Training samples behind it, its weight in a mean: from 1 to as many as the client holds.
     """
 
     architecture: str

@@ -7,8 +7,10 @@ import inspect
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ from fedsim.clock import running
 from fedsim.engine.jobs import Fit
 from fedsim.params import Model
 from fedsim.plugins import available
+from fedsim.runtime.finite import spoiled
 from fedsim.wire import Message, Packed
 
 FOUND = available("fedsim.algorithms")
@@ -132,6 +135,53 @@ def test_runs_with_one_client(name: str, world: Any) -> None:
     result = world.run(world.algorithm(name, **QUICK.get(name, {})), num_clients=1)
     assert result.final is not None
     assert result.final.std == 0.0
+
+
+def absurd(value: Any) -> Any:
+    """Return a value as far out as its type goes, and finite."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return np.where(np.arange(value.size).reshape(value.shape) % 2, -3e38, 3e38).astype(value.dtype)
+    if isinstance(value, Mapping):
+        return {name: absurd(item) for name, item in value.items()}
+    if type(value) in (int, float):
+        return 2**63 - 1 if isinstance(value, int) else 1e308
+    return value
+
+
+@every
+def test_clients_that_send_absurd_values_end_no_run(
+    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Client 0 sends the largest numbers that its messages can hold, client 1 such arrays alone.
+    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    find, models_of = algorithm.hook, algorithm.models_of
+    lies, states = [0], list[Any]()
+
+    def hook(step: Any, exchange: str) -> Any:
+        found = find(step, exchange)
+
+        async def lying(client: Any, state: Any, message: Any) -> Any:
+            state, reply = await found(client, state, message)
+            if client.client > 1 or reply is None:
+                return state, reply
+            fields = {one: getattr(reply, one) for one, _, _ in reply.PLAN.fields}
+            told = {one: absurd(it) for one, it in fields.items() if not (client.client and np.isscalar(it))}
+            lies[0] += any(type(it) is int for it in told.values())
+            return state, type(reply)(**{**fields, **told})
+
+        return lying if step == "local" else found
+
+    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
+        states.append(server_state)
+        return await models_of(observer, server_state, client_state)
+
+    monkeypatch.setattr(algorithm, "hook", hook)
+    monkeypatch.setattr(algorithm, "models_of", watching)
+    result = world.run(algorithm)
+    assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
+    # Each reply of client 0 names some number, of samples or another, that cannot be.
+    assert result.by_client["rejected"][0] == lies[0]
+    assert all(spoiled(state) is None for state in states)
 
 
 LARGE = torch.Tensor, Model, Message, Packed, Fit

@@ -73,11 +73,6 @@ def test_frame_costs_eight_bytes_more_for_the_sample_count() -> None:
     assert len(large) - len(small) <= 8 + 15  # the number, and what alignment makes of it
 
 
-def test_a_model_of_no_samples_is_rejected(world: Any) -> None:
-    fault = world.algorithm("fedavg").vet(None, _model(0.0), _reply(0, 1.0, 0))
-    assert fault == "num_samples is 0, not positive"
-
-
 @pytest.mark.parametrize("weighting", ["size", "", None])
 def test_weighting_is_one_of_two(weighting: Any, world: Any) -> None:
     with pytest.raises(ValueError, match="'samples' or 'uniform'"):

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.share_and_distil import ClientState
-from fedsim.algorithms.ktpfl import SizedLogitsUp, State
+from fedsim.algorithms.ktpfl import State
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import PublicSamples
@@ -318,26 +318,6 @@ def test_public_samples_are_kept_as_they_came_and_only_until_they_are_used(
         assert state.samples is None
 
 
-def test_numbers_of_samples_as_large_as_integers_go_have_a_sum(world: Any) -> None:
-    algorithm, server = world.algorithm("ktpfl", c_weighting="data"), _Server()
-    many = 2**63 - 1
-    replies = [
-        _reply(
-            client,
-            SizedLogitsUp(
-                np.array([[0.5, 0.5]], np.float32),
-                form="probs",
-                temperature=1.0,
-                indices_digest=indices_digest(np.array([4])),
-                num_samples=many,
-            ),
-        )
-        for client in (0, 2)
-    ]
-    state = asyncio.run(algorithm.merge_share(server, _state(algorithm, server, [4]), replies))
-    assert algorithm._factors(state).tolist() == [0.5, 0.5]
-
-
 @THREE
 @pytest.mark.parametrize(
     ("message", "reason"),
@@ -602,16 +582,3 @@ def test_shares_of_the_data_travel_only_where_they_are_asked_for(world: Any) -> 
     np.testing.assert_allclose(algorithm._factors(calls[-1][1]), sizes / sizes.sum())
     slow, fast = calls[-1][1].c, _matrices(world, world.algorithm("ktpfl"))[-1]
     assert np.abs(slow - 0.25).max() < np.abs(fast - 0.25).max()
-
-
-def test_a_client_of_no_samples_is_rejected(world: Any) -> None:
-    algorithm, server = world.algorithm("ktpfl", c_weighting="data"), _Server()
-    message = SizedLogitsUp(
-        np.array([[1, 0]], np.float32),
-        form="probs",
-        temperature=1.0,
-        indices_digest=indices_digest(np.array([4])),
-    )
-    state = _state(algorithm, server, [4])
-    assert algorithm.vet(server, state, _reply(0, message)) == "num_samples is 0, not positive"
-    assert algorithm.vet(server, state, _reply(0, replace(message, num_samples=3))) is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.local import Local
 from fedsim.errors import RunError
 
@@ -85,6 +86,28 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert "no such luck" in result.stderr
     assert "it was local-seed0" in result.stderr
     assert left(here / "o") == ["fedavg-seed0"]
+
+
+def test_runs_that_are_not_finite_are_named_once_all_have_ended(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def diverge(self: FedAvg, server: Any, state: Any, replies: Any) -> Any:
+        return state
+
+    monkeypatch.setattr(FedAvg, "merge_train", diverge)  # so the global model stays as it was
+    result = call("compare", "tiny.toml", "--algorithms", "local,fedavg", "--set", "training.lr=1e38")
+    assert result.exit_code == 1
+    parent = here / "runs" / "tiny"
+    assert left(parent) == ["comparison.csv", "comparison.json", "fedavg-seed0", "local-seed0"]
+    assert [
+        json.loads((parent / one / "summary.json").read_text())["finite"] for one in left(parent)[2:]
+    ] == [
+        True,
+        False,
+    ]
+    assert "where time and bytes went" in result.stdout
+    assert "fedsim: the run failed: local-seed0: at the end " in result.stderr
+    assert "fedavg-seed0: at" not in result.stderr
 
 
 def test_the_faults_of_all_algorithms_come_at_once_and_each_once(call: Call, here: Path) -> None:

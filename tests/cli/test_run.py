@@ -157,13 +157,26 @@ def test_whatever_the_system_refuses_is_no_bug(
 def test_a_bug_exits_with_1_a_traceback_and_a_word(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _fail_with(ZeroDivisionError("division by zero"), monkeypatch)
+    _fail_with(KeyError("fc.weight"), monkeypatch)
     result = call("run", "tiny.toml")
     assert result.exit_code == 1
-    assert "ZeroDivisionError" in result.stderr
+    assert "KeyError" in result.stderr
     assert "Traceback" in result.stderr
     assert "a bug in fedsim" in result.stderr
     assert left(here) == ["tiny.toml"]
+
+
+def test_models_that_are_not_finite_exit_with_1_once_all_is_written(call: Call, here: Path) -> None:
+    result = call("run", "tiny.toml", "--set", "training.lr=1e38")
+    assert result.exit_code == 1
+    folder = here / "runs" / "tiny" / "fedavg-seed0"
+    assert json.loads((folder / "summary.json").read_text())["finite"] is False
+    assert (folder / "messages.parquet").exists()
+    assert "tiny: fedavg, seed 0" in result.stdout
+    *_, place, last = result.stderr.splitlines()
+    assert place == "results are in runs/tiny/fedavg-seed0"
+    assert last.startswith("fedsim: the run failed: at the end ")
+    assert "the first sign of it, in round 1: the loss of client 0 is " in last
 
 
 @pytest.mark.parametrize(

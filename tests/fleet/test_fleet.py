@@ -260,7 +260,7 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
         shifted = up.of(client)
         assert shifted is not None
         mean_bps = up.capacities[up.numbers[client]].mean_bps
-        assert shifted.bytes_by(2_000_000_000) == pytest.approx(mean_bps * 2 / 8)
+        assert shifted.bytes_between(0, 2_000_000_000) == pytest.approx(mean_bps * 2 / 8)
         assert fleet.device(client).up_bps == fleet.values("up")[client] == mean_bps
     assert set(fleet.values("down")[2:]) == {1e6}
     constant = fleet.without_traces()

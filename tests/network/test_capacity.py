@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import math
 import os
+from fractions import Fraction
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -33,15 +36,44 @@ def test_steps_repeat_in_every_lap(at_ns: int, rate: float, next_ns: int) -> Non
 
 
 def test_steps_that_change_nothing_are_none() -> None:
-    constant = Capacity([0, 5, 9], [7.0, 7.0, 7.0], 10)
+    constant = Capacity([0, 5 * MS, 9 * MS], [7.0, 7.0, 7.0], 10 * MS)
     assert constant.next_change_ns(3) is None
-    assert constant.rate_at(99) == 7.0
-    assert Capacity([0, 5, 9], [7.0, 7.0, 8.0], 10).next_change_ns(3) == 9
+    assert constant.rate_at(99 * MS) == 7.0
+    assert Capacity([0, 5 * MS, 9 * MS], [7.0, 7.0, 8.0], 10 * MS).next_change_ns(3) == 9 * MS
 
 
 def test_bytes_add_up() -> None:
     assert STEPS.lap_bytes == 2500
-    assert [STEPS.bytes_by(at * MS) for at in (0, 1, 2, 3, 4, 5)] == [0, 1000, 2000, 2000, 2500, 3500]
+    assert [STEPS.bytes_between(0, at * MS) for at in (0, 1, 2, 3, 4, 5)] == [0, 1000, 2000, 2000, 2500, 3500]
+    assert [STEPS.bytes_between(at * MS, 9 * MS) for at in (9, 8, 7, 6, 5)] == [0, 1000, 1500, 1500, 2500]
+
+
+def made(steps: list[tuple[int, int]]) -> Capacity:
+    """Return the capacity of steps, each a length in ns and a rate, one of which is above 0 in any case."""
+    rates = [float(rate) for _, rate in steps]
+    if not any(rates):
+        rates[0] = 1e6
+    ends = list(accumulate(length for length, _ in steps))
+    return Capacity([0, *ends[:-1]], rates, ends[-1])
+
+
+steps_of = st.lists(
+    st.tuples(st.integers(MS, 10**9), st.just(0) | st.integers(1, 10**9)), min_size=1, max_size=8
+)
+
+
+@given(steps_of, st.integers(0, 2**62), st.floats(0, 3) | st.just(1e-9))
+def test_the_bytes_of_a_span_are_exact_however_late(
+    steps: list[tuple[int, int]], from_ns: int, num_laps: float
+) -> None:
+    capacity = made(steps)
+    to_ns = from_ns + math.ceil(num_laps * capacity.period_ns)
+    exact, at_ns = Fraction(0), from_ns
+    while at_ns < to_ns:
+        change_ns = min(capacity.next_change_ns(at_ns) or to_ns, to_ns)
+        exact += Fraction(capacity.rate_at(at_ns)) * (change_ns - at_ns) / 8_000_000_000
+        at_ns = change_ns
+    assert abs(Fraction(capacity.bytes_between(from_ns, to_ns)) - exact) <= exact * Fraction(1e-14)
 
 
 @pytest.mark.parametrize(
@@ -68,37 +100,30 @@ def test_a_transfer_alone_ends_where_its_bytes_have_passed(
     assert STEPS.end_ns(lap + round(start_ms * MS), num_bytes) == lap + round(end_ms * MS)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**9)), min_size=1, max_size=8),
-    st.integers(0, 10**11),
-    st.integers(1, 10**9),
-)
+@given(steps_of, st.integers(0, 10**11), st.integers(1, 10**9))
 def test_a_transfer_never_ends_early(steps: list[tuple[int, int]], start_ns: int, num_bytes: int) -> None:
-    rates = [float(rate) for _, rate in steps]
-    if not any(rates):
-        rates[0] = 1e6
-    ends = np.cumsum([length for length, _ in steps]).tolist()
-    capacity = Capacity([0, *ends[:-1]], rates, ends[-1])
+    capacity = made(steps)
     end_ns = capacity.end_ns(start_ns, num_bytes)
-    wanted = capacity.bytes_by(start_ns) + num_bytes
-    assert capacity.bytes_by(end_ns) >= wanted * (1 - 1e-12)
-    assert capacity.bytes_by(end_ns - 1) <= wanted * (1 + 1e-12)
+    assert capacity.bytes_between(start_ns, end_ns) >= num_bytes * (1 - 1e-12)
+    assert capacity.bytes_between(start_ns, end_ns - 1) <= num_bytes * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
     ("starts", "rates", "period", "message"),
     [
         ([], [], 1, "at least one step"),
-        ([0, 1], [1.0], 2, "a rate for each"),
-        ([1], [1.0], 2, "must begin at 0"),
-        ([0, 2, 2], [1.0] * 3, 3, "must increase"),
-        ([0, 2], [1.0] * 2, 2, "must increase"),
-        ([0], [-1.0], 1, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
-        ([0], [float("nan")], 1, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
-        ([0], [1e-4], 1, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
-        ([0], [1e15 + 1], 1, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
-        ([0], [float("inf")], 1, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
-        ([0, 1], [0.0, 0.0], 2, "never above 0"),
+        ([0, MS], [1.0], 2 * MS, "a rate for each"),
+        ([1], [1.0], 2 * MS, "must begin at 0"),
+        ([0, 2 * MS, 2 * MS], [1.0] * 3, 3 * MS, "from 2000000 ns to 2000000 ns: each step is at least 1 ms"),
+        ([0, MS - 1], [1.0] * 2, 2 * MS, "from 0 ns to 999999 ns: each step is at least 1 ms long, so join"),
+        ([0, MS], [1.0] * 2, 2 * MS - 1, "from 1000000 ns to 1999999 ns: each step is at least 1 ms"),
+        ([0], [1.0], 1, "from 0 ns to 1 ns: each step is at least 1 ms long"),
+        ([0], [-1.0], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
+        ([0], [float("nan")], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
+        ([0], [1e-4], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
+        ([0], [1e15 + 1], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
+        ([0], [float("inf")], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
+        ([0, MS], [0.0, 0.0], 2 * MS, "never above 0"),
     ],
 )
 def test_what_is_no_capacity_is_refused(
@@ -211,8 +236,18 @@ def test_csv_of_one_line_is_constant(tmp_path: Path) -> None:
         ("at_s,bps\n0,nan\n", "trace.csv:2: 'nan bps' is not finite"),
         ("at_s,bps\n-1,5\n", "trace.csv:2: '-1 s' is negative"),
         ("at_s,bps\n1,5\n", "trace.csv:2: '1,5' is the first step: it must begin at 0"),
-        ("at_s,bps\n0,5\n2,5\n2,6\n", "trace.csv:4: '2,6' begins no later than the step before it"),
-        ("at_s,bps\n0,5\n2,5\n1,6\n", "trace.csv:4: '1,6' begins no later"),
+        (
+            "at_s,bps\n0,5\n2,5\n2,6\n",
+            "trace.csv:4: '2,6' begins at 2000000000 ns, the step before it at 2000000000",
+        ),
+        (
+            "at_s,bps\n0,5\n2,5\n1,6\n",
+            "trace.csv:4: '1,6' begins at 1000000000 ns, the step before it at 2000000000",
+        ),
+        (
+            "at_ns,bps\n0,5\n1,6\n",
+            "trace.csv:3: '1,6' begins at 1 ns, the step before it at 0 ns: each step is at least 1 ms long",
+        ),
         ("at_s,bps\n0,0\n2,0\n", "trace.csv: the capacity is never above 0"),
         ("at_s,bps\n0,1\n1e300,2\n", "trace.csv:3: '1e300 s' is more than 10000 d; .* .times count"),
         ("at_ms,bps\n1700000000000,1\n", "trace.csv:2: .* is more than 10000 d; .* .times count"),
@@ -273,4 +308,4 @@ def test_lines_may_be_comments(tmp_path: Path, name: str, lines: list[str]) -> N
 
 
 def test_the_mean_is_that_of_a_lap() -> None:
-    assert Capacity([0, 10, 40], [8e6, 0.0, 2e6], 100).mean_bps == pytest.approx(2e6)
+    assert Capacity([0, 10 * MS, 40 * MS], [8e6, 0.0, 2e6], 100 * MS).mean_bps == pytest.approx(2e6)

@@ -353,3 +353,18 @@ def test_what_makes_no_sense_is_refused() -> None:
             star.set_capacity(wrong)
         with pytest.raises(ValueError, match="must be finite"):
             Star(wrong)
+
+
+def test_a_small_flow_behind_a_large_one_keeps_its_digits() -> None:
+    # 1e16 bits each, at which the next float is 2 bits off, and then three share 1 kbit/s.
+    star = Star(2e15)
+    giants, small = (Flow(0), Flow(1)), Flow(2)
+    for giant in giants:
+        star.add(giant, 2e16)
+    star.advance(10.0)
+    star.set_capacity(1e3)
+    star.add(small, 9.0)
+    assert star.remaining_bits(giants[0]) == 1e16
+    star.advance(10.025)
+    star.rate_bps(small)
+    assert star.remaining_bits(small) == pytest.approx(9 - 25 / 3, abs=0.01)

@@ -50,7 +50,8 @@ def test_a_shifted_capacity_is_ahead_of_its_own(ahead_ns: int) -> None:
         assert change_ns is not None
         assert change_ns > at_ns
         assert STEPS.next_change_ns(at_ns + ahead_ns) == change_ns + ahead_ns
-    assert shifted.bytes_by(4 * S) == pytest.approx(STEPS.lap_bytes)
+    assert shifted.bytes_between(7, 4 * S + 7) == pytest.approx(STEPS.lap_bytes)
+    assert shifted.bytes_between(7, S) == STEPS.bytes_between(ahead_ns + 7, ahead_ns + S)
     assert Shifted(Capacity([0], [1.0], S), ahead_ns).next_change_ns(5) is None
 
 
@@ -129,8 +130,10 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
         (
             {"duration_ms": np.array([1, 0, 1, 1, 1])},
             None,
-            "trace 'bus': a step begins at 1000000 ns, the next",
+            "trace 'bus': a step lasts from 1000000 ns to 1000000 ns: each step is at least 1 ms long",
         ),
+        ({"duration_ms": np.array([1, 0.9, 1, 1, 1])}, None, "trace 'bus': a step lasts .* to 1900000 ns"),
+        ({"duration_ms": np.array([1, 1, 1e-6, 1, 1])}, None, "trace 'tram': a step lasts from 0 ns to 1 ns"),
         ({"kbps": np.array([1, np.nan, 1, 1, 1])}, None, "trace 'bus': a rate of nan bit/s"),
         ({"offset": np.array([1, 2, 5])}, None, "offset holds 1, 2, 5: it begins with 0 and never decreases"),
         ({"offset": np.array([0, 6, 5])}, None, "offset holds 0, 6, 5: it begins"),

@@ -13,7 +13,9 @@ import pytest
 from fedsim import durable
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.clock import read_trace
+from fedsim.engine.training import TrainingConfig
 from fedsim.errors import FileError, JobError, OutputError
+from fedsim.network import OverheadConfig
 from fedsim.report import Plan, tables
 from fedsim.report import record as module
 from fedsim.report.record import record
@@ -38,7 +40,7 @@ FILES = {
 SUMMARY = (
     "fedsim scenario algorithm seed rounds clients ineligible simulated_s wall_s bytes_up bytes_down "
     "data_up data_down frames_up frames_down parameters_up parameters_down accuracy loss drops "
-    "rejected trace_hash model_hash time bytes drops_by_cause participation"
+    "rejected finite trace_hash model_hash time bytes drops_by_cause participation"
 )
 
 
@@ -77,7 +79,8 @@ def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
     assert run["libraries"]["torch"]
 
 
-def test_the_tables_agree_with_the_summary(plan: Plan, tmp_path: Path) -> None:
+def test_the_tables_agree_with_the_summary(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
+    plan = Plan("tiny", "fedavg", "", make_parts(overhead=OverheadConfig(protocol="bus")))
     done = record(plan, tmp_path / "run")
     summary = done.summary
     rounds, clients = table(done.folder, "rounds"), table(done.folder, "clients")
@@ -92,6 +95,9 @@ def test_the_tables_agree_with_the_summary(plan: Plan, tmp_path: Path) -> None:
         assert sum(row[name] for row in rounds) == getattr(done.result.totals, name)
         assert sum(row[name] for row in clients) == getattr(done.result.totals, name)
     assert sum(row["bytes"] for row in messages if row["up"]) == summary["bytes_up"]
+    for way in ("up", "down"):
+        overhead = sum(row["overhead"] for row in messages if row["up"] == (way == "up"))
+        assert overhead == summary["bytes"][f"overhead_{way}"] > 0
     assert {(row["exchange"], row["kind"]) for row in messages} == {("train", "model"), ("train", "update")}
     assert {row["outcome"] for row in messages} == {"delivered"}
     assert [(row["round"], row["client"]) for row in evaluations] == [
@@ -136,6 +142,41 @@ def test_time_and_waste_agree_in_all_tables(make_parts: Callable[..., Parts], tm
     assert summary["participation"]["dropped"] == 8
     assert summary["participation"]["clients_asked"] == 4
     assert summary["participation"]["clients_merged"] == 0
+
+
+def test_rounds_sum_to_the_summary_where_the_run_ends_before_its_clients(
+    make_parts: Callable[..., Parts], tmp_path: Path
+) -> None:
+    # Nobody answers within a millisecond, and answers are carried over until the run ends.
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms", "late": "carry"}))
+    done = record(Plan("tiny", "fedavg", "", make_parts(pacing=pacing)), tmp_path / "run")
+    summary, rounds = done.summary, table(done.folder, "rounds")
+    assert [(row["round"], row["asked"], row["dropped"]) for row in rounds] == [
+        (1, 4, 0),
+        (2, 0, 0),
+        (3, 0, 4),
+    ]
+    assert [row["dropped_the_run_ended"] for row in rounds] == [0, 0, 4]
+    assert summary["drops_by_cause"] == {"the run ended": 4}
+    for name in ("asked", "merged", "dropped", "rejected", "late"):
+        assert sum(row[name] for row in rounds) == summary["participation"][name]
+    for name, total in summary["time"].items():
+        assert sum(row[name] for row in rounds) == pytest.approx(total)
+    for name in tables.TRAFFIC:
+        assert sum(row[name] for row in rounds) == getattr(done.result.totals, name)
+    assert sum(row["wasted_bytes"] for row in rounds) == summary["bytes"]["wasted"]
+
+
+def test_a_run_that_ends_with_models_that_are_not_finite_says_so(
+    make_parts: Callable[..., Parts], tmp_path: Path
+) -> None:
+    parts = make_parts("local", training=TrainingConfig(lr=1e38))
+    done = record(Plan("tiny", "local", "", parts), tmp_path / "run")
+    assert {path.name for path in done.folder.iterdir()} == FILES
+    assert json.loads((done.folder / "summary.json").read_text())["finite"] is False
+    lines = map(json.loads, (done.folder / "log.jsonl").read_text().splitlines())
+    (line,) = [line for line in lines if "cause" in line]
+    assert line["cause"] == done.result.non_finite
 
 
 def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,40 +66,6 @@ def test_replies_are_sorted_by_client_and_not_by_arrival(world: Any) -> None:
         (1, 1, 1, 0, 1.0),
         (2, 1, 1, 0, 1.0),
     ]
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (lambda world: world.Other(), "a frame of kind 'other' where one of kind 'word' belongs"),
-        (lambda world: None, "no frame where one of kind 'word' belongs"),
-        (lambda world: world.word(math.nan), "values holds NaN or an infinity"),
-        (lambda world: world.word(-math.inf), "values holds NaN or an infinity"),
-        (lambda world: world.word(note=math.nan), "note holds NaN or an infinity"),
-        (lambda world: world.Word(np.ones((2, 2), np.float32)), "shape (2, 2), not (3,)"),
-    ],
-)
-def test_a_reply_that_cannot_be_merged_is_rejected_alone(answer: Any, reason: str, world: Any) -> None:
-    def vet(reply: Any) -> str | None:
-        shape = reply.message.values.shape
-        return None if shape == (3,) else f"shape {shape}, not (3,)"
-
-    algorithm = world.Scripted(
-        answer=lambda client, exchange: answer(world) if client.client == 1 else world.word(), vet=vet
-    )
-    result, trace = world.play(algorithm)
-    assert algorithm.noted("merge") == [(1, (0, 2), 5.0)]
-    assert (result.rounds[0].merged, result.rounds[0].rejected, result.rounds[0].dropped) == (2, 1, 0)
-    assert result.rejections == {reason: 1}
-    assert result.by_client["rejected"].tolist() == [0, 1, 0]
-    assert [record[2:] for record in trace if record[1] == "reject"] == [(1, 0, reason)]
-
-
-def test_a_frame_is_rejected_where_none_belongs(world: Any) -> None:
-    algorithm = world.Scripted([Exchange("talk")], answer=lambda client, exchange: world.Other())
-    result, _ = world.play(algorithm)
-    assert result.rejections == {"a frame of kind 'other' where no frame belongs": 3}
-    assert algorithm.noted("merge") == []
 
 
 # Who is asked

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedsim.params import Tree
-from fedsim.runtime.finite import non_finite
+from fedsim.params import Model, Tree
+from fedsim.runtime.finite import non_finite, spoiled
 from fedsim.wire import Message, message
 
 
@@ -45,3 +47,49 @@ def test_the_first_field_that_is_not_finite_is_named(bad: float) -> None:
     assert non_finite(_mixed(share=float(bad))) == "share"
     assert non_finite(_mixed(maybe=array)) == "maybe"
     assert non_finite(_mixed(share=float(bad), values=array.astype(np.float32))) == "values"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    model: Model
+    models: Mapping[int, Model] = field(default_factory=dict)
+    parts: tuple[Any, ...] = ()
+    share: float | None = None
+    loss: Any = None
+
+
+def _model(*values: float) -> Model:
+    return Model("m", {"fc.weight": np.array(values, np.float32)})
+
+
+SOUND = State(_model(1.0), {3: _model(2.0)}, (np.arange(2), "nan", None, Model), 0.5, np.float32(1))
+
+
+def test_a_finite_state_is_not_spoiled() -> None:
+    assert spoiled(SOUND) is None
+    assert spoiled(None) is None
+    # A sum that overflows is no infinity.
+    assert spoiled((np.array([1e308, 1e308]), np.array([3e38, 3e38], np.float32))) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"model": _model(1.0, np.nan)}, "State.model.params['fc.weight']"),
+        ({"models": {3: SOUND.models[3], 4: _model(-np.inf)}}, "State.models[4].params['fc.weight']"),
+        ({"parts": (1, [np.array(np.inf)])}, "State.parts[1][0]"),
+        ({"share": float("nan")}, "State.share"),
+        ({"loss": np.float32("inf")}, "State.loss"),
+        ({"parts": (np.array([np.inf, -np.inf]),)}, "State.parts[0]"),
+    ],
+)
+def test_what_spoils_it_is_named_by_its_place(changes: dict[str, Any], place: str) -> None:
+    assert spoiled(replace(SOUND, **changes), SOUND) == place
+
+
+def test_what_stands_where_it_stood_is_not_looked_at() -> None:
+    before = replace(SOUND, models={1: _model(np.nan)}, parts=(_model(np.inf), 1), loss=float("inf"))
+    after = replace(before, model=_model(2.0), models={**before.models, 2: _model(1.0)})
+    assert spoiled(after, before) is None
+    moved = replace(before, parts=(1, before.parts[0]))
+    assert spoiled(moved, before) == "State.parts[1].params['fc.weight']"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,46 @@ def test_a_dispatch_without_an_end_is_caught() -> None:
     recorder.asked(0)
     recorder.end(1.0)
     with pytest.raises(InvariantError, match="'asked': 2, 'merged': 1, 'dropped': 0, 'rejected': 0"):
+        check_counts(Ledger(), recorder)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        (("dropped", 0, "the run ended"), "asked: rounds sum to 1, clients to 2"),
+        (("late", 0), "late: rounds sum to 0, clients to 1"),
+        (("rejected", 0, "rubbish"), "asked: rounds sum to 1"),
+    ],
+)
+def test_what_no_round_counts_is_caught(outcome: tuple[Any, ...], message: str) -> None:
+    recorder = _recorder(Ledger())
+    recorder.end(1.0)
+    name, *arguments = outcome
+    if name != "late":
+        recorder.asked(0)
+    getattr(recorder, name)(*arguments)
+    with pytest.raises(InvariantError, match=message):
+        check_counts(Ledger(), recorder)
+
+
+def test_a_drop_that_no_round_counts_is_caught() -> None:
+    recorder = Recorder(1, Ledger())
+    recorder.begin(1, 0.0)
+    recorder.asked(0)
+    recorder.end(1.0)
+    recorder.dropped(0, "the run ended")
+    with pytest.raises(InvariantError, match="dropped: rounds sum to 0, clients to 1, causes to 1"):
+        check_counts(Ledger(), recorder)
+
+
+def test_drops_that_rounds_count_by_another_cause_are_caught() -> None:
+    recorder = Recorder(1, Ledger())
+    recorder.begin(1, 0.0)
+    recorder.asked(0)
+    recorder.dropped(0, "timeout")
+    recorder.end(1.0)
+    recorder.rows[0] = replace(recorder.rows[0], drops={"left": 1})
+    with pytest.raises(InvariantError, match="drops by cause: rounds sum to"):
         check_counts(Ledger(), recorder)
 
 

@@ -65,3 +65,39 @@ def test_what_happens_between_two_rounds_counts_in_the_second() -> None:
     row = recorder.end(3.0)
     assert (row.late, row.traffic.bytes_down) == (1, 30)
     assert recorder.by_client["late"].tolist() == [1]
+
+
+def test_what_is_left_at_the_end_gets_a_row_after_the_last() -> None:
+    ledger = Ledger()
+    recorder = Recorder(1, ledger)
+    recorder.begin(4, 0.0)
+    recorder.asked(0)
+    recorder.end(1.0)
+    recorder.dropped(0, "the run ended")
+    _send(ledger, 10)
+    recorder.close(1.5)
+    row = recorder.rows[-1]
+    assert (row.round, row.began_at_s, row.ended_at_s, row.dropped) == (5, 1.5, 1.5, 1)
+    assert (row.drops, row.traffic.bytes_down) == ({"the run ended": 1}, 10)
+    recorder.close(2.0)
+    assert len(recorder.rows) == 2
+
+
+def test_traffic_alone_gets_one_too_and_nothing_none() -> None:
+    ledger = Ledger()
+    recorder = Recorder(1, ledger)
+    recorder.begin(1, 0.0)
+    recorder.end(1.0)
+    recorder.close(1.0)
+    assert len(recorder.rows) == 1
+    _send(ledger, 10)
+    recorder.close(1.0)
+    assert [row.traffic.bytes_down for row in recorder.rows] == [0, 10]
+
+
+def test_a_round_that_never_ended_ends_with_the_run() -> None:
+    recorder = Recorder(1, Ledger())
+    recorder.begin(3, 2.0)
+    recorder.asked(0)
+    recorder.close(5.0)
+    assert [(row.round, row.began_at_s, row.ended_at_s, row.asked) for row in recorder.rows] == [(3, 2, 5, 1)]

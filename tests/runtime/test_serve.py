@@ -14,6 +14,8 @@ import pytest
 from fedsim.algorithms.base import Exchange, Predictor
 from fedsim.bus import Delivery, Header, Ledger, Outcome
 from fedsim.clock import Trace
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet
 from fedsim.params import Model
@@ -150,6 +152,30 @@ def play(
         return result, middle
 
     return asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_merge_that_leaves_the_finite_range_is_refused_here_too(world: Any) -> None:
+    def doubled() -> Any:
+        return np.full(3, 3e38, np.float32) * np.float32(2)
+
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        both = [doubled(), await client.call(doubled, flops=1.0)]
+        return state, world.word(float(np.isinf(both).all()))
+
+    async def merge(exchange: str, server: Any, state: Any, replies: Any) -> Any:
+        # Nowhere a warning, which would be an error here.
+        assert [reply.message.values[0] for reply in replies] == [1, 1, 1]
+        return (doubled(),) if server.round == 1 else state
+
+    def make() -> Any:
+        algorithm = world.Scripted(local=local, merge=merge)
+        executor = THREADS(ExecutorConfig(workers=2))
+        return world.make_parts(algorithm, executor=executor, rounds=2, verify=False)
+
+    result, _ = play(make, [[0, 2], [1]])
+    assert [(row.merged, row.rejected) for row in result.rounds] == [(0, 3), (3, 0)]
+    assert result.rejections == {"the merge of exchange 'talk' leaves the finite range: tuple[0]": 3}
+    assert result.non_finite is None
 
 
 def test_the_same_models_and_bytes_as_in_memory(world: Any) -> None:

@@ -213,7 +213,7 @@ POSITIVE = f"{__name__}.Positive"
         (_bytes({}), "none of the values"),
         (_bytes({1: 2}), "damaged"),
         (_bytes(b"long"), "damaged"),
-        (_bytes(msgpack.ExtType(5, b"")), "none of the values"),
+        (_bytes(msgpack.ExtType(5, b"")), "damaged: an extension of type 5"),
         (_bytes(msgpack.ExtType(5, b"long")), "damaged"),
         (_bytes(["m", 1]), "without a value"),
         (_bytes(["m", "a", 1, "a", 2]), "twice"),

@@ -35,8 +35,9 @@ from typing import Any, NamedTuple
 import msgpack
 
 from fedsim.bus.base import Header
-from fedsim.errors import FedsimError
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.errors import DecodeError, FedsimError
+from fedsim.quoting import quoted
+from fedsim.wire.unpack import unpack
 
 PROTOCOL = 2
 MOST_NUMBER = 2**53
@@ -49,7 +50,6 @@ MOST_NOTES = 8 * 1024
 _HIGHEST = 2**31 - 1
 _MOST_EXCHANGE = 256
 _MOST_HEAD = MOST_CLIENTS_TEXT + 4096
-_FIRST_FEED = 2048
 
 Check = Callable[[Any], bool]
 
@@ -221,34 +221,22 @@ def sendable(text: object) -> str:
 
 
 def _map_of(whole: memoryview) -> tuple[dict[str, Any], int]:
-    unpacker = msgpack.Unpacker(
-        use_list=False,
-        strict_map_key=True,
-        object_pairs_hook=_pairs,
-        read_size=_FIRST_FEED,
-        max_buffer_size=_MOST_HEAD,
-        max_str_len=MOST_CLIENTS_TEXT,
-        max_array_len=7,
-        max_map_len=8,
-        max_bin_len=0,
-        max_ext_len=0,
-    )
     try:
-        unpacker.feed(whole[:_FIRST_FEED])
-        try:
-            parsed = unpacker.unpack()
-        except msgpack.OutOfData:
-            unpacker.feed(whole[_FIRST_FEED:_MOST_HEAD])
-            parsed = unpacker.unpack()
-    except msgpack.OutOfData:
-        raise SessionError(f"a message ends within its head, after {len(whole)} bytes") from None
-    except msgpack.StackError:
-        raise SessionError("a message is nested too deeply") from None
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise SessionError(f"not a message: {shortened(error, MOST_SAID) or 'not msgpack'}") from None
+        parsed, position = unpack(
+            whole,
+            where="not a message",
+            whole_bytes=len(whole),
+            most_bytes=_MOST_HEAD,
+            pairs_hook=_pairs,
+            str_bytes=MOST_CLIENTS_TEXT,
+            array_items=7,
+            map_items=8,
+        )
+    except DecodeError as error:
+        raise SessionError(str(error)) from None
     if type(parsed) is not dict:
         raise SessionError(f"a message is a map, not {quoted(parsed)}")
-    return parsed, unpacker.tell()
+    return parsed, position
 
 
 def _pairs(pairs: Any) -> dict[Any, Any]:

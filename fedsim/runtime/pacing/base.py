@@ -63,6 +63,9 @@ class Rounds(Protocol):
         """Merge the answers that are there and close all tickets; return who was merged, ascending.
 
         Who has not answered by then counts as dropped. A ticket is merged once.
+
+        Raises:
+            MergeError: The merge has left the finite range: it was refused, and the round has failed.
         """
 
     def discard(self, tickets: Sequence[Ticket], cause: str) -> None:

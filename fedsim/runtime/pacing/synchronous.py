@@ -4,8 +4,9 @@ By default a round closes when everyone asked has answered or has run out of tim
 more clients than are wanted and closes with the fastest (Bonawitz et al., MLSys 2019, arXiv 1902.01046,
 invite 130 %); a deadline closes in any case, at a fixed time or at a quantile of the cohort's predicted
 times. All of these combine, for the first exchange of a round; in the others, which concern those who
-answered it, only the deadline applies. A round with too few replies fails: nothing is merged. Where late
-replies are carried over and nobody is left to be asked, the round waits for those, until its deadline.
+answered it, only the deadline applies. A round with too few replies fails: nothing is merged; and so does
+one whose merge is refused, because it leaves the finite range. Where late replies are carried over and
+nobody is left to be asked, the round waits for those, until its deadline.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pydantic import Field, model_validator
 from fedsim.algorithms.base import Exchange
 from fedsim.clock import as_completed, deadline_after, now_s, sleep_until, wait
 from fedsim.config import Config
-from fedsim.errors import RunError
+from fedsim.errors import MergeError, RunError
 from fedsim.ranges import Clients, PositiveShare
 from fedsim.runtime.pacing.base import Pacing, Rounds, Ticket
 from fedsim.units import PositiveSeconds
@@ -47,7 +48,7 @@ class SynchronousConfig(Config):
     interval: PositiveSeconds | None = None
     """Time from the beginning of one round to that of the next, where the round takes no longer."""
     min_replies: Clients = 1
-    """With fewer replies an exchange fails, and with it its round."""
+    """With fewer replies an exchange fails, and with it its round; as it does where a merge is refused."""
     on_failure: Literal["skip", "repeat", "stop"] = "skip"
     """What happens then: the next round, the same round with another cohort, or the end of the run."""
 
@@ -79,22 +80,20 @@ class Synchronous(Pacing[SynchronousConfig]):
             began_at_s = now_s()
             rounds.begin_round()
             repeats = 0
-            while not await self._round(rounds, carried):
+            while (failure := await self._round(rounds, carried)) is not None:
                 repeats += 1
                 if self.config.on_failure == "stop" or repeats > MOST_REPEATS:
-                    raise RunError(
-                        f"a round had fewer than min_replies = {self.config.min_replies} replies"
-                        + (f" {repeats} times in a row" if repeats > 1 else "")
-                        + ": ask more clients, give them more time, or let on_failure be 'skip'"
-                    )
+                    what, why = failure
+                    times = f" {repeats} times in a row" if repeats > 1 else ""
+                    raise RunError(f"{what}{times}: {why}, or let on_failure be 'skip'")
                 if self.config.on_failure == "skip":
                     break
             await rounds.end_round()
         if left := _all(carried):
             rounds.discard(left, "the run ended")
 
-    async def _round(self, rounds: Rounds, carried: dict[str, list[Ticket]]) -> bool:
-        """Hold one round; say whether it succeeded."""
+    async def _round(self, rounds: Rounds, carried: dict[str, list[Ticket]]) -> tuple[str, str] | None:
+        """Hold one round; say what failed, with what to do about it, or None."""
         await rounds.someone(_all(carried))
         cohort = rounds.select(ceil(self.config.over_selection * rounds.wanted))
         answered: Sequence[int] = cohort
@@ -114,9 +113,16 @@ class Synchronous(Pacing[SynchronousConfig]):
             is_passed_over = not awaited and (concerns_any or bool(_all(carried)))
             if not is_passed_over and sum(_has_reply(one) for one in ready) < self.config.min_replies:
                 rounds.discard(ready, "round failed")
-                return False
-            answered = await rounds.merge(exchange, ready)
-        return True
+                few = f"a round had fewer than min_replies = {self.config.min_replies} replies"
+                return few, "ask more clients, give them more time"
+            try:
+                answered = await rounds.merge(exchange, ready)
+            except MergeError as error:
+                return (
+                    "a merge was refused",
+                    f"{error}; find who sends such values, give a smaller lr",
+                )
+        return None
 
     def _deadline_s(self, rounds: Rounds, exchange: Exchange, tickets: Sequence[Ticket]) -> float | None:
         if self.config.deadline_quantile is None:

@@ -12,7 +12,7 @@ import pytest
 from fedsim import clock
 from fedsim.algorithms.base import Exchange
 from fedsim.clock import now_s
-from fedsim.errors import RunError
+from fedsim.errors import MergeError, RunError
 from fedsim.runtime.pacing.synchronous import PLUGIN
 
 TWO = (Exchange("share"), Exchange("distil", who="answered"))
@@ -29,7 +29,7 @@ class Rounds:
     """Client k answers after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s.
 
     Where it ``is_busy`` while it owes an answer, it is not asked again before; nobody is asked in exchanges
-    of ``asks_nobody``, and those of ``slow`` take so much longer.
+    of ``asks_nobody``, and those of ``slow`` take so much longer. The first ``refused`` merges are refused.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Rounds:
         is_busy: bool = False,
         asks_nobody: Sequence[str] = (),
         slow: Mapping[str, float] | None = None,
+        refused: int = 0,
     ) -> None:
         self.cohort = cohort
         self.exchanges = exchanges
@@ -55,6 +56,7 @@ class Rounds:
         self.owing: set[int] = set()
         self.asks_nobody = asks_nobody
         self.slow = slow or {}
+        self.refused = refused
         self.calls: list[tuple[Any, ...]] = []
 
     def begin_round(self) -> None:
@@ -85,6 +87,9 @@ class Rounds:
         clients = [ticket.client for ticket in tickets]
         self.calls.append(("merge", exchange.name, clients, now_s()))
         self.owing.difference_update(clients)
+        if self.refused:
+            self.refused -= 1
+            raise MergeError(f"the merge of exchange {exchange.name!r} leaves the finite range: w")
         return [t.client for t in tickets if t.answer.done() and t.answer.result()]
 
     def discard(self, tickets: Sequence[Any], cause: str) -> None:
@@ -283,6 +288,23 @@ def test_a_failed_round_may_be_repeated() -> None:
     assert [call[3] for call in rounds.of("discard")] == [20.0, 40.0]
     assert rounds.of("merge") == [("merge", "train", [0, 5], 46.0)]
     assert len(rounds.of("begin", "end")) == 2
+
+
+def test_a_refused_merge_fails_its_round() -> None:
+    skipped = play(Rounds([0, 1], exchanges=TWO, num_rounds=2, refused=1))
+    assert [call[:2] for call in skipped.of("merge", "discard", "end")] == [
+        ("merge", "share"),
+        ("end", 2.0),  # and nobody is asked to distil
+        ("merge", "share"),
+        ("merge", "distil"),
+        ("end", 6.0),
+    ]
+    repeated = play(Rounds([0, 1], refused=2), on_failure="repeat")
+    assert [call[0] for call in repeated.of("begin", "merge", "end")] == ["begin", *["merge"] * 3, "end"]
+    with pytest.raises(RunError, match="a merge was refused: the merge of exchange 'train' leaves"):
+        play(Rounds([0, 1], refused=1), on_failure="stop")
+    with pytest.raises(RunError, match="a merge was refused 101 times in a row: the merge of"):
+        play(Rounds([0, 1], refused=200), on_failure="repeat")
 
 
 @pytest.mark.parametrize(("on_failure", "times"), [("stop", 1), ("repeat", 101)])

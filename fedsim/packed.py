@@ -1,0 +1,199 @@
+"""Files that unpack to more than they are: read no further than their headers say, and never beyond a bound.
+
+A few megabytes can stand for gigabytes, and a header for anything. So what an array takes is read from its
+header first, and refused there where it is too much; then so many bytes are unpacked and no more, a piece at
+a time, so that memory is taken only for bytes that are really there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_BYTES = 2 * 2**30
+"""What an array may unpack to, unless its reader says less: 2 GiB. A plain file may hold more."""
+
+DAMAGES = (
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,  # what zipfile says of a password, and of a kind of packing that it does not know
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What reading a damaged file raises, beside OSError; what is too large is a ValueError."""
+
+_PIECE_BYTES = 2**20
+_MOST_HEADER_BYTES = 2**16
+_XZ_BYTES = 2**27
+"""Memory of an xz decoder: its best packing takes 65 MiB, and a header may ask for 4 GiB."""
+
+
+class Stream(Protocol):
+    """What bytes are read from."""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Return at most so many bytes, and at least one before the end."""
+
+
+def take(stream: Stream, num_bytes: int) -> bytearray:
+    """Return the next bytes of a stream: as many as asked for, or all there are."""
+    taken = bytearray()
+    while len(taken) < num_bytes:
+        piece = stream.read(min(_PIECE_BYTES, num_bytes - len(taken)))
+        if not piece:
+            break
+        taken += piece
+    return taken
+
+
+def take_all(stream: Stream, most_bytes: int) -> bytearray:
+    """Return what is left of a stream.
+
+    Raises:
+        ValueError: It is more than ``most_bytes``.
+    """
+    taken = take(stream, most_bytes)
+    if stream.read(1):
+        raise ValueError(f"it unpacks to more than {most_bytes} bytes: keep it unpacked, or split it")
+    return taken
+
+
+def take_values(
+    stream: Stream, shape: tuple[int, ...], dtype: np.dtype[Any], most_bytes: int
+) -> NDArray[Any]:
+    """Return the array that the rest of a stream is, in C order.
+
+    Raises:
+        ValueError: Its shape asks for more than ``most_bytes``, or for more or less than there is.
+    """
+    num_bytes = prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or num_bytes > most_bytes:
+        raise ValueError(
+            f"its header asks for {num_bytes} bytes, {dtype} of shape {shape}: it can hold at most "
+            f"{most_bytes}"
+        )
+    data = take(stream, num_bytes)
+    if len(data) < num_bytes or stream.read(1):
+        there = "more" if len(data) == num_bytes else f"{len(data)}"
+        raise ValueError(f"its header asks for {num_bytes} bytes, and there are {there}")
+    return np.frombuffer(data, dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
+
+
+def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
+    """Return the array of a .npy stream, which is never unpickled.
+
+    Args:
+        stream: At its start.
+        most_bytes: What the array may take.
+
+    Raises:
+        ValueError: It is none, it holds objects, or it is too large.
+    """
+    head = cast(BinaryIO, _Head(stream))
+    version = np.lib.format.read_magic(head)
+    if version == (1, 0):
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(head)
+    elif version == (2, 0):
+        shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(head)
+    else:
+        raise ValueError(f"a .npy file of version {version}: plain arrays have version 1.0 or 2.0")
+    if dtype.hasobject:
+        raise ValueError(f"it holds {dtype}, Python objects, which are never unpickled")
+    if is_fortran:
+        return take_values(stream, shape[::-1], dtype, most_bytes).transpose()
+    return take_values(stream, shape, dtype, most_bytes)
+
+
+class _Head:
+    """The first bytes of a stream: a header that claims more ends here."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._left = _MOST_HEADER_BYTES
+
+    def read(self, num_bytes: int) -> bytes:
+        piece = self._stream.read(min(num_bytes, self._left))
+        self._left -= len(piece)
+        return piece
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Stream]:
+    """Open a file as what it unpacks to: .gz, .xz, or plain."""
+    with path.open("rb") as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield unpacked
+        else:
+            yield Unxz(file) if path.suffix == ".xz" else file
+
+
+class Unxz:
+    """What an .xz file unpacks to; unlike :class:`lzma.LZMAFile` it bounds its decoder's memory."""
+
+    def __init__(self, file: Stream) -> None:
+        self._file = file
+        self._decoder = self._new()
+
+    def _new(self) -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Return at most so many bytes; none at the end."""
+        if num_bytes == 0:
+            return b""
+        while True:
+            data = b""
+            if self._decoder.eof:
+                # Another stream may follow; zeros between them, or at the end, are padding.
+                data = self._decoder.unused_data.lstrip(b"\0")
+                while not data:
+                    piece = self._file.read(_PIECE_BYTES)
+                    if not piece:
+                        return b""
+                    data = piece.lstrip(b"\0")
+                self._decoder = self._new()
+            elif self._decoder.needs_input:
+                data = self._file.read(_PIECE_BYTES)
+                if not data:
+                    raise EOFError("it ends before its end mark")
+            if piece := self._decoder.decompress(data, num_bytes):
+                return piece
+
+
+def members(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of the arrays of an .npz archive, in its order."""
+    return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:
+    """Return an array of an .npz archive.
+
+    Raises:
+        KeyError: There is none of that name.
+        ValueError: It is too large, or no plain array.
+    """
+    info = archive.getinfo(f"{name}.npy")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is not packed as numpy.savez does it")
+    if info.file_size > most_bytes + _MOST_HEADER_BYTES:
+        raise ValueError(
+            f"{name} unpacks to {info.file_size} bytes, and may to {most_bytes}: save it with numpy.save"
+        )
+    with archive.open(info) as stream:
+        return read_npy(stream, most_bytes)

@@ -1,0 +1,253 @@
+"""Compare what a run's folder says with what follows from its trace (:mod:`recompute`), line by line."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from typing import Any
+
+from recompute import (
+    NOT_DERIVABLE,
+    OUTCOMES,
+    PHASES,
+    TRAFFIC,
+    Dispatch,
+    Seen,
+    column_of,
+    measures,
+    recomputed,
+    seen_in,
+    spent_ns,
+    tally_of,
+    wasted_bytes,
+)
+from run_folder import Row, RunFolder
+
+MEANS = ("accuracy", "loss", "mean")
+"""Words in the names of figures that are means of floats; all others are compared exactly."""
+
+TOLERANCE = 1e-9
+"""Relative, of means: the order of adding up is another one."""
+
+OF_DEVICES = (
+    *("group", "model", "speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
+    *("variation", "efficiency", "memory_bandwidth_bytes_per_s", "drop_out_per_s"),
+    *("num_train", "num_val", "num_test"),
+)
+"""Columns of ``clients`` that say what was drawn before the run: no event tells of them."""
+
+OF_NO_EVENT = ("began_at_s", "loss_global")
+"""Columns of ``rounds`` that nothing else tells, but for the order of the instants and the last loss."""
+
+
+def faults_of(run: RunFolder) -> list[str]:
+    """Return what the folder of a simulated run says that its trace does not; nothing where all is well."""
+    seen, tables = seen_in(run.records), run.tables
+    return [
+        *_order_faults(run),
+        *_summary_faults(run.summary, recomputed(run, seen), run.log),
+        *_rows("dispatches", tables["dispatches"], map(_dispatch_row, seen.dispatches.values())),
+        *_rows("messages", tables["messages"], seen.frames),
+        *_rows("rounds", _without(tables["rounds"], *OF_NO_EVENT), _round_rows(tables["evaluations"], seen)),
+        *_began_faults(tables["rounds"]),
+        *_rows("clients", _without(tables["clients"], *OF_DEVICES), _client_rows(run, seen)),
+        *_evaluation_faults(run, seen),
+        *_log_faults(run, seen),
+    ]
+
+
+def _same(name: str, said: Any, wanted: Any) -> bool:
+    if isinstance(said, float) and isinstance(wanted, float) and any(word in name for word in MEANS):
+        return math.isclose(said, wanted, rel_tol=TOLERANCE, abs_tol=1e-12)
+    return type(said) is type(wanted) and bool(said == wanted)
+
+
+def _compare(where: str, said: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys((*said, *wanted)):
+        if name not in said or name not in wanted or not _same(name, said[name], wanted[name]):
+            mine, its = (table.get(name, "nothing") for table in (said, wanted))
+            yield f"{where}.{name}: it says {mine!r}, the trace {its!r}"
+
+
+def _rows(table: str, said: Sequence[Row], wanted: Iterable[Row]) -> Iterator[str]:
+    nothing: Row = {}
+    for number, (mine, its) in enumerate(zip_longest(said, wanted, fillvalue=nothing)):
+        yield from _compare(f"{table}[{number}]", mine, its)
+
+
+def _without(rows: Iterable[Row], *columns: str) -> list[Row]:
+    return [{name: value for name, value in row.items() if name not in columns} for row in rows]
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Row:
+    flat: Row = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{above}{name}.")
+        else:
+            flat[above + name] = value
+    return flat
+
+
+def _order_faults(run: RunFolder) -> Iterator[str]:
+    for before, after in pairwise(run.records):
+        if after["at_ns"] < before["at_ns"]:
+            yield f"trace: {after} comes after {before}"
+
+
+def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[str]:
+    wanted["finite"] = not any(line["event"] == "not finite" for line in log)
+    # Which clients have too little memory is told here alone; that none of them was asked is below.
+    named = summary["ineligible"]["clients"]
+    wanted["ineligible"] = {"count": len(named), "clients": named, "reason": "memory" if named else None}
+    said = {
+        name: value for name, value in _flat(summary).items() if not name.startswith(tuple(NOT_DERIVABLE))
+    }
+    yield from _compare("summary", said, _flat(wanted))
+
+
+def _dispatch_row(one: Dispatch) -> Row:
+    return {
+        "client": one.client,
+        "dispatch": one.dispatch,
+        "round": one.round,
+        "exchange": one.exchange,
+        "asked_at_s": one.asked_ns / 1e9,
+        "ended_at_s": one.ended_ns / 1e9,
+        **{f"{phase}_s": one.phase_ns[phase] / 1e9 for phase in PHASES},
+        "outcome": one.outcome,
+        "cause": one.cause,
+    }
+
+
+def _sums(dispatches: Sequence[Dispatch], frames: Iterable[Row], seen: Seen) -> Row:
+    spent = {f"{phase}_s": ns / 1e9 for phase, ns in spent_ns(dispatches).items()}
+    return {**spent, "wasted_bytes": wasted_bytes(seen, frames)}
+
+
+def _causes(seen: Seen) -> list[str]:
+    return sorted({record["cause"] for record in seen.records["drop"]})
+
+
+def _traffic() -> list[str]:
+    return [f"{what}_{way}" for what in TRAFFIC for way in ("up", "down")]
+
+
+def _round_rows(evaluations: Sequence[Row], seen: Seen) -> Iterator[Row]:
+    measured = measures(evaluations)
+    globals_ = {record["round"]: record["global"] for record in seen.records["evaluation"]}
+    counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
+    dispatches, frames = defaultdict(list), defaultdict(list)
+    for one in seen.dispatches.values():
+        dispatches[one.round].append(one)
+    for frame in seen.frames:
+        frames[frame["round"]].append(frame)
+    for row in seen.rounds:
+        number = row["round"]
+        of = measured.get(number, {})
+        yield {
+            "round": number,
+            "ended_at_s": row["ended_at_s"],
+            **{name: row.get(name, 0) for name in counted},
+            **_sums(dispatches[number], frames[number], seen),
+            **{f"accuracy_{name}": of.get(name) for name in ("mean", "std", "worst_decile", "weighted_mean")},
+            **{name: _number(of.get(name)) for name in ("loss_mean", "loss_std")},
+            "accuracy_global": globals_.get(number),
+        }
+
+
+def _number(value: float | None) -> float | None:
+    """Return None for NaN, as the tables have it."""
+    return None if value is None or math.isnan(value) else value
+
+
+def _began_faults(rounds: Sequence[Row]) -> Iterator[str]:
+    before_s = 0.0
+    for row in rounds:
+        if not before_s <= row["began_at_s"] <= row["ended_at_s"]:
+            yield f"rounds: {row['round']} began at {row['began_at_s']} s, not after {before_s} s"
+        before_s = row["ended_at_s"]
+
+
+def _client_rows(run: RunFolder, seen: Seen) -> Iterator[Row]:
+    dispatches, frames = defaultdict(list), defaultdict(list)
+    for one in seen.dispatches.values():
+        dispatches[one.client].append(one)
+    for frame in seen.frames:
+        frames[frame["client"]].append(frame)
+    last = max((row["round"] for row in run.tables["evaluations"]), default=None)
+    final = {row["client"]: row for row in run.tables["evaluations"] if row["round"] == last}
+    for client in range(sum(group["count"] for group in run.scenario["fleet"])):
+        tally = tally_of(dispatches[client], frames[client])
+        counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
+        yield {
+            "client": client,
+            **{name: tally[name] for name in counted},
+            **_sums(dispatches[client], frames[client], seen),
+            **{name: final.get(client, {}).get(name) for name in ("accuracy", "loss")},
+        }
+
+
+def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
+    """Compare evaluations with the scenario, with the trace, and with the clients' data."""
+    scenario, tables = run.scenario, run.tables
+    settings, num_rounds = scenario["evaluation"], scenario["run"]["rounds"]
+    every = settings["every"] if scenario["engine"]["executor"] != "null" else 0
+    # After the last round it is due once more where somebody was asked.
+    closing = [row["round"] for row in tables["rounds"] if row["round"] > num_rounds and row["asked"]]
+    due = [*range(every, num_rounds, every), num_rounds, *closing] if every else []
+    measured = measures(tables["evaluations"])
+    if list(measured) != due:
+        yield f"evaluations: of the rounds {list(measured)}, and due are {due}"
+    told = [
+        {"round": one["round"], "clients": one["clients"], "mean": one["personal_mean"]}
+        for one in seen.records["evaluation"]
+    ]
+    kept = [
+        {"round": number, **{name: of[name] for name in ("clients", "mean")}}
+        for number, of in measured.items()
+    ]
+    yield from _rows("evaluations by round", kept, told)
+    wanted = min(settings["clients"], len(tables["clients"]))
+    for number, of in measured.items():
+        if of["clients"] != wanted:
+            yield f"evaluations: {of['clients']} clients in round {number}, and {wanted} are wanted"
+    measured_clients = [
+        [row["client"] for row in tables["evaluations"] if row["round"] == one] for one in due
+    ]
+    if any(clients != sorted(set(measured_clients[0])) for clients in measured_clients):
+        yield f"evaluations: of other clients in one round than in another: {measured_clients}"
+    column = f"num_{settings['split']}"
+    holds = {row["client"]: row[column] for row in tables["clients"]}
+    for row in tables["evaluations"]:
+        has = holds.get(row["client"])
+        if row["num_samples"] != has:
+            yield f"evaluations: {row['num_samples']} samples of client {row['client']}, which has {has}"
+        if not has and (row["accuracy"], row["loss"]) != (None, None):
+            yield f"evaluations: figures of client {row['client']}, which has no samples"
+
+
+def _log_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
+    """Compare the log with the trace, event by event."""
+    events: dict[str, list[Row]] = defaultdict(list)
+    for line in run.log:
+        events[line["event"]] += _without([line], "event", "level")
+    for event, kind in (("dropped", "drop"), ("rejected", "reject"), ("late", "late")):
+        records = [{"at_s": one["at_ns"] / 1e9, **one} for one in seen.records[kind]]
+        yield from _rows(f"log {event}", events[event], _without(records, "at_ns", "kind"))
+    ends = [{"at_s": row["ended_at_s"], "round": row["round"]} for row in seen.rounds]
+    yield from _rows("log round", _without(events["round"], "asked", "merged", "dropped"), ends)
+    for outcome in ("asked", "merged"):
+        told = [(row["round"], row[outcome]) for row in seen.records["round_end"]]
+        logged = [(row["round"], row[outcome]) for row in events["round"]]
+        if told != logged:
+            yield f"log: {outcome} are {logged} by round, the trace says {told}"
+    begin = {name: run.summary[name] for name in ("scenario", "algorithm", "seed")}
+    yield from _rows("log begin", events["begin"], [begin])
+    end = {"simulated_s": seen.end_ns / 1e9, "trace_hash": run.hash}
+    yield from _rows("log end", events["end"], [end])
+    for client in run.summary["ineligible"]["clients"]:
+        if any(one.client == client for one in seen.dispatches.values()):
+            yield f"summary.ineligible: client {client} was asked"

@@ -1,0 +1,319 @@
+"""Random scenarios: a function of a seed, small enough that a run takes a fraction of a second.
+
+Everything that the schema offers may be drawn, but what needs files of real data: fleets of several groups,
+links as constants, laws or traces with gaps, availability of every sort, all algorithms, executors and
+settings of a round. What does not fit together is not drawn together. Times are made so that all of it
+matters: frames, jobs, absences, deadlines and leases take between milliseconds and minutes.
+
+A seed stands for the same scenario for ever (:mod:`dice`), as long as these files stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dice import Dice, Table
+from random_fleets import PERIODS, RATES, capacity, group, law
+
+from fedsim.rng import Key
+from fedsim.scenario import toml
+
+MIXED = ("local", "fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt")
+"""Algorithms for mixed architectures; Fed-ET is one too, with heads of one shape."""
+WITH_PUBLIC = (*MIXED[1:], "fedet")
+WITHOUT_CLASSES = ("local", "fedavg", "fedavg_ft", "fedprox", "centralized", "ktpfl_w", "perfed_ckt", "fedmd")
+"""Those that take a regression."""
+ALGORITHMS = (
+    *MIXED,
+    "fedet",
+    "fedavg",
+    "fedavg_ft",
+    "fedprox",
+    "centralized",
+    "ktpfl_w",
+    "persfl",
+    "persfl_gd",
+)
+PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
+
+
+@dataclass(frozen=True)
+class RandomScenario:
+    """A scenario.
+
+    Attributes:
+        tables: What its file says.
+        files: Names and texts of the files that it names; they belong into the working directory.
+    """
+
+    tables: Table
+    files: Mapping[str, str]
+
+    @property
+    def toml(self) -> str:
+        """The file's text."""
+        return toml.document(self.tables)
+
+
+def random_scenario(seed: int) -> RandomScenario:
+    """Return the scenario of a seed."""
+    dice = Dice(Key.root(seed).child("random scenario"))
+    files: dict[str, str] = {}
+    algorithm = dice.pick(*ALGORITHMS)
+    is_null = dice.chance(0.12)
+    data_name = _data_name(dice, algorithm, is_null=is_null)
+    counts = [dice.whole(1, 4) for _ in range(dice.pick(1, 1, 2, 2, 3, 4))]
+    num_clients = sum(counts)
+    models = _models(dice.child("models"), algorithm)
+    params = _params(dice.child("params"), algorithm, list(models))
+    network = _network(dice.child("network"), files)
+    fleet = [
+        group(dice.child("group", number), number, count, list(models), network["model"], files)
+        for number, count in enumerate(counts)
+    ]
+    if dice.chance(0.5):  # otherwise one that never leaves may be in every fleet
+        fleet[0] |= {"availability": "always", "drop_out": "0 /s"}
+    scenario: Table = {
+        "run": {"name": f"seed-{seed}", "seed": dice.whole(0, 9), "rounds": dice.whole(1, 4)},
+        "data": _data(dice.child("data"), data_name, algorithm, num_clients),
+        "models": models,
+        "algorithm": {"name": algorithm, "params": params},
+        "training": _training(dice.child("training"), in_epochs="ramp_epochs" in params),
+        "fleet": fleet,
+        "server": _server(dice.child("server"), algorithm, list(models)),
+        "network": network,
+        "participation": _participation(dice.child("participation"), num_clients),
+        "engine": {"executor": "null" if is_null else "threads", "workers": dice.whole(1, 4)},
+        "evaluation": _evaluation(dice.child("evaluation"), num_clients),
+    }
+    split = scenario["data"].get("split")
+    if split is not None and scenario["evaluation"]["every"]:  # there has to be something to measure on
+        share = 1 if scenario["evaluation"].get("split") == "val" else 2
+        several = split if isinstance(split[0], list) else [split]
+        if all(not one[share] for one in several):
+            scenario["evaluation"]["split"] = "test" if share == 1 else "val"
+    return RandomScenario(scenario, files)
+
+
+def _data_name(dice: Dice, algorithm: str, *, is_null: bool) -> str:
+    if is_null and dice.chance(0.7):
+        return "sizes"
+    if algorithm in WITHOUT_CLASSES and dice.chance(0.2):
+        return "synthetic_regression"
+    return "writers" if dice.chance(0.15) else "digits"
+
+
+def _data(dice: Dice, name: str, algorithm: str, num_clients: int) -> Table:
+    data: Table = {"name": name}
+    public = _public(dice.child("public"), name) if algorithm in WITH_PUBLIC or dice.chance(0.1) else {}
+    if public:
+        data["public"] = public
+    if name == "sizes":
+        samples = dice.pick(
+            dice.whole(1, 40),
+            {"distribution": "uniform", "low": dice.pick(0, 1, 5), "high": 30},
+            {"distribution": "lognormal", "median": 12, "sigma": 1.0},
+        )
+        data["params"] = {"samples": samples, "input_shape": dice.pick([8], [1, 4, 4]), "num_classes": 3}
+        return data
+    data["split"] = dice.pick(
+        [0.7, 0.1, 0.2], [0.5, 0.0, 0.5], [0.4, 0.6, 0.0], [[0.8, 0.0, 0.2], [0.4, 0.3, 0.3]]
+    )
+    if name == "synthetic_regression":
+        data["params"] = {
+            "groups": dice.whole(1, 3),
+            "num_features": 4,
+            "samples_per_client": dice.whole(10, 30),
+        }
+        data["partition"] = dice.pick("iid", "by_user")
+    elif name == "writers":
+        data["params"] = {
+            "num_writers": num_clients + 4,
+            "samples_per_writer": float(dice.whole(12, 20)),
+            "deviation": dice.pick(0.0, 5.0),
+            "least": 8,
+            "most": 30,
+            "size": 8,
+        } | dice.some(0.3, preference=1.0)
+        data["partition"] = dice.pick("by_user", "iid")
+    else:
+        data |= {"limit": 10 * dice.whole(2 * num_clients + 4, 3 * num_clients + 8)}
+        data["params"] = {
+            "shape": "image" if public.keys() & {"augment", "source"} else dice.pick("flat", "image")
+        }
+        data["partition"] = _partition(dice, num_clients)
+    held_out = dice.pick("", "", "global_test", "global_test_users")
+    if held_out == "global_test" or (held_out and name == "writers"):
+        data[held_out] = 0.1
+    return data
+
+
+def _public(dice: Dice, name: str) -> Table:
+    public: Table = {"size": dice.whole(4, 24)} | dice.some(0.3, held="server")
+    if name == "writers" and dice.chance(0.3):
+        del public["size"]
+        public["users"] = 0.1
+    elif name == "digits":
+        public |= dice.some(0.1, augment="fedet")
+        if dice.chance(0.1):
+            public["source"] = {"name": "writers", "params": {"num_writers": 3, "size": 8}}
+    return public
+
+
+def _partition(dice: Dice, num_clients: int) -> Table:
+    params: dict[str, Table] = {
+        "iid": {},
+        "two_class": {},
+        "all_uneven": {"alpha": dice.pick(0.5, 5.0)},
+        "classes_per_client": {"classes": dice.whole(1, 5)},
+        "dirichlet_class": {"alpha": dice.pick(0.3, 10.0), "min_size": dice.whole(0, 3)},
+        "dirichlet_client": {"alpha": dice.pick(0.1, 1.0)},
+        "dirichlet_two_level": {"alpha_size": dice.pick(2.0, 50.0)},
+        "label_groups": {"groups": dice.whole(1, min(2, num_clients)), "leak": dice.pick(0.0, 0.3)},
+        "two_class_lognormal": {"least": 1, "sigma": 0.5},
+    }
+    params["dirichlet_class"] |= {dice.pick("cap", "every_class"): dice.chance(0.3)}
+    name = dice.pick(*params)
+    return {"name": name, "params": params[name]}
+
+
+def _models(dice: Dice, algorithm: str) -> Table:
+    if algorithm == "fedet":
+        head = {"representation": {"width": 4, "hidden": [3]}}
+        models = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]} | head} for hidden in (4, 6)}
+    else:
+        mlps = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]}} for hidden in (4, 6)}
+        models = {"linear": {}} | mlps
+    several = algorithm in (*MIXED, "fedet") and dice.chance(0.6)
+    labels = list(models)
+    first = dice.whole(0, len(labels) - 1)
+    chosen = [*labels[first:], *labels[:first]][: dice.whole(2, len(labels)) if several else 1]
+    return {label: models[label] for label in chosen}
+
+
+def _params(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
+    rate, batch = dice.pick(0.01, 0.1), dice.whole(3, 9)
+    weighting = dice.some(0.5, weighting="uniform")
+    server = {"server_steps": dice.whole(1, 3), "server_batch_size": batch, "server_lr": rate}
+    tuning = dice.some(0.5, finetune_epochs=dice.whole(0, 1))
+    pairing = {"distill_epochs": 1, "distill_batch_size": batch} | dice.some(
+        0.4,
+        order="distill_first",
+        temperature=2.0,
+        distill_lr=rate,
+        public_per_round=dice.whole(1, 6),
+        replacement=True,
+        ramp_epochs=True,
+        theta_sq=True,
+    )
+    coefficients = dice.some(0.3, c_step="explicit", c_weighting="data", c_norm="softmax5")
+    ensemble = dice.some(0.4, ensemble=dice.pick("probs", "losses"), distill_idle=False)
+    grid = {"lambdas": [0.0, 0.5], "temperatures": [2.0], "distill_epochs": 1}
+    match algorithm:
+        case "fedavg":
+            return weighting
+        case "fedprox":
+            return weighting | {"mu": rate} | dice.some(0.3, gamma=0.5)
+        case "fedavg_ft":
+            return weighting | tuning
+        case "centralized":
+            return dice.some(0.5, upload=True, finetune=True)
+        case "local":
+            return dice.some(0.5, follow_selection=True)
+        case "dsfl":
+            return {"kd_epochs": 1} | dice.some(
+                0.4, aggregation="sa", public_per_round=dice.whole(1, 6), kd_lr=rate
+            )
+        case "feddf":
+            return weighting | server | ensemble
+        case "pfeddf":
+            return weighting | server | ensemble | tuning
+        case "fedet":
+            return server | dice.some(0.4, lam=0.5, div_normalise=True)
+        case "fedmd":
+            drawn = dice.some(
+                0.4, public_per_round=dice.whole(1, 6), digest=dice.pick("mse", "kl"), digest_lr=rate
+            )
+            return {"pretrain_epochs": dice.whole(0, 1), "digest_batch_size": batch} | drawn
+        case "fedme":
+            drawn = dice.some(0.3, mt=False, dml=False, mc=False, tune_on="train", literal_upload=True)
+            return {"clusters": [1, 2], "raise_at": [0.5]} | drawn | dice.some(0.3, candidates=list(labels))
+        case "ktpfl":
+            return pairing | coefficients | {"c_batch_size": batch}
+        case "ktpfl_w":
+            mixing: Table = dice.pick(
+                {"c_steps": 2}, {"mixing": "similarity"}, {"mixing": "topk", "neighbours": dice.whole(1, 3)}
+            )
+            return mixing | (coefficients if "c_steps" in mixing else {})
+        case "sim_pfd":
+            return pairing | dice.some(0.5, norm="sum")
+        case "topk_pfd":
+            return pairing | dice.pick({"neighbours": dice.whole(1, 3)}, {"half": True})
+        case "perfed_ckt":
+            return {"clusters": dice.whole(1, 3), "public_batch_size": batch} | dice.some(0.3, public_size=3)
+        case "persfl":
+            return (
+                weighting
+                | grid
+                | dice.some(0.4, teacher="final", kl_direction="reverse", kl_reduction="mean")
+            )
+        case "persfl_gd":
+            return weighting | grid | dice.some(0.4, teacher="final")
+    raise ValueError(f"no parameters are drawn for {algorithm!r}")
+
+
+def _training(dice: Dice, *, in_epochs: bool) -> Table:
+    training: Table = {"lr": dice.pick(0.01, 0.05, 0.2), "batch_size": dice.whole(2, 12)}
+    training["epochs" if in_epochs else dice.pick("epochs", "steps")] = dice.whole(0, 2)
+    if dice.chance(0.3):
+        training["optimiser"] = "adam"
+        training |= dice.some(0.5, keep_optimiser=True)
+    elif dice.chance(0.3):
+        training["momentum"] = 0.9
+        training |= dice.some(0.5, keep_optimiser=True)
+    training |= dice.some(0.2, weight_decay=0.01)
+    if dice.chance(0.03):  # replies that are no numbers, and are rejected
+        training |= {"lr": 1e6, "weight_decay": 1e6}
+    return training
+
+
+def _server(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
+    server = dice.some(0.3, up=law(dice, RATES), down=law(dice, RATES), latency="20 ms", speed="1 MFLOP/s")
+    return server | (dice.some(0.5, model=dice.pick(*labels)) if algorithm in (*MIXED, "fedet") else {})
+
+
+def _network(dice: Dice, files: dict[str, str]) -> Table:
+    network: Table = {"model": dice.pick("fluid", "fluid", "fluid", "naive", "none")}
+    if network["model"] == "fluid":
+        for key in ("server_up_trace", "server_down_trace"):
+            if dice.chance(0.2):
+                files[f"{key}.csv"] = capacity(dice.child(key))
+                network.setdefault("params", {})[key] = f"{key}.csv"
+    protocol = dice.pick("websocket", "http", "bus", "none")
+    return network | {"overhead": {"protocol": protocol, "tls": protocol != "none" and dice.chance(0.5)}}
+
+
+def _participation(dice: Dice, num_clients: int) -> Table:
+    cohort = dice.whole(1, num_clients)
+    pacing = dice.some(0.3, over_selection=dice.pick(1.3, 2.0), interval=dice.pick(*PERIODS))
+    if dice.chance(0.4):
+        deadline: Table = {"deadline": dice.pick(*PATIENCE)}
+        pacing |= dice.pick(deadline, {"deadline_quantile": dice.pick(0.3, 0.8)})
+        pacing |= dice.some(0.5, late="carry")
+    if dice.chance(0.3):
+        pacing |= {
+            "min_replies": dice.whole(1, cohort),
+            "on_failure": dice.pick("skip", "skip", "repeat", "stop"),
+        }
+    return {
+        "client_timeout": dice.pick("1 h", "1 min", *PATIENCE),
+        "on_leave": dice.pick("resume", "restart", "lost"),
+        "selector": dice.pick("uniform", "by_size"),
+        "pacing": {"name": "synchronous", "params": pacing},
+    } | dice.some(0.7, clients_per_round=cohort)
+
+
+def _evaluation(dice: Dice, num_clients: int) -> Table:
+    evaluation = dice.some(0.2, clients=dice.whole(1, num_clients), split="val", batch_size=7)
+    return {"every": dice.pick(0, 1, 1, 1, 2)} | evaluation

@@ -1,0 +1,348 @@
+"""Recompute what a run folder says from its trace and its tables, with code that shares nothing with fedsim.
+
+The folder of a simulated run is read as a user would read it (:mod:`run_folder`). From the trace come every
+dispatch and its times, every frame, every row; from the evaluations the accuracy. Whatever the summary or a
+table says otherwise is a fault (:mod:`folder_faults`). It finds a figure that is wrong, not an event that
+never happened: for those the run's own checks and the second run are there.
+
+Times are as :mod:`fedsim.runtime.dispatches` defines them, found once all is over.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from statistics import fmean, stdev
+
+from run_folder import Row, RunFolder
+
+NOT_DERIVABLE = {
+    "model_hash": "no model is in the folder",
+    "accuracy.others": "only means of what an algorithm measures beside are kept",
+}
+"""What the summary says that nothing else in the folder tells, and why."""
+
+PHASES = ("download", "compute", "upload", "away", "waiting")
+TRAFFIC = ("frames", "bytes", "parameters", "data", "overhead")
+BETTER_AND_BETTER = ("in_flight", "lost", "undecodable", "delivered")
+OUTCOMES = ("asked", "merged", "dropped", "rejected", "late")
+
+Edge = tuple[int, str, int]
+"""An instant in ns, what begins or ends then, and 1 or -1."""
+
+
+@dataclass
+class Dispatch:
+    """One asking; instants in ns."""
+
+    client: int
+    dispatch: int
+    round: int
+    exchange: str
+    asked_ns: int
+    outcome: str = "open"
+    cause: str | None = None
+    dropped_ns: int | None = None
+    late_ns: int | None = None
+    ended_ns: int = 0
+    edges: list[Edge] = field(default_factory=list)
+    answered_ns: int | None = None
+    phase_ns: dict[str, int] = field(default_factory=dict)
+    under_way: dict[str, deque[Row]] = field(default_factory=lambda: defaultdict(deque))
+    ended_last: dict[str, Row] = field(default_factory=dict)
+
+    def begin(self, phase: str, at_ns: int) -> None:
+        """Work begins."""
+        self.edges.append((at_ns, phase, 1))
+
+    def end(self, phase: str, at_ns: int) -> None:
+        """Work ends."""
+        self.edges.append((at_ns, phase, -1))
+
+    @property
+    def busy_ns(self) -> int:
+        """Time at work."""
+        return sum(self.phase_ns[phase] for phase in PHASES[:3])
+
+    @property
+    def wasted_ns(self) -> int:
+        """Time at work for a reply that was not merged."""
+        return 0 if self.outcome == "merged" else self.busy_ns
+
+
+@dataclass
+class Seen:
+    """All that the trace tells."""
+
+    end_ns: int = 0
+    dispatches: dict[tuple[int, int], Dispatch] = field(default_factory=dict)
+    frames: list[Row] = field(default_factory=list)
+    rounds: list[Row] = field(default_factory=list)
+    records: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
+
+
+def seen_in(records: Sequence[Row]) -> Seen:
+    """Return what the records of a trace tell."""
+    seen = Seen(records[-1]["at_ns"] if records else 0)
+    absences: dict[int, list[Edge]] = defaultdict(list)
+    tally: Row = Counter()
+    for record in records:
+        at_ns, client = record["at_ns"], record.get("client", -1)
+        of = client, record.get("dispatch", -1)
+        seen.records[record["kind"]].append(record)
+        match record["kind"]:
+            case "dispatch":
+                seen.dispatches[of] = Dispatch(*of, record["round"], record["exchange"], at_ns)
+                tally["asked"] += 1
+            case "transfer_start":
+                one = seen.dispatches[of]
+                frame = _frame(record, one)
+                seen.frames.append(frame)
+                _count_frame(tally, frame)
+                one.under_way[_way(record)].append(frame)
+                one.begin(_way(record), at_ns)
+            case "transfer_end" | "transfer_copy":
+                _end_frame(seen.dispatches[of], record)
+            case "job_start" if client >= 0:
+                seen.dispatches[of].begin("compute", at_ns)
+            case "job_end" if client >= 0:
+                seen.dispatches[of].end("compute", at_ns)
+            case "leave":
+                absences[client].append((at_ns, "away", 1))
+            case "return" | "abandon":
+                if absences[client] and absences[client][-1][2] == 1:
+                    absences[client].append((at_ns, "away", -1))
+            case "drop":
+                one = seen.dispatches[of]
+                one.outcome, one.cause, one.dropped_ns = "dropped", record["cause"], at_ns
+                tally["dropped"] += 1
+                tally[column_of(record["cause"])] += 1
+            case "late":
+                one = seen.dispatches[of]
+                one.outcome, one.late_ns = "late", at_ns
+                tally["late"] += 1
+            case "reject":
+                seen.dispatches[of].outcome = "rejected"
+                tally["rejected"] += 1
+            case "merge":
+                for merged in zip(record["clients"], record["dispatches"], strict=True):
+                    seen.dispatches[merged].outcome = "merged"
+                    tally["merged"] += 1
+            case "round_end":
+                seen.rounds.append({**tally, "round": record["round"], "ended_at_s": at_ns / 1e9})
+                tally = Counter()
+    if seen.rounds:  # what comes after the last round belongs to it, so that rows sum to the whole
+        seen.rounds[-1] |= {name: seen.rounds[-1].get(name, 0) + number for name, number in tally.items()}
+    for one in seen.dispatches.values():
+        _measure(one, absences[one.client], seen.end_ns)
+    return seen
+
+
+def _way(record: Row) -> str:
+    return "upload" if record["up"] else "download"
+
+
+def _frame(record: Row, dispatch: Dispatch) -> Row:
+    same = ("client", "dispatch", "up", "bytes", "parameters", "data", "overhead")
+    frame = {name: record[name] for name in same}
+    about = {"round": dispatch.round, "exchange": dispatch.exchange, "kind": record["message"]}
+    return frame | about | {"outcome": "in_flight", "arrivals": 0}
+
+
+def _count_frame(tally: Row, frame: Row) -> None:
+    way = "up" if frame["up"] else "down"
+    tally[f"frames_{way}"] += 1
+    tally[f"overhead_{way}"] += frame["overhead"]
+    if frame["data"]:
+        tally[f"data_{way}"] += frame["bytes"]
+    else:
+        tally[f"bytes_{way}"] += frame["bytes"]
+        tally[f"parameters_{way}"] += frame["parameters"]
+
+
+def _end_frame(dispatch: Dispatch, record: Row) -> None:
+    way = _way(record)
+    if record["kind"] == "transfer_end":
+        frame = dispatch.under_way[way].popleft()
+        frame["outcome"] = record["outcome"]
+        dispatch.ended_last[way] = frame
+        dispatch.end(way, record["at_ns"])
+        if record["up"] and record["outcome"] == "delivered" and dispatch.answered_ns is None:
+            dispatch.answered_ns = record["at_ns"]
+    else:
+        frame = dispatch.ended_last[way]
+        frame["outcome"] = max(frame["outcome"], record["outcome"], key=BETTER_AND_BETTER.index)
+    frame["arrivals"] += record["outcome"] != "lost"
+
+
+def _measure(one: Dispatch, absences: Sequence[Edge], end_ns: int) -> None:
+    """Find a dispatch's end, and how long it was in each phase, from when what began and ended."""
+    work = list(one.edges)
+    under_way = Counter[str]()
+    for _, phase, change in work:
+        under_way[phase] += change
+    if one.outcome == "open" or any(under_way.values()):
+        one.ended_ns = end_ns
+    else:
+        ends = [one.asked_ns, *(at_ns for at_ns, _, _ in work)]
+        if one.late_ns is not None:  # of a reply without a frame, too
+            ends.append(one.late_ns)
+        if one.dropped_ns is not None and (one.answered_ns is None or one.answered_ns > one.dropped_ns):
+            ends.append(one.dropped_ns)
+        one.ended_ns = max(ends)
+    one.phase_ns = dict.fromkeys(PHASES, 0)
+    active = Counter[str]()
+    before_ns = one.asked_ns
+    for at_ns, what, change in sorted([*work, *absences, (one.ended_ns, "end", 0)], key=itemgetter(0)):
+        until_ns = min(max(at_ns, before_ns), one.ended_ns)
+        phase = next((phase for phase in ("compute", "upload", "download") if active[phase]), "waiting")
+        if active["away"] and phase != "waiting":
+            phase = "away"
+        one.phase_ns[phase] += until_ns - before_ns
+        before_ns = until_ns
+        active[what] += change
+
+
+def column_of(cause: str) -> str:
+    """Return the column that counts drops by a cause."""
+    return "dropped_" + re.sub(r"[^A-Za-z0-9_]+", "_", cause)
+
+
+# What follows from it: the summary
+
+
+def recomputed(run: RunFolder, seen: Seen) -> Row:
+    """Return the summary that follows from the trace, the evaluations and the scenario."""
+    scenario = run.scenario
+    dispatches = list(seen.dispatches.values())
+    totals = {
+        f"{what}_{way}": sum(row.get(f"{what}_{way}", 0) for row in seen.rounds)
+        for what in TRAFFIC
+        for way in ("up", "down")
+    }
+    overhead = {f"overhead_{way}": totals.pop(f"overhead_{way}") for way in ("up", "down")}
+    counts = {name: sum(row.get(name, 0) for row in seen.rounds) for name in OUTCOMES}
+    causes = Counter(one.cause for one in dispatches if one.cause is not None)
+    rounds = {row["round"]: row for row in run.tables["rounds"]}
+    measured = measures(run.tables["evaluations"])
+    last = max(measured, default=None)
+    final = measured.get(last, {}) | rounds.get(last, {}) if last is not None else {}
+    means = [one["mean"] for one in measured.values() if one["mean"] is not None]
+    losses = [one["loss_mean"] for one in measured.values() if _is_finite(one["loss_mean"])]
+    globals_ = [row["accuracy_global"] for row in rounds.values() if row["accuracy_global"] is not None]
+    return {
+        "fedsim": run.host["fedsim"],
+        "wall_s": run.host["wall_s"],
+        "scenario": scenario["run"]["name"],
+        "algorithm": scenario["algorithm"]["name"],
+        "seed": scenario["run"]["seed"],
+        "rounds": scenario["run"]["rounds"],
+        "clients": sum(group["count"] for group in scenario["fleet"]),
+        "simulated_s": seen.end_ns / 1e9,
+        **totals,
+        "accuracy": {
+            "personal_mean": final.get("mean"),
+            "personal_std": final.get("std"),
+            "personal_worst_decile": final.get("worst_decile"),
+            "global": final.get("accuracy_global"),
+            "best": max(means, default=None),
+            "best_global": max(globals_, default=None),
+        },
+        "loss": {
+            "personal_mean": _finite(final.get("loss_mean")),
+            "personal_std": _finite(final.get("loss_std")),
+            "global": _finite(final.get("loss_global")),
+            "best": min(losses, default=None),
+        },
+        "drops": counts["dropped"],
+        "rejected": counts["rejected"],
+        "trace_hash": run.hash,
+        "time": {f"{phase}_s": ns / 1e9 for phase, ns in spent_ns(dispatches).items()},
+        "bytes": {
+            "payload_up": totals["bytes_up"] + totals["data_up"],
+            "payload_down": totals["bytes_down"] + totals["data_down"],
+            **overhead,
+            "wasted": wasted_bytes(seen, seen.frames),
+        },
+        "drops_by_cause": dict(causes),
+        "participation": {
+            **counts,
+            "clients_asked": len({one.client for one in dispatches}),
+            "clients_merged": len({one.client for one in dispatches if one.outcome == "merged"}),
+        },
+    }
+
+
+def spent_ns(dispatches: Iterable[Dispatch]) -> dict[str, int]:
+    """Return the sums over dispatches of each phase, and of what was wasted."""
+    chosen = list(dispatches)
+    sums = {phase: sum(one.phase_ns[phase] for one in chosen) for phase in PHASES}
+    return {**sums, "wasted": sum(one.wasted_ns for one in chosen)}
+
+
+def wasted_bytes(seen: Seen, frames: Iterable[Row]) -> int:
+    """Return the bytes of frames that did not arrive, or were for a reply that was not merged."""
+    return sum(
+        one["bytes"]
+        for one in frames
+        if one["outcome"] != "delivered"
+        or seen.dispatches[one["client"], one["dispatch"]].outcome != "merged"
+    )
+
+
+def measures(rows: Iterable[Row]) -> dict[int, Row]:
+    """Return accuracy and loss over clients of each evaluation, by round."""
+    by_round: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_round[row["round"]].append(row)
+    found = {}
+    for number, mine in by_round.items():
+        present = [row for row in mine if row["accuracy"] is not None]
+        accuracies = sorted(row["accuracy"] for row in present)
+        # Where samples were measured, no loss is one that is no number.
+        losses = [math.nan if row["loss"] is None else row["loss"] for row in mine if row["num_samples"]]
+        tenth = accuracies[: max(1, round(len(accuracies) / 10))]
+        weights = sum(row["num_samples"] for row in present)
+        weighted = sum(row["accuracy"] * row["num_samples"] for row in present)
+        found[number] = {
+            "clients": len(mine),
+            "mean": fmean(accuracies) if accuracies else None,
+            "std": _std(accuracies),
+            "worst_decile": fmean(tenth) if tenth else None,
+            "weighted_mean": weighted / weights if weights else None,
+            "loss_mean": fmean(losses) if losses else None,
+            "loss_std": _std(losses),
+        }
+    return found
+
+
+def _std(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return 0.0 if values else None
+    return stdev(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if _is_finite(value) else None
+
+
+def tally_of(dispatches: Iterable[Dispatch], frames: Iterable[Row]) -> Counter[str]:
+    """Return what became of dispatches, by outcome and by cause of drops, and the traffic of frames."""
+    tally: Counter[str] = Counter()
+    for one in dispatches:
+        tally["asked"] += 1
+        tally[one.outcome] += one.outcome in ("merged", "rejected", "late")
+        if one.cause is not None:  # a late reply's dispatch was dropped before
+            tally["dropped"] += 1
+            tally[column_of(one.cause)] += 1
+    for frame in frames:
+        _count_frame(tally, frame)
+    return tally

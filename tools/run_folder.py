@@ -1,0 +1,71 @@
+"""Reading the folder of a run as a user would: msgpack, Parquet, JSON and TOML, nothing of fedsim's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pyarrow.parquet as pq
+
+TABLES = ("rounds", "clients", "evaluations", "dispatches", "messages")
+
+Row = dict[str, Any]
+
+
+@dataclass
+class RunFolder:
+    """What a user finds in the folder of a run.
+
+    Attributes:
+        records: Of the trace, in order: kind, ``at_ns`` and fields.
+        hash: Of the trace.
+        tables: Rows by the table's name.
+        summary: ``summary.json``.
+        scenario: The resolved one.
+        host: ``run.json``.
+        log: Its lines.
+    """
+
+    records: list[Row]
+    hash: str
+    tables: dict[str, list[Row]]
+    summary: Row
+    scenario: Row
+    host: Row
+    log: list[Row]
+
+    @classmethod
+    def read(cls, folder: Path) -> RunFolder:
+        """Read a folder."""
+        return cls(
+            *_read_trace((folder / "trace.msgpack").read_bytes()),
+            {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in TABLES},
+            json.loads((folder / "summary.json").read_text("utf-8")),
+            tomllib.loads((folder / "scenario.toml").read_text("utf-8")),
+            json.loads((folder / "run.json").read_text("utf-8")),
+            [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()],
+        )
+
+
+def _read_trace(content: bytes) -> tuple[list[Row], str]:
+    """Return the records of a trace, and its hash, which is of all but the header."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(content)
+    if unpacker.unpack() != {"fedsim_trace": 1}:
+        raise ValueError("no trace that this tool knows")
+    digest = hashlib.blake2b(content[unpacker.tell() :], digest_size=16).hexdigest()
+    kinds: list[Row] = []
+    records = []
+    for item in unpacker:
+        if isinstance(item, dict):
+            kinds.append(item)
+        else:
+            number, at_ns, *values = item
+            fields = dict(zip(kinds[number]["fields"], values, strict=True))
+            records.append({"kind": kinds[number]["kind"], "at_ns": at_ns, **fields})
+    return records, digest
