@@ -13,7 +13,10 @@ from fedsim.errors import RunError
 
 Call = Callable[..., Result]
 
-DIVERGING = ("--set", "training.lr=1e6", "--set", "training.weight_decay=1e6", "--set", "training.steps=2")
+DIVERGING = (
+    *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),
+    *("--set", "training.lr=1e6", "--set", "training.weight_decay=1e6"),
+)
 """Two steps take weights to some 1e23: finite, unlike their outputs."""
 
 
