@@ -11,7 +11,7 @@ from fedsim.errors import InvariantError, UnknownPluginError
 from fedsim.fleet import Device, DevicePlugin, Fixed, Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.availability.base import AvailabilityPlugin
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.quantity import Values
+from fedsim.fleet.distributions import Values
 from fedsim.plugins import load
 from fedsim.rng import Key
 

@@ -34,7 +34,7 @@ from fedsim.fleet.availability.base import (
     Presence,
     Ticks,
 )
-from fedsim.fleet.availability.tape import Tape, lognormal_tape
+from fedsim.fleet.availability.on_off_periods import Tape, lognormal_tape
 from fedsim.quoting import quoted
 from fedsim.ranges import Weight
 from fedsim.rng import Key

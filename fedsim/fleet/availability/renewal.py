@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, Flags, Period, Ticks
-from fedsim.fleet.availability.tape import Tape, lognormal_tape
+from fedsim.fleet.availability.on_off_periods import Tape, lognormal_tape
 from fedsim.rng import Key
 
 

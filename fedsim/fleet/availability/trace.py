@@ -46,8 +46,8 @@ from fedsim.fleet.availability.base import (
     Ticks,
     ticks,
 )
-from fedsim.fleet.availability.tape import Tape
-from fedsim.fleet.rows import Row, read_text, rows_of, same_length
+from fedsim.fleet.availability.on_off_periods import Tape
+from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of, same_length
 from fedsim.quoting import quoted
 from fedsim.rng import Key
 from fedsim.units import LONGEST_S
@@ -106,9 +106,10 @@ class Trace(AvailabilityPlugin[TraceConfig]):
         if config.repeat is not None and header != INTERVALS:
             raise rows[0].fault("the file says where it ends: leave out 'repeat', which is for intervals")
         if header == INTERVALS:
-            return _intervals(rows, config.repeat)
+            given = below_header(rows, "no interval follows the header: give one at least")
+            return _intervals(given, config.repeat)
         if header == STATES:
-            return _states(rows)
+            return _states(below_header(rows, "no row follows the header: give one at least"))
         if any(cell not in ("0", "1") for cell in header):
             known = " or ".join(repr(",".join(names)) for names in (INTERVALS, STATES))
             raise rows[0].fault(
@@ -118,14 +119,13 @@ class Trace(AvailabilityPlugin[TraceConfig]):
             raise rows[0].fault(
                 "a plain grid does not say how long a step is: give 'step', such as \"10 min\""
             )
-        same_length(rows, rows[0])
+        same_length(rows)
         return _grid([(row, "".join(row.cells)) for row in rows], ticks(config.step))
 
 
 def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
-    same_length(rows, rows[0])
     by_client: dict[str, list[tuple[int, int, Row]]] = {}
-    for row in rows[1:]:
+    for row in rows:
         on_s, off_s = _instant(row, 1), _instant(row, 2)
         if off_s <= on_s:
             raise row.fault(
@@ -139,8 +139,6 @@ def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
                 f"{row.cells[2]} s is not 1/{TICKS_PER_S} s or more after {row.cells[1]} s", "off_at_s"
             )
         by_client.setdefault(row.cells[0], []).append((on, off, row))
-    if not by_client:
-        raise rows[0].fault("no interval follows the header: give one at least")
     last = max(off for intervals in by_client.values() for _, off, _ in intervals)
     length = last if repeat is None else ticks(repeat)
     intervals = []
@@ -158,21 +156,18 @@ def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
 
 
 def _states(rows: Sequence[Row]) -> Recording:
-    same_length(rows, rows[0])
-    if len(rows) == 1:
-        raise rows[0].fault("no row follows the header: give one at least")
-    step = _instant(rows[1], 1, positive=True)
+    step = _instant(rows[0], 1, positive=True)
     names = dict[str, Row]()
-    for row in rows[1:]:
+    for row in rows:
         if _instant(row, 1, positive=True) != step:
             raise row.fault(
-                f"{row.cells[1]} s, but line {rows[1].line} has {rows[1].cells[1]} s: use one", "step_s"
+                f"{row.cells[1]} s, but line {rows[0].line} has {rows[0].cells[1]} s: use one", "step_s"
             )
         if (earlier := names.setdefault(row.cells[0], row)) is not row:
             raise row.fault(
                 f"client {quoted(row.cells[0])} has its line already: line {earlier.line}", "client"
             )
-    return _grid([(row, row.cells[2]) for row in rows[1:]], max(1, ticks(step)))
+    return _grid([(row, row.cells[2]) for row in rows], max(1, ticks(step)))
 
 
 def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:

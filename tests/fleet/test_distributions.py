@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fedsim.config import Config
 from fedsim.fleet.device import draw_quantity
-from fedsim.fleet.quantity import Distribution, Fixed, Spread, choice, fixed, lognormal
+from fedsim.fleet.distributions import Distribution, Fixed, Spread, choice, fixed, lognormal
 from fedsim.plugins import load
 from fedsim.rng import Key
 

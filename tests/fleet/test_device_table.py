@@ -8,8 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 from fedsim.errors import DataError
 from fedsim.fleet import Device, Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES, SPREADS
-from fedsim.fleet.quantity import Distribution
-from fedsim.fleet.table import COLUMNS, DEFAULTS, NEEDED, parse_table
+from fedsim.fleet.distributions import Distribution
+from fedsim.fleet.device_table import COLUMNS, DEFAULTS, NEEDED, parse_table
 from fedsim.rng import Key
 from fedsim.units import spell
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.fleet.availability.base import TICKS_PER_S
-from fedsim.fleet.availability.tape import CYCLES, Tape, lognormal_tape
+from fedsim.fleet.availability.on_off_periods import CYCLES, Tape, lognormal_tape
 from fedsim.rng import Key
 
 
