@@ -44,9 +44,7 @@ def quantities(**values: Any) -> type[Config]:
         TypeError: No quantity is called so.
     """
     if unknown := sorted(values.keys() - QUANTITIES):
-        raise TypeError(
-            f"no quantity of a device is called {unknown[0]!r}: there are {', '.join(QUANTITIES)}"
-        )
+        raise TypeError(f"no quantity is called {unknown[0]!r}: there are {', '.join(QUANTITIES)}")
     fields: dict[str, Any] = {}
     for name, quantity in QUANTITIES.items():
         written = values.get(name, quantity.written_default)

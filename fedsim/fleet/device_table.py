@@ -1,7 +1,8 @@
 """Devices from the rows of a CSV file: what belongs together stays together.
 
-A column's name says its quantity and its unit; :data:`COLUMNS` has all of them. One column for each of speed,
-memory, up, down and latency, which have no default, is needed, unless the scenario's entry gives that quantity. Two columns more:
+A column's name says its quantity and its unit; :data:`COLUMNS` has all of them. One column is needed for each
+quantity without a default (speed, memory, up, down and latency), unless the scenario's entry gives it. Two
+columns more:
 
 - ``share`` makes the file a population: devices are drawn from the rows in proportion to it, any number of
   them. Without it, each row is one device, in order, and there are as many devices as rows.
@@ -86,9 +87,10 @@ class Table:
         """
         for name, quantity in QUANTITIES.items():
             if quantity.default is None and name not in self.columns and name not in given:
+                names = ", ".join(quantity.columns)
                 raise DataError(
-                    f"{self.source}: no column gives the {name}: add one of {', '.join(quantity.columns)}, or "
-                    f"give {name!r} for all devices in the entry"
+                    f"{self.source}: no column gives the {name}: add one of {names}, or give "
+                    f"{name!r} for all devices in the entry"
                 )
         if num is not None and self.shares is None and num != self.num_rows:
             raise DataError(

@@ -60,7 +60,7 @@ class _Entry(Config):
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
         given = {name: getattr(self, name) for name in QUANTITIES if getattr(self, name) is not None}
         given |= self._more()
-        return plugin(plugin.Config.model_validate(given))  # type: ignore[arg-type]
+        return plugin(plugin.Config.model_validate(given))
 
     def explicit(self) -> Self:
         """Return the entry with the quantities of its device class written out."""

@@ -210,16 +210,31 @@ def _something_to_measure(values: Values) -> Iterator[Fault]:
 
 
 def _traces(values: Values) -> Iterator[Fault]:
-    model = values.at("network", "model")
-    plugin = NETWORK.find(model)
-    if issubclass(plugin, NetworkPlugin) and plugin.follows_traces:
-        return
     for number in values.names("fleet"):
         for key in TRACED.values():
-            if values.at("fleet", number, key) is not None:
-                problem = f"links follow no trace in network model {model!r}, where they are constant"
-                mend = "write network.model = 'fluid', or give a rate instead"
-                yield Fault(toml.path("fleet", number, key), problem, mend)
+            with suppress(NotValidError):
+                yield from _trace(values, "fleet", number, key)
+
+
+def _trace(values: Values, *place: str | int) -> Iterator[Fault]:
+    name, where = None, (*place, "file")
+    try:
+        files, name = values.at(*where), values.at(*place, "name")
+    except NotValidError:  # no table, perhaps, but the files alone
+        files, where = values.at(*place), place
+    if files is None:
+        return
+    try:
+        LinkTraceConfig.model_validate({"file": files, "name": name}).read()
+    except DataError as error:
+        yield Fault(toml.path(*where), str(error))
+        return
+    model = values.at("network", "model")
+    plugin = NETWORK.find(model)
+    if not (issubclass(plugin, NetworkPlugin) and plugin.follows_traces):
+        problem = f"links follow no trace in network model {model!r}, where they are constant"
+        mend = "write network.model = 'fluid', or give a rate instead"
+        yield Fault(toml.path(*place), problem, mend)
 
 
 def _device_files(values: Values) -> Iterator[Fault]:
@@ -234,27 +249,6 @@ def _device_files(values: Values) -> Iterator[Fault]:
             read_table(file).require(given, _valid(values, *place, "count"))
         except DataError as error:
             yield Fault(toml.path(*place, "file"), str(error))
-
-
-def _link_files(values: Values) -> Iterator[Fault]:
-    for number in values.names("fleet"):
-        for key in TRACED.values():
-            with suppress(NotValidError):
-                yield from _unusable_links(values, "fleet", number, key)
-
-
-def _unusable_links(values: Values, *place: str | int) -> Iterator[Fault]:
-    name, where = None, (*place, "file")
-    try:
-        files, name = values.at(*where), values.at(*place, "name")
-    except NotValidError:  # nor is it, where a fault is in the table: then it is written as its files alone
-        files, where = values.at(*place), place
-    if files is None:
-        return
-    try:
-        LinkTraceConfig.model_validate({"file": files, "name": name}).read()
-    except DataError as error:
-        yield Fault(toml.path(*where), str(error))
 
 
 def _cuda(values: Values) -> Iterator[Fault]:
@@ -359,6 +353,5 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _something_to_measure,
     _traces,
     _device_files,
-    _link_files,
     _cuda,
 )

@@ -46,7 +46,7 @@ from fedsim.fleet.availability.base import (
     Ticks,
     ticks,
 )
-from fedsim.fleet.availability.on_off_periods import Tape
+from fedsim.fleet.availability.on_off_periods import Periods
 from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of, same_length
 from fedsim.quoting import quoted
 from fedsim.rng import Key
@@ -198,9 +198,9 @@ def _instant(row: Row, place: int, *, positive: bool = False) -> float:
 
 
 class _Replay(Availability):
-    """Clients that repeat recorded ones: all recordings lie on one tape, one after the other.
+    """Clients that repeat recorded ones: all recordings lie on one loop, one after the other.
 
-    On the tape are the ticks, inside a recording, at which the recorded client came or went.
+    A period begins at each tick, inside a recording, at which the recorded client came or went.
     """
 
     def __init__(self, recording: Recording, recorded: NDArray[np.int32]) -> None:
@@ -209,13 +209,13 @@ class _Replay(Availability):
         changes = [_changes(intervals, recording.length) for intervals in recording.intervals]
         starts = np.arange(len(changes), dtype=np.int64) * recording.length
         instants = np.concatenate([own + start for own, start in zip(changes, starts, strict=True)])
-        self._tape = Tape(instants, len(changes) * recording.length)
+        self._periods = Periods(instants, len(changes) * recording.length)
         self._passed_before = np.cumsum([0, *map(len, changes)])
         self._begins_there = np.array([len(own) > 0 and own[0, 0] == 0 for own in recording.intervals])
 
     def _states(self, clients: Clients, tick: int) -> Flags:
         recorded = self._recorded[clients]
-        passed = self._tape.passed(recorded * np.int64(self._length) + tick % self._length)
+        passed = self._periods.passed(recorded * np.int64(self._length) + tick % self._length)
         odd = (passed - self._passed_before[recorded]) % 2 == 1
         states: Flags = odd != self._begins_there[recorded]
         return states
@@ -227,15 +227,15 @@ class _Replay(Availability):
         recorded = int(self._recorded[client])
         start, place = recorded * self._length, tick % self._length
         first, last = self._passed_before[recorded : recorded + 2].tolist()
-        passed = self._tape.passed_at(start + place)
+        passed = self._periods.passed_at(start + place)
         is_there = ((passed - first) % 2 == 1) != bool(self._begins_there[recorded])
         if passed < last:
-            return is_there, tick + int(self._tape.instants[passed]) - start - place
+            return is_there, tick + int(self._periods.instants[passed]) - start - place
         end = tick + self._length - place
         if (last - first) % 2:
             # It ends otherwise than it begins, so something changes at the seam.
             return is_there, end
-        return is_there, end + int(self._tape.instants[first]) - start if last > first else None
+        return is_there, end + int(self._periods.instants[first]) - start if last > first else None
 
 
 def _changes(intervals: NDArray[np.int64], length: int) -> Ticks:
