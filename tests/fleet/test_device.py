@@ -37,7 +37,8 @@ import fedsim
 folder = Path(fedsim.__file__).parent / "fleet"
 source = (folder / "device.py").read_text()
 record = "Quantity('battery', 'Energy to begin with', Spread('energy'), {'kj': 1e3})"
-changed = source.replace("    drop_out_per_s:", f"    battery_j: Annotated[float, {record}] = 0\\n    drop_out_per_s:")
+field = f"    battery_j: Annotated[float, {record}] = 0\\n"
+changed = source.replace("    drop_out_per_s:", field + "    drop_out_per_s:")
 assert changed != source
 spec = importlib.util.spec_from_file_location("fedsim.fleet.device", folder / "device.py")
 class Loader(type(spec.loader)):
@@ -148,7 +149,7 @@ def test_a_quantity_s_default_is_that_of_a_device() -> None:
 
 def test_a_new_quantity_is_a_new_field_and_nothing_else() -> None:
     # In a process of its own, whose device.py has one field more.
-    answer = subprocess.run(
+    answer = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", ANOTHER_QUANTITY], capture_output=True, text=True, check=True, timeout=60
     )
     assert json.loads(answer.stdout) == {

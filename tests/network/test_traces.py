@@ -191,9 +191,9 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
 def test_a_config_names_its_files_and_reads_them_when_asked(tmp_path: Path) -> None:
     good, never = csv(tmp_path, "a.csv", 1), csv(tmp_path, "b.csv", 0, 0)
     assert config(file=good).file == (good,)
-    for none in ([], ""):
+    for nothing in (list[str](), ""):
         with pytest.raises(ValidationError, match="at least 1") as caught:
-            config(file=none)
+            config(file=nothing)
         assert caught.value.errors()[0]["loc"][0] == "file"
     for keys, message in (
         ({"file": [good, never]}, "b.csv: the capacity is never above 0"),

@@ -454,7 +454,7 @@ def test_a_file_of_devices_that_cannot_be_used(
     assert problem in found["fleet.0.file"].problem
     good = load(text=f"{head}[[fleet]]\ncount = 2\nfile = 'phones.csv'\n")
     (tmp_path / "phones.csv").unlink()
-    with pytest.raises(ScenarioError, match="fleet.0.file: phones.csv: it cannot be read"):
+    with pytest.raises(ScenarioError, match=r"fleet\.0\.file: phones\.csv: it cannot be read"):
         build(good)
 
 
