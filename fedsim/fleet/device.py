@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, get_type_hints
 
+from fedsim.config import documented
 from fedsim.fleet.distributions import Distribution, Spread
 from fedsim.units import Range, range_of, spell
 
+_FLOPS = {"flops": 1.0, "mflops": 1e6, "gflops": 1e9, "tflops": 1e12}
+_BYTES = {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _BIT_RATES = {"bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9}
 _TIMES = {"s": 1.0, "ms": 1e-3}
 
@@ -25,19 +28,17 @@ class Quantity:
 
     Attributes:
         name: Key in a scenario.
-        doc: What it is, without a full stop.
         spread: What it measures, and which values it may have.
         units: In a CSV file, the unit in the name of its column, and that unit in base units.
-        more: Further words on the values that a device class may give.
+        doc: What it is, in one sentence, and more on its values; the string below the field.
         attribute: Attribute of :class:`Device`, and column of the table of clients: the name and base unit.
         default: In base units, where a device class or a file gives none; None: each has to give it.
     """
 
     name: str
-    doc: str
     spread: Spread
     units: Mapping[str, float]
-    more: str = ""
+    doc: str = ""
     attribute: str = ""
     default: float | None = None
 
@@ -62,96 +63,46 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device's hardware and links, in base units; the record of each field says what it is.
+    """One device's hardware and links, in base units."""
 
-    Attributes:
-        label: Name for tables: the row's of a table of devices that names its rows, else the group's.
-    """
-
-    speed_flops: Annotated[
-        float,
-        Quantity(
-            "speed",
-            "Effective training speed",
-            Spread("compute", positive=True),
-            {"flops": 1.0, "mflops": 1e6, "gflops": 1e9, "tflops": 1e12},
-            ", not the peak of a data sheet",
-        ),
-    ]
-    memory_bytes: Annotated[
-        float,
-        Quantity(
-            "memory",
-            "Memory that a training job may use",
-            Spread("data size", positive=True),
-            {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9},
-        ),
-    ]
-    up_bps: Annotated[float, Quantity("up", "Uplink", Spread("bit rate", positive=True), _BIT_RATES)]
-    down_bps: Annotated[float, Quantity("down", "Downlink", Spread("bit rate", positive=True), _BIT_RATES)]
-    latency_s: Annotated[
-        float,
-        Quantity(
-            "latency",
-            "Delay of a message in one direction, before its first byte arrives",
-            Spread("time"),
-            _TIMES,
-        ),
-    ]
-    overhead_s: Annotated[
-        float,
-        Quantity("overhead", "Fixed time that each job takes besides its operations", Spread("time"), _TIMES),
-    ] = 0
-    variation: Annotated[
-        float,
-        Quantity(
-            "variation",
-            "Sigma of the log-normal load from run to run",
-            Spread(None, plain=Range(0, 3)),
-            {"": 1.0},
-        ),
-    ] = 0
+    speed_flops: Annotated[float, Quantity("speed", Spread("compute", positive=True), _FLOPS)]
+    """Effective training speed. It is not the peak of a data sheet."""
+    memory_bytes: Annotated[float, Quantity("memory", Spread("data size", positive=True), _BYTES)]
+    """Memory that a training job may use."""
+    up_bps: Annotated[float, Quantity("up", Spread("bit rate", positive=True), _BIT_RATES)]
+    """Uplink."""
+    down_bps: Annotated[float, Quantity("down", Spread("bit rate", positive=True), _BIT_RATES)]
+    """Downlink."""
+    latency_s: Annotated[float, Quantity("latency", Spread("time"), _TIMES)]
+    """Delay of a message in one direction, before its first byte arrives."""
+    overhead_s: Annotated[float, Quantity("overhead", Spread("time"), _TIMES)] = 0
+    """Fixed time that each job takes besides its operations."""
+    variation: Annotated[float, Quantity("variation", Spread(None, plain=Range(0, 3)), {"": 1.0})] = 0
+    """Sigma of the log-normal load from run to run."""
     label: str = ""
+    """Name for tables: the row's of a table of devices that names its rows, else the group's."""
     efficiency: Annotated[
-        float,
-        Quantity(
-            "efficiency",
-            "Share of the speed that training reaches",
-            Spread(None, positive=True, plain=Range(1e-6, 1)),
-            {"": 1.0},
-            "; 1 where the speed is effective already",
-        ),
+        float, Quantity("efficiency", Spread(None, positive=True, plain=Range(1e-6, 1)), {"": 1.0})
     ] = 1
+    """Share of the speed that training reaches. It is 1 where the speed is effective already."""
     memory_bandwidth_bytes_per_s: Annotated[
-        float,
-        Quantity(
-            "memory_bandwidth",
-            "Bytes that memory moves in a second",
-            Spread("data rate", positive=True),
-            {"gbytes_per_s": 1e9},
-            "; the default is so fast that no job waits for it",
-        ),
+        float, Quantity("memory_bandwidth", Spread("data rate", positive=True), {"gbytes_per_s": 1e9})
     ] = range_of("data rate").most
-    drop_out_per_s: Annotated[
-        float,
-        Quantity(
-            "drop_out",
-            "Constant hazard of giving up while active",
-            Spread("hazard"),
-            {"per_h": 1 / 3600},
-            ', such as "0.1 /h": one in ten hours of activity; a time t is survived with the '
-            "probability exp(-drop_out * t)",
-        ),
-    ] = 0
+    """Bytes that memory moves in a second. The default is so fast that no job waits for it."""
+    drop_out_per_s: Annotated[float, Quantity("drop_out", Spread("hazard"), {"per_h": 1 / 3600})] = 0
+    """Constant hazard of giving up while active. With "0.1 /h" a device gives up once in ten hours of
+    activity: it lasts a time t with the probability exp(-drop_out * t)."""
 
 
 def _quantities() -> dict[str, Quantity]:
     found = {}
     hints = get_type_hints(Device, include_extras=True)
+    docs = documented(__name__).get(Device.__qualname__, {})
     for field in fields(Device):
         for quantity in getattr(hints[field.name], "__metadata__", ()):
             default = None if field.default is MISSING else field.default
-            found[quantity.name] = replace(quantity, attribute=field.name, default=default)
+            doc = docs.get(field.name, "")
+            found[quantity.name] = replace(quantity, doc=doc, attribute=field.name, default=default)
     return found
 
 

@@ -25,10 +25,10 @@ C = TypeVar("C", bound=Config)
 
 def with_overrides(base: type[C]) -> type[C]:
     """Add a field for each quantity to a class of settings: one that may replace the device class's."""
-    fields: dict[str, Any] = {
-        name: (quantity.type | None, Field(None, description=f"{quantity.doc}, instead of the class's."))
-        for name, quantity in QUANTITIES.items()
-    }
+    fields: dict[str, Any] = {}
+    for name, quantity in QUANTITIES.items():
+        about = f"{quantity.doc.partition('. ')[0].rstrip('.')}, instead of the class's."
+        fields[name] = (quantity.type | None, Field(None, description=about))
     return create_model(
         base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields
     )
@@ -48,8 +48,7 @@ def quantities(**values: Any) -> type[Config]:
     fields: dict[str, Any] = {}
     for name, quantity in QUANTITIES.items():
         written = values.get(name, quantity.written_default)
-        about = f"{quantity.doc}{quantity.more}."
-        fields[name] = (quantity.type, Field(written, validate_default=True, description=about))
+        fields[name] = (quantity.type, Field(written, validate_default=True, description=quantity.doc))
     return create_model("DeviceConfig", __base__=Config, __module__=__name__, **fields)
 
 
