@@ -36,16 +36,18 @@ def links(
     return Links(np.array(up), np.array(down), np.full(len(up), latency_s), server_up, server_down, 0.0)
 
 
-def traced(over: Links, *, up: Capacity | None = None, down: dict[int, Capacity] | None = None) -> Links:
-    """Return links of which client 0's uplink, or some clients' downlinks, follow a trace from its start."""
-    ways = {"up_traces": {0: up} if up else {}, "down_traces": down or {}}
-    num, changes = len(over.up_bps), dict[str, Traces]()
-    for way, own in ways.items():
-        numbers = np.full(num, -1, np.int32)
-        numbers[list(own)] = np.arange(len(own))
-        if own:
-            changes[way] = Traces(tuple(own.values()), numbers, np.zeros(num, np.uint32))
-    return replace(over, **changes)
+ByClient = dict[int, Capacity]
+
+
+def traced(over: Links, *, up: ByClient | None = None, down: ByClient | None = None) -> Links:
+    """Return links of which some, by client, follow a trace from its start."""
+
+    def traces(by_client: ByClient) -> Traces:
+        numbers = np.full(len(over.up_bps), -1, np.int32)
+        numbers[list(by_client)] = np.arange(len(by_client))
+        return Traces(tuple(by_client.values()), numbers, np.zeros(len(numbers), np.uint32))
+
+    return replace(over, up_traces=up and traces(up), down_traces=down and traces(down))
 
 
 class World:
@@ -375,7 +377,7 @@ async def test_a_clients_capacity_may_fall_to_zero_for_a_while() -> None:
 
 async def test_a_clients_capacity_can_follow_a_trace() -> None:
     trace = Capacity([0, MS], [8e6, 4e6], 2 * MS)
-    world = World(traced(links([8e6] * 2, [8e6] * 2, 1e9, 1e9), up=trace))
+    world = World(traced(links([8e6] * 2, [8e6] * 2, 1e9, 1e9), up={0: trace}))
     world.up("a", 0, 3000)  # 1000, 500, 1000, 500
     world.up("b", 0, 0)
     await sleep_until(0.0105)
