@@ -47,7 +47,7 @@ def traced(over: Links, *, up: ByClient | None = None, down: ByClient | None = N
         numbers[list(by_client)] = np.arange(len(by_client))
         return Traces(tuple(by_client.values()), numbers, np.zeros(len(numbers), np.uint32))
 
-    return replace(over, up_traces=up and traces(up), down_traces=down and traces(down))
+    return replace(over, up_traces=traces(up or {}), down_traces=traces(down or {}))
 
 
 class World:
