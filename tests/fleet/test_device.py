@@ -6,9 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from fedsim.fleet import DevicePlugin, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES, Device
+from fedsim.fleet.device_class import quantities
 from fedsim.plugins import available
 from fedsim.rng import Key
 
@@ -158,6 +160,14 @@ def test_a_new_quantity_is_a_new_field_and_nothing_else() -> None:
         "doc": "Energy, instead of the class's.",
         "quantiles": "battery",
     }
+
+
+def test_a_class_names_quantities_and_gives_those_without_a_default() -> None:
+    with pytest.raises(TypeError, match="no quantity is called 'sped': there are speed, memory, up"):
+        quantities(sped="1 GFLOP/s")
+    with pytest.raises(ValidationError) as caught:
+        quantities(speed="1 GFLOP/s", up="1 bit/s", down="1 bit/s", latency=20)()
+    assert [error["loc"] for error in caught.value.errors()] == [("memory",), ("latency",)]
 
 
 def test_the_default_server_is_fast_and_near() -> None:
