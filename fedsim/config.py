@@ -31,7 +31,7 @@ class Config(BaseModel):
         torch has thousands: that took most of the time to start.
         """
         super().__pydantic_init_subclass__(**kwargs)
-        for name, text in _documented(cls.__module__).get(cls.__qualname__, {}).items():
+        for name, text in documented(cls.__module__).get(cls.__qualname__, {}).items():
             field = cls.__pydantic_fields__.get(name)
             if field is not None and field.description is None:
                 field.description = text
@@ -46,7 +46,7 @@ AsTuple = BeforeValidator(_as_tuple)
 
 
 @cache
-def _documented(module: str) -> Mapping[str, Mapping[str, str]]:
+def documented(module: str) -> Mapping[str, Mapping[str, str]]:
     """Return the strings below annotated names, by the class's qualified name; none without the source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))

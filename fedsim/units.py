@@ -7,7 +7,7 @@ may also be written ``Mbps``, or in bytes (``MB/s``, eight times as much).
 Each dimension has a range (:func:`range_of`), wide enough for any device and narrow enough for what is
 computed from it: times fit into 64 bits of nanoseconds, and no quotient of two quantities is infinite.
 
-The pydantic types (:data:`Seconds`, :data:`BitsPerSecond`, ...) read such strings, give floats, and write
+The pydantic types (:class:`Unit`; :data:`Seconds` for example) read such strings, give floats, and write
 strings that read back as exactly the same float. A default is best written as a user would write it,
 ``Field(default="90 s", validate_default=True)``: the JSON schema then shows it so.
 """
@@ -298,35 +298,5 @@ LONGEST_S = range_of("time").most
 Seconds = Annotated[float, Unit("time")]
 """A time of zero or more."""
 
-Bytes = Annotated[float, Unit("data size")]
-"""A data size of zero or more."""
-
-BitsPerSecond = Annotated[float, Unit("bit rate")]
-"""A bit rate of zero or more."""
-
-BytesPerSecond = Annotated[float, Unit("data rate")]
-"""A data rate of zero or more, as of memory; links have bit rates."""
-
-FlopsPerSecond = Annotated[float, Unit("compute")]
-"""A computing speed of zero or more."""
-
-Watts = Annotated[float, Unit("power")]
-"""A power of zero or more."""
-
-Joules = Annotated[float, Unit("energy")]
-"""An energy of zero or more."""
-
-PerSecond = Annotated[float, Unit("hazard")]
-"""Events per second, zero or more: ``"0.1 /h"`` is one event in ten hours, on average."""
-
 PositiveSeconds = Annotated[float, Unit("time", positive=True)]
 """A time above zero."""
-
-PositiveBytes = Annotated[float, Unit("data size", positive=True)]
-"""A data size above zero."""
-
-PositiveBitsPerSecond = Annotated[float, Unit("bit rate", positive=True)]
-"""A bit rate above zero."""
-
-PositiveFlopsPerSecond = Annotated[float, Unit("compute", positive=True)]
-"""A computing speed above zero."""

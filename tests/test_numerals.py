@@ -14,8 +14,8 @@ from fedsim.cli.options import WORKERS
 from fedsim.cli.sockets import address
 from fedsim.errors import DataError, UnitError, UserError
 from fedsim.fleet.availability.trace import PLUGIN as TRACE
-from fedsim.fleet.rows import Row
-from fedsim.fleet.table import parse_table
+from fedsim.fleet.csv_rows import Row
+from fedsim.fleet.device_table import parse_table
 from fedsim.network.capacity import read_csv, read_mahimahi
 from fedsim.scenario.overrides import apply, parse
 from fedsim.units import parse as quantity

@@ -1,6 +1,6 @@
 import math
 import re
-from typing import get_args
+from typing import Annotated, get_args
 
 import numpy as np
 import pytest
@@ -12,14 +12,9 @@ from fedsim.config import Config
 from fedsim.errors import UnitError
 from fedsim.units import (
     LONGEST_S,
-    BitsPerSecond,
-    Bytes,
     Dimension,
-    FlopsPerSecond,
-    Joules,
-    PositiveBitsPerSecond,
     Seconds,
-    Watts,
+    Unit,
     format_quantity,
     parse,
     range_of,
@@ -32,12 +27,12 @@ DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 class Settings(Config):
     wait: Seconds = Field(default="90 s", validate_default=True)
-    memory: Bytes = 0.0
-    up: BitsPerSecond = 0.0
-    speed: FlopsPerSecond = 0.0
-    power: Watts = 0.0
-    battery: Joules = 0.0
-    down: PositiveBitsPerSecond = 1.0
+    memory: Annotated[float, Unit("data size")] = 0.0
+    up: Annotated[float, Unit("bit rate")] = 0.0
+    speed: Annotated[float, Unit("compute")] = 0.0
+    power: Annotated[float, Unit("power")] = 0.0
+    battery: Annotated[float, Unit("energy")] = 0.0
+    down: Annotated[float, Unit("bit rate", positive=True)] = 1.0
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,16 @@
 
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin
 from fedsim.fleet.availability.sampling import sample_available
-from fedsim.fleet.device import Device, DeviceConfig, DevicePlugin
+from fedsim.fleet.device import Device
+from fedsim.fleet.device_class import DevicePlugin
+from fedsim.fleet.distributions import Fixed
+from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.fleet.fleet import Fleet, build_fleet
-from fedsim.fleet.groups import GroupConfig, ServerConfig
-from fedsim.fleet.quantity import Fixed
 
 __all__ = [
     "Availability",
     "AvailabilityPlugin",
     "Device",
-    "DeviceConfig",
     "DevicePlugin",
     "Fixed",
     "Fleet",

@@ -1,149 +1,110 @@
-"""What one device is, and the base of the device classes.
+"""One device, and what fedsim knows of each of its quantities.
 
-A device class is a file in ``fedsim/fleet/devices``: a config whose fields are the quantities, with the
-class's values as defaults. A scenario's group names a class and may change any quantity.
+The fields of :class:`Device` are the only list of quantities: each carries a :class:`Quantity`. From these
+records come the keys of device classes and of entries (:mod:`fedsim.fleet.device_class`), the columns of CSV
+files (:mod:`fedsim.fleet.device_table`), the columns of a fleet, and those of the table of clients. So a new
+quantity is a new field here, with a default, and the code that makes use of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Annotated, Any, get_type_hints
 
-import numpy as np
-from numpy.typing import NDArray
+from fedsim.config import documented
+from fedsim.fleet.distributions import Distribution, Spread
+from fedsim.units import Range, range_of, spell
 
-from fedsim.config import Config
-from fedsim.fleet.quantity import Distribution, Fixed, Spread, Values, fixed, number
-from fedsim.plugins import Plugin
-from fedsim.rng import Key
-from fedsim.units import Dimension, Range, range_of
+_FLOPS = {"flops": 1.0, "mflops": 1e6, "gflops": 1e9, "tflops": 1e12}
+_BYTES = {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
+_BIT_RATES = {"bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9}
+_TIMES = {"s": 1.0, "ms": 1e-3}
 
-SPREADS: dict[str, Spread] = {
-    "speed": Spread("compute", positive=True),
-    "memory": Spread("data size", positive=True),
-    "up": Spread("bit rate", positive=True),
-    "down": Spread("bit rate", positive=True),
-    "latency": Spread("time"),
-    "overhead": Spread("time"),
-    "variation": Spread(None, plain=Range(0, 3)),
-    "efficiency": Spread(None, positive=True, plain=Range(1e-6, 1)),
-    "memory_bandwidth": Spread("data rate", positive=True),
-    "drop_out": Spread("hazard"),
-}
-"""The quantities of a device: what each measures and which values it may have, wherever it is read."""
 
-Speed = Annotated[Distribution, SPREADS["speed"]]
-Memory = Annotated[Distribution, SPREADS["memory"]]
-Rate = Annotated[Distribution, SPREADS["up"]]
-Delay = Annotated[Distribution, SPREADS["latency"]]
-Variation = Annotated[Distribution, SPREADS["variation"]]
-Efficiency = Annotated[Distribution, SPREADS["efficiency"]]
-MemoryRate = Annotated[Distribution, SPREADS["memory_bandwidth"]]
-Hazard = Annotated[Distribution, SPREADS["drop_out"]]
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What fedsim knows of a quantity, which is one value or a distribution for the devices of a group.
 
-Rows = NDArray[np.int64]
+    Attributes:
+        name: Key in a scenario.
+        spread: What it measures, and which values it may have.
+        units: In a CSV file, the unit in the name of its column, and that unit in base units.
+        doc: What it is, in one sentence, and more on its values; the string below the field.
+        attribute: Attribute of :class:`Device`, and column of the table of clients: the name and base unit.
+        default: In base units, where a device class or a file gives none; None: each has to give it.
+    """
 
-QUANTITIES: dict[str, Dimension | None] = {name: spread.dimension for name, spread in SPREADS.items()}
-"""The quantities and their dimensions; None for a plain number."""
+    name: str
+    spread: Spread
+    units: Mapping[str, float]
+    doc: str = ""
+    attribute: str = ""
+    default: float | None = None
 
-TRACED = {"up": "up_trace", "down": "down_trace"}
-"""Quantities whose place a trace may take, and the key of an entry that gives it."""
+    @property
+    def type(self) -> Any:
+        """The pydantic type of a field: one value, or a table that names a distribution."""
+        return Annotated[Distribution, self.spread]
 
-POSITIVE = frozenset(name for name, spread in SPREADS.items() if spread.positive)
-"""Those that are above zero; the others may be zero."""
+    @property
+    def written_default(self) -> Any:
+        """The default as a scenario spells it; ``...``, as pydantic has it, where there is none."""
+        if self.default is None:
+            return ...
+        dimension = self.spread.dimension
+        return self.default if dimension is None else spell(self.default, dimension)
 
-UNLIMITED_BYTES_PER_S = range_of("data rate").most
-"""A memory bandwidth for which no job ever waits (1 EB/s), so that operations alone decide its time."""
+    @property
+    def columns(self) -> Mapping[str, float]:
+        """The columns of a CSV file that may give it, and the unit of each in base units."""
+        return {f"{self.name}_{unit}".rstrip("_"): factor for unit, factor in self.units.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device's hardware and links.
+    """One device's hardware and links, in base units."""
 
-    Attributes:
-        speed_flops: Effective training speed in FLOP/s, not the peak of a data sheet.
-        memory_bytes: Memory that a training job may use.
-        up_bps: Uplink in bit/s.
-        down_bps: Downlink in bit/s.
-        latency_s: Delay of a message in one direction before its first byte arrives.
-        overhead_s: Fixed time that each job takes besides its operations.
-        variation: Standard deviation of the logarithm of a job's slow-down from run to run.
-        label: Name for tables: the row's of a table of devices that names its rows, else the group's.
-        efficiency: Share of the speed that training reaches; 1 where the speed is effective already.
-        memory_bandwidth_bytes_per_s: Bytes that memory moves in a second.
-        drop_out_per_s: Constant hazard of giving up while active, in events a second: the probability
-            of lasting ``t`` seconds is ``exp(-drop_out_per_s * t)``.
-    """
-
-    speed_flops: float
-    memory_bytes: float
-    up_bps: float
-    down_bps: float
-    latency_s: float
-    overhead_s: float
-    variation: float
-    label: str
-    efficiency: float = 1.0
-    memory_bandwidth_bytes_per_s: float = UNLIMITED_BYTES_PER_S
-    drop_out_per_s: float = 0.0
-
-
-class DeviceConfig(Config):
-    """Quantities of a device class; a subclass gives defaults, written as in a scenario."""
-
-    speed: Speed
-    """Effective training speed."""
-    memory: Memory
+    speed_flops: Annotated[float, Quantity("speed", Spread("compute", positive=True), _FLOPS)]
+    """Effective training speed. It is not the peak of a data sheet."""
+    memory_bytes: Annotated[float, Quantity("memory", Spread("data size", positive=True), _BYTES)]
     """Memory that a training job may use."""
-    up: Rate
+    up_bps: Annotated[float, Quantity("up", Spread("bit rate", positive=True), _BIT_RATES)]
     """Uplink."""
-    down: Rate
+    down_bps: Annotated[float, Quantity("down", Spread("bit rate", positive=True), _BIT_RATES)]
     """Downlink."""
-    latency: Delay
+    latency_s: Annotated[float, Quantity("latency", Spread("time"), _TIMES)]
     """Delay of a message in one direction, before its first byte arrives."""
-    overhead: Delay = fixed("0 s")
+    overhead_s: Annotated[float, Quantity("overhead", Spread("time"), _TIMES)] = 0
     """Fixed time that each job takes besides its operations."""
-    variation: Variation = number(0)
+    variation: Annotated[float, Quantity("variation", Spread(None, plain=Range(0, 3)), {"": 1.0})] = 0
     """Sigma of the log-normal load from run to run."""
-    efficiency: Efficiency = number(1)
-    """Share of the speed that training reaches; 1 where the speed is effective already."""
-    memory_bandwidth: MemoryRate = fixed("1 EB/s")
-    """Bytes that memory moves in a second; the default is so fast that no job waits for it."""
-    drop_out: Hazard = fixed("0 /s")
-    """Constant hazard of giving up while active, such as "0.1 /h": one in ten hours of activity."""
+    label: str = ""
+    """Name for tables: the row's of a table of devices that names its rows, else the group's."""
+    efficiency: Annotated[
+        float, Quantity("efficiency", Spread(None, positive=True, plain=Range(1e-6, 1)), {"": 1.0})
+    ] = 1
+    """Share of the speed that training reaches. It is 1 where the speed is effective already."""
+    memory_bandwidth_bytes_per_s: Annotated[
+        float, Quantity("memory_bandwidth", Spread("data rate", positive=True), {"gbytes_per_s": 1e9})
+    ] = range_of("data rate").most
+    """Bytes that memory moves in a second. The default is so fast that no job waits for it."""
+    drop_out_per_s: Annotated[float, Quantity("drop_out", Spread("hazard"), {"per_h": 1 / 3600})] = 0
+    """Constant hazard of giving up while active. With "0.1 /h" a device gives up once in ten hours of
+    activity: it lasts a time t with the probability exp(-drop_out * t)."""
 
 
-class DevicePlugin(Plugin[DeviceConfig]):
-    """Base of the device classes; the file's ``PLUGIN`` derives from it and sets ``Config``."""
-
-    Config: ClassVar[type[Config]] = DeviceConfig
-
-    def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
-        """Return each of :data:`QUANTITIES`, in base units: one value for all, or an array ``[num]``.
-
-        By default every quantity is drawn by itself, from a generator of its own. A class whose quantities
-        belong together, such as a table of measured devices, overrides this.
-        """
-        return {
-            name: draw_quantity(name, getattr(self.config, name), num, key.child(name)) for name in QUANTITIES
-        }
-
-    def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
-        """Return names, and for each device the place of its own among them, ``[num]``.
-
-        By default None: the devices are called as their group is. ``key`` is that of :meth:`draw`.
-        """
-        return None
+def _quantities() -> dict[str, Quantity]:
+    found = {}
+    hints = get_type_hints(Device, include_extras=True)
+    docs = documented(__name__).get(Device.__qualname__, {})
+    for field in fields(Device):
+        for quantity in getattr(hints[field.name], "__metadata__", ()):
+            default = None if field.default is MISSING else field.default
+            doc = docs.get(field.name, "")
+            found[quantity.name] = replace(quantity, doc=doc, attribute=field.name, default=default)
+    return found
 
 
-def draw_quantity(name: str, law: Distribution, num: int, key: Key) -> float | Values:
-    """Return a quantity of ``num`` devices in base units: one value for all, or an array ``[num]``.
-
-    What is drawn beyond the quantity's range becomes its end; zero stays where it may be.
-    """
-    if isinstance(law, Fixed):
-        return law.value
-    limits, drawn = SPREADS[name].limits, law.draw(num, key.numpy())
-    clipped = np.clip(drawn, limits.least, limits.most)
-    return clipped if name in POSITIVE else np.where(drawn == 0, 0.0, clipped)
+QUANTITIES = _quantities()
+"""The quantities of a device by name."""

@@ -20,14 +20,9 @@ from numpy.typing import NDArray
 from fedsim.errors import InvariantError
 from fedsim.fleet.assignment import Places, assign
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, EverPresent, Grouped
-from fedsim.fleet.device import (
-    QUANTITIES,
-    SPREADS,
-    TRACED,
-    Device,
-    DevicePlugin,
-)
-from fedsim.fleet.groups import GroupConfig, ServerConfig
+from fedsim.fleet.device import QUANTITIES, Device
+from fedsim.fleet.device_class import DevicePlugin
+from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
 from fedsim.network import InGroups, Traces
 from fedsim.plugins import name_of
 from fedsim.rng import Key
@@ -84,13 +79,11 @@ class Group:
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
         label = self.label if self.rows is None else self.row_labels[self.rows[offset]]
-        # In the order of QUANTITIES; by position, because a device is made for every dispatch.
-        speed, memory, up, down, latency, overhead, variation, efficiency, bandwidth, drop_out = [
-            column if isinstance(column, float) else column.item(offset) for column in self.columns.values()
-        ]
-        return Device(
-            speed, memory, up, down, latency, overhead, variation, label, efficiency, bandwidth, drop_out
-        )
+        values = {
+            QUANTITIES[name].attribute: column if isinstance(column, float) else column.item(offset)
+            for name, column in self.columns.items()
+        }
+        return Device(**values, label=label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +100,7 @@ class Quantiles:
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
         """The row as text: quantity, minimum, 5 %, median, 95 %, maximum, with units."""
-        dimension = QUANTITIES[self.quantity]
+        dimension = QUANTITIES[self.quantity].spread.dimension
         numbers = (self.minimum, self.low, self.median, self.high, self.maximum)
         texts = [f"{n:.3g}" if dimension is None else format_quantity(n, dimension) for n in numbers]
         return (self.quantity, texts[0], texts[1], texts[2], texts[3], texts[4])
@@ -331,12 +324,11 @@ def _traced(plain: Group, config: GroupConfig, key: Key) -> Group:
 def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
     drawn = profile.draw(num, key)
     columns: dict[str, Column] = {}
-    for name in QUANTITIES:
-        value, spread = drawn[name], SPREADS[name]
-        limits = spread.limits
+    for name, quantity in QUANTITIES.items():
+        value, spread = drawn[name], quantity.spread
         # Before it is cut to a float32, which may be infinite or 0 where the number drawn is not.
-        fits = (limits.least <= value) & (value <= limits.most)
-        if not np.all(fits if spread.positive else fits | (value == 0)):
+        if not spread.holds(value):
+            limits = spread.limits
             words = f"{limits.least:g} to {limits.most:g}" + ("" if spread.positive else " or zero")
             raise InvariantError(
                 f"device class {name_of(profile)!r} draws {name} values that are not from {words}, in base "

@@ -57,16 +57,6 @@ def measure(function: Callable[[], object]) -> Operations:
     return Operations(counter.total, counter.moved_bytes)
 
 
-def count(function: Callable[[], object]) -> int:
-    """Return the floating-point operations of ``function()``, whose tensors are on the meta device."""
-    return int(measure(function).flops)
-
-
-def forward_flops(architecture: Architecture, batch_size: int) -> int:
-    """Return the floating-point operations of one forward pass; see :func:`forward`."""
-    return int(forward(architecture, batch_size).flops)
-
-
 def forward(architecture: Architecture, batch_size: int) -> Operations:
     """Return what one forward pass over ``batch_size`` samples asks for.
 

@@ -8,9 +8,7 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
@@ -22,9 +20,6 @@ from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.links import Links
 from fedsim.network.load import LoadCheck
 from fedsim.network.shared import FluidPassage, SharedLink
-
-Direction = Literal["up", "down"]
-"""Which way a client's traffic goes: from it, or to it."""
 
 
 class FluidCarrier:
@@ -68,23 +63,6 @@ class FluidCarrier:
         link.loop = _loop()
         latency_ns = round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
         return FluidPassage(link, client, latency_ns, self._carried, parcel, listener)
-
-    def set_client_capacity(self, client: int, direction: Direction, bps: float) -> None:
-        """Change the capacity of a client's link from now on, or until a trace that it follows steps.
-
-        Raises:
-            ValueError: The capacity is negative, infinite or NaN.
-        """
-        if not 0 <= bps < math.inf:
-            raise ValueError(f"capacity {bps!r} bit/s must be finite and 0 or more")
-        self._side(direction).set_cap(client, bps)
-
-    def set_client_trace(self, client: int, direction: Direction, capacity: Capacity) -> None:
-        """Let the capacity of a client's link follow a trace, whose time is the run's."""
-        self._side(direction).set_trace(client, capacity)
-
-    def _side(self, direction: Direction) -> SharedLink:
-        return self._up if direction == "up" else self._down
 
 
 class FluidConfig(Config):

@@ -144,10 +144,9 @@ class SharedLink:
         self._trace = capacity if isinstance(capacity, Capacity) else None
         self._star = Star(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
         self._caps_bps = caps_bps
-        self._changed_bps: dict[int, float] = {}  # caps that are others by now
-        self._client_traces: dict[int, Capacity | Shifted] = {}
-        self._shared_traces = traces
-        self._lent: dict[int, Shifted] = {}  # of these, to clients with a flow
+        self._traces = traces
+        self._followed: dict[int, Shifted] = {}  # of these, by clients with a flow
+        self._traced_bps: dict[int, float] = {}  # what these say now
         self._check = check
         self._client_timers: dict[int, asyncio.TimerHandle] = {}  # of traces of clients with a flow
         self._flows: dict[int, list[FluidPassage]] = {}  # by client
@@ -168,11 +167,9 @@ class SharedLink:
         flows = self._flows.get(client)
         if flows is None:
             flows = self._flows[client] = []
-            if self._shared_traces is not None and client not in self._client_traces:
-                shifted = self._shared_traces.of(client)
-                if shifted is not None:
-                    self._lent[client] = shifted
-            if client in self._client_traces or client in self._lent:
+            trace = None if self._traces is None else self._traces.of(client)
+            if trace is not None:
+                self._followed[client] = trace
                 self._follow(client)
         else:
             self._reshared[client] = None
@@ -204,32 +201,18 @@ class SharedLink:
         self._advance(self.loop.now_ns)
         return self._star.remaining_bits(flow)
 
-    def set_cap(self, client: int, bps: float) -> None:
-        """Change the capacity of a client's link from now on."""
-        if client in self._flows:
-            self._advance(self.loop.now_ns)
-            self._reshared[client] = None
-            self._wake(self.loop.now_ns)
-        self._changed_bps[client] = bps
-
     def _cap_bps(self, client: int) -> float:
         """Return the capacity of a client's link now."""
-        changed = self._changed_bps.get(client) if self._changed_bps else None
-        return float(self._caps_bps[client]) if changed is None else changed
-
-    def set_trace(self, client: int, capacity: Capacity) -> None:
-        """Let the capacity of a client's link follow a trace from now on."""
-        self._client_traces[client] = capacity
-        self._lent.pop(client, None)
-        if client in self._flows:
-            if client in self._client_timers:
-                self._client_timers.pop(client).cancel()
-            self._follow(client)
+        traced = self._traced_bps.get(client) if self._traced_bps else None
+        return float(self._caps_bps[client]) if traced is None else traced
 
     def _follow(self, client: int) -> None:
         """Take the capacity of a busy client from its trace, now and whenever that steps."""
-        loop, trace = self.loop, self._client_traces.get(client) or self._lent[client]
-        self.set_cap(client, trace.rate_at(loop.now_ns))
+        loop, trace = self.loop, self._followed[client]
+        self._advance(loop.now_ns)
+        self._reshared[client] = None
+        self._wake(loop.now_ns)
+        self._traced_bps[client] = trace.rate_at(loop.now_ns)
         if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
             self._client_timers[client] = loop.call_at_ns(change_ns, self._follow, client)
 
@@ -244,8 +227,8 @@ class SharedLink:
             del self._flows[client]
             if client in self._client_timers:
                 self._client_timers.pop(client).cancel()
-            if self._lent and self._lent.pop(client, None) is not None:
-                self._changed_bps.pop(client, None)
+            if self._followed and self._followed.pop(client, None) is not None:
+                del self._traced_bps[client]
 
     def _begin(self, now_ns: int) -> None:
         """Start the clock of an idle link."""
@@ -274,7 +257,7 @@ class SharedLink:
 
         def room(link: Hashable) -> Room:
             client = link.client if isinstance(link, ClientLink) else None
-            trace = self._trace if client is None else self._lent.get(client)
+            trace = self._trace if client is None else self._followed.get(client)
             capacity_bps = star.capacity_bps if client is None else self._cap_bps(client)
             if trace is None:
                 return Room(capacity_bps, capacity_bps * lasted_s)

@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field
 
 from fedsim import packed
 from fedsim.config import Config
@@ -52,7 +51,6 @@ _Path = Annotated[str, Field(min_length=1)]
 class LinkTraceConfig(Config):
     """A link's capacity over time, instead of a constant rate."""
 
-    # The file is read when it is validated, which takes the name: so that comes first.
     name: Annotated[str, Field(min_length=1)] | None = None
     """Which trace of an .npz file; each client gets one of all of them if left out."""
     shift: bool = True
@@ -64,16 +62,6 @@ class LinkTraceConfig(Config):
     """File of the capacity, or a list of files, of which each client gets one at random: CSV with a header
     such as at_s,bps, Mahimahi's format, read in bins of 100 ms, or an .npz file of many traces. Steps are
     at least 1 ms long. A trace starts again at its end; a relative path starts at the working directory."""
-
-    @field_validator("file", mode="after")
-    @classmethod
-    def _usable(cls, files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "name" in info.data:
-            try:
-                read_all(files, info.data["name"])
-            except DataError as error:
-                raise PydanticCustomError("trace", "{problem}", {"problem": str(error), "mend": ""}) from None
-        return files
 
     def read(self) -> tuple[Capacity, ...]:
         """Return the traces, at least one.

@@ -28,6 +28,7 @@ import numpy as np
 
 from fedsim.bus import Ledger
 from fedsim.fleet import Fleet
+from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
 from fedsim.report import spending
 from fedsim.report.folder import new
@@ -54,18 +55,6 @@ TRAFFIC = (
     "overhead_up",
     "overhead_down",
 )
-_QUANTITIES = {
-    "speed": "speed_flops",
-    "memory": "memory_bytes",
-    "up": "up_bps",
-    "down": "down_bps",
-    "latency": "latency_s",
-    "overhead": "overhead_s",
-    "variation": "variation",
-    "efficiency": "efficiency",
-    "memory_bandwidth": "memory_bandwidth_bytes_per_s",
-    "drop_out": "drop_out_per_s",
-}
 
 
 def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> None:
@@ -121,7 +110,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         "client": ("int64", np.arange(population)),
         "group": ("words", _by_group(fleet, "label")),
         "model": ("words", _models(fleet)),
-        **{column: ("double", fleet.values(name)) for name, column in _QUANTITIES.items()},
+        **{quantity.attribute: ("double", fleet.values(name)) for name, quantity in QUANTITIES.items()},
         "num_train": ("int64", data.sizes("train")),
         "num_val": ("int64", data.sizes("val")),
         "num_test": ("int64", data.sizes("test")),

@@ -17,10 +17,12 @@ from fedsim.config import Config
 from fedsim.data import DatasetPlugin
 from fedsim.data.federated import SPLITS
 from fedsim.engine.executors.base import Executor
-from fedsim.errors import Fault
+from fedsim.errors import DataError, Fault
 from fedsim.fleet import GroupConfig, ServerConfig
-from fedsim.fleet.device import TRACED
-from fedsim.network import NetworkPlugin
+from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.device_table import read_table
+from fedsim.fleet.entries import TRACED
+from fedsim.network import LinkTraceConfig, NetworkPlugin
 from fedsim.plugins import available
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.ranges import MOST_CLIENTS
@@ -208,16 +210,45 @@ def _something_to_measure(values: Values) -> Iterator[Fault]:
 
 
 def _traces(values: Values) -> Iterator[Fault]:
-    model = values.at("network", "model")
-    plugin = NETWORK.find(model)
-    if issubclass(plugin, NetworkPlugin) and plugin.follows_traces:
-        return
     for number in values.names("fleet"):
         for key in TRACED.values():
-            if values.at("fleet", number, key) is not None:
-                problem = f"links follow no trace in network model {model!r}, where they are constant"
-                mend = "write network.model = 'fluid', or give a rate instead"
-                yield Fault(toml.path("fleet", number, key), problem, mend)
+            with suppress(NotValidError):
+                yield from _trace(values, "fleet", number, key)
+
+
+def _trace(values: Values, *place: str | int) -> Iterator[Fault]:
+    name, where = None, (*place, "file")
+    try:
+        files, name = values.at(*where), values.at(*place, "name")
+    except NotValidError:  # no table, perhaps, but the files alone
+        files, where = values.at(*place), place
+    if files is None:
+        return
+    try:
+        LinkTraceConfig.model_validate({"file": files, "name": name}).read()
+    except DataError as error:
+        yield Fault(toml.path(*where), str(error))
+        return
+    model = values.at("network", "model")
+    plugin = NETWORK.find(model)
+    if not (issubclass(plugin, NetworkPlugin) and plugin.follows_traces):
+        problem = f"links follow no trace in network model {model!r}, where they are constant"
+        mend = "write network.model = 'fluid', or give a rate instead"
+        yield Fault(toml.path(*place), problem, mend)
+
+
+def _device_files(values: Values) -> Iterator[Fault]:
+    for number in values.names("fleet"):
+        place = ("fleet", number)
+        if (file := _valid(values, *place, "file")) is None:
+            continue
+        # What has a fault of its own counts as given: it is not worth a second fault.
+        keys = [(name, key) for name in QUANTITIES for key in (name, TRACED.get(name, name))]
+        given = [name for name, key in keys if _valid(values, *place, key, otherwise=...) is not None]
+        try:
+            read_table(file).require(given, _valid(values, *place, "count"))
+        except DataError as error:
+            yield Fault(toml.path(*place, "file"), str(error))
 
 
 def _cuda(values: Values) -> Iterator[Fault]:
@@ -250,6 +281,14 @@ def _labels_at(values: Values, place: tuple[str | int, ...]) -> Iterator[tuple[s
         shares += [(("models_by_size", number), some) for number, some in enumerate(by_size or ())]
     named = [(toml.path(*place, *where, label), label) for where, some in shares for label in some or ()]
     yield from named or [(toml.path(*place, "model"), values.at(*place, "model"))]
+
+
+def _valid(values: Values, *place: str | int, otherwise: Any = None) -> Any:
+    """Return a value, or ``otherwise`` where it has a fault."""
+    try:
+        return values.at(*place)
+    except NotValidError:
+        return otherwise
 
 
 def _chosen(values: Values, *place: str) -> tuple[str, Config]:
@@ -313,5 +352,6 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _one_global_test,
     _something_to_measure,
     _traces,
+    _device_files,
     _cuda,
 )

@@ -21,7 +21,7 @@ from fedsim.data import DatasetPlugin, PartitionPlugin
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import UnknownPluginError
 from fedsim.fleet import AvailabilityPlugin, DevicePlugin
-from fedsim.fleet.groups import DEVICES
+from fedsim.fleet.entries import DEVICES
 from fedsim.models import ModelPlugin
 from fedsim.network import NetworkPlugin
 from fedsim.plugins import Plugin, available, load

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from fedsim.fleet.quantity import Choice as Values
-from fedsim.fleet.quantity import Distribution, LogNormal, Normal, Uniform
+from fedsim.fleet.distributions import Choice as Values
+from fedsim.fleet.distributions import Distribution, LogNormal, Normal, Uniform
 from fedsim.scenario.choices import Choice
 
 _DISTRIBUTIONS: tuple[type[BaseModel], ...] = (LogNormal, Uniform, Normal, Values)

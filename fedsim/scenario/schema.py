@@ -22,7 +22,6 @@ from pydantic.functional_validators import AfterValidator
 from fedsim.config import AsTuple, Config
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
-from fedsim.fleet.device import QUANTITIES
 from fedsim.network import OverheadConfig
 from fedsim.quoting import quoted
 from fedsim.ranges import BatchSize, Clients, Interval, Rounds, Seed, Workers
@@ -211,16 +210,6 @@ class EvaluationConfig(Config):
     """Samples in a forward pass."""
 
 
-def _explicit(entry: Any) -> Any:
-    """Return a fleet's or server's entry with the quantities of its device class written out."""
-    config = entry.profile().config
-    quantities = {name: getattr(config, name) for name in QUANTITIES}
-    if isinstance(entry, GroupConfig):
-        quantities["name"] = entry.label
-        quantities |= dict.fromkeys(entry.traces)  # which say it instead
-    return entry.model_copy(update=quantities)
-
-
 def _labelled(models: Any) -> Any:
     """Give every model without a name its label as its name."""
     if not isinstance(models, Mapping):
@@ -280,10 +269,10 @@ class Scenario(Config):
     training: TrainingConfig = TrainingConfig()
     """How clients train."""
     fleet: Annotated[
-        tuple[Annotated[FleetGroup, AfterValidator(_explicit)], ...], AsTuple, Field(min_length=1)
+        tuple[Annotated[FleetGroup, AfterValidator(GroupConfig.explicit)], ...], AsTuple, Field(min_length=1)
     ]
     """Groups of clients, one [[fleet]] table each."""
-    server: Annotated[ServerEntry, AfterValidator(_explicit)] = left_out()
+    server: Annotated[ServerEntry, AfterValidator(ServerConfig.explicit)] = left_out()
     """The server's device, links and model."""
     network: NetworkChoice = left_out()
     """How transfers move over the links."""

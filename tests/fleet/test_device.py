@@ -1,17 +1,16 @@
 import ast
 import inspect
+import json
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from fedsim.fleet import DevicePlugin, GroupConfig, ServerConfig, build_fleet
-from fedsim.fleet.device import (
-    POSITIVE,
-    QUANTITIES,
-    Device,
-    DeviceConfig,
-)
+from fedsim.fleet.device import QUANTITIES, Device
+from fedsim.fleet.device_class import quantities
 from fedsim.plugins import available
 from fedsim.rng import Key
 
@@ -29,6 +28,46 @@ CLASSES = [
     "server",
     "table",
 ]
+
+
+ANOTHER_QUANTITY = """
+import importlib.util, json, sys, tempfile
+from pathlib import Path
+
+import fedsim
+
+folder = Path(fedsim.__file__).parent / "fleet"
+source = (folder / "device.py").read_text()
+field = "    battery_j: Annotated[float, Quantity('battery', Spread('energy'), {'kj': 1e3})] = 0\\n"
+doc = "    'Energy. At first.'\\n"
+changed = source.replace("    drop_out_per_s:", field + doc + "    drop_out_per_s:")
+assert changed != source
+own = Path(tempfile.mkdtemp())
+(own / "device.py").write_text(changed)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fedsim.fleet.device":
+            return importlib.util.spec_from_file_location(name, own / "device.py")
+sys.meta_path.insert(0, Finder())
+
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.plugins import load
+from fedsim.rng import Key
+
+file = own / "phones.csv"
+file.write_text("speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms,battery_kj\\n1,1,1,1,1,0.009\\n")
+entries = [{"battery": "5 J"}, {"battery": "2 Wh"}, {"file": str(file)}]
+groups = [GroupConfig.model_validate({"count": 1, **entry}) for entry in entries]
+fleet = build_fleet(groups, ServerConfig(), Key.root(0))
+print(json.dumps({
+    "battery_j": fleet.values("battery").tolist(),
+    "device": fleet.device(1).battery_j,
+    "server": fleet.server.battery_j,
+    "default": load("fedsim.fleet.devices", "mid").Config.model_fields["battery"].default,
+    "doc": GroupConfig.model_fields["battery"].description,
+    "quantiles": fleet.quantiles()[-2].quantity,
+}))
+"""
 
 
 def test_the_folder_holds_the_built_in_classes() -> None:
@@ -82,15 +121,53 @@ def test_a_population_is_spread_wider_than_any_class() -> None:
     assert np.log(fleet.values("up")).std() == pytest.approx(0.68, rel=0.03)
 
 
-def test_quantities_are_the_fields_of_the_config_and_of_a_device() -> None:
-    assert list(QUANTITIES) == list(DeviceConfig.model_fields)
-    assert set(QUANTITIES) >= POSITIVE
-    suffixes = ("_flops", "_bytes", "_bps", "_bytes_per_s", "_per_s", "_s")
-    names = []
-    for name in Device.__dataclass_fields__:
-        ending = next((suffix for suffix in suffixes if name.endswith(suffix)), "")
-        names.append(name.removesuffix(ending))
-    assert [name for name in names if name != "label"] == list(QUANTITIES)
+def test_quantities_are_the_fields_of_a_device_and_each_names_its_base_unit() -> None:
+    named = {quantity.attribute: name for name, quantity in QUANTITIES.items()}
+    assert list(named) == [field for field in Device.__dataclass_fields__ if field != "label"]
+    units = {
+        "compute": "_flops",
+        "data size": "_bytes",
+        "bit rate": "_bps",
+        "data rate": "_bytes_per_s",
+        "time": "_s",
+        "hazard": "_per_s",
+        None: "",
+    }
+    for attribute, name in named.items():
+        assert attribute == name + units[QUANTITIES[name].spread.dimension]
+
+
+def test_a_quantity_s_default_is_that_of_a_device() -> None:
+    plain = Device(1e9, 1e9, 1e6, 1e6, 0.0)
+    needed = [name for name, quantity in QUANTITIES.items() if quantity.default is None]
+    assert needed == ["speed", "memory", "up", "down", "latency"]
+    for quantity in QUANTITIES.values():
+        assert quantity.default is None or quantity.default == getattr(plain, quantity.attribute)
+        assert (quantity.written_default is ...) is (quantity.default is None)
+    assert QUANTITIES["memory_bandwidth"].written_default == "1 EB/s"
+
+
+def test_a_new_quantity_is_a_new_field_and_nothing_else() -> None:
+    # In a process of its own, whose device.py has one field more.
+    answer = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", ANOTHER_QUANTITY], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert json.loads(answer.stdout) == {
+        "battery_j": [5.0, 7200.0, 9.0],
+        "device": 7200.0,
+        "server": 0.0,
+        "default": "0 J",
+        "doc": "Energy, instead of the class's.",
+        "quantiles": "battery",
+    }
+
+
+def test_a_class_names_quantities_and_gives_those_without_a_default() -> None:
+    with pytest.raises(TypeError, match="no quantity is called 'sped': there are speed, memory, up"):
+        quantities(sped="1 GFLOP/s")
+    with pytest.raises(ValidationError) as caught:
+        quantities(speed="1 GFLOP/s", up="1 bit/s", down="1 bit/s", latency=20)()
+    assert [error["loc"] for error in caught.value.errors()] == [("memory",), ("latency",)]
 
 
 def test_the_default_server_is_fast_and_near() -> None:

@@ -11,7 +11,7 @@ from fedsim.errors import InvariantError, UnknownPluginError
 from fedsim.fleet import Device, DevicePlugin, Fixed, Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.availability.base import AvailabilityPlugin
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.quantity import Values
+from fedsim.fleet.distributions import Values
 from fedsim.plugins import load
 from fedsim.rng import Key
 
@@ -231,7 +231,7 @@ def test_a_private_class_that_draws_nonsense_is_refused(monkeypatch: pytest.Monk
 
 
 def test_a_value_given_in_code_is_checked_as_well() -> None:
-    group = GroupConfig(count=1, speed=Fixed(float("nan")))
+    group = GroupConfig.model_validate({"count": 1, "speed": Fixed(float("nan"))})
     with pytest.raises(InvariantError, match=r"draws speed values that are not from 1 to 1e\+18"):
         build_fleet([group], ServerConfig(), KEY)
 

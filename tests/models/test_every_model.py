@@ -22,7 +22,7 @@ from fedsim.engine.steps import Descent
 from fedsim.engine.worker import Resources, Worker
 from fedsim.errors import DataError
 from fedsim.models import Architecture
-from fedsim.models.flops import forward_flops
+from fedsim.models.flops import forward
 from fedsim.params import Model
 from fedsim.plugins import available
 from fedsim.rng import Key
@@ -149,7 +149,7 @@ def test_passes_and_steps_cost_operations(
     make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case
 ) -> None:
     architecture = make(case.name, case.task, **case.settings)
-    one = forward_flops(architecture, 1)
+    one = forward(architecture, 1).flops
     assert one > 0
     costs, model = Costs(resources_of(architecture)), initial(architecture)
     assert costs.flops(Predict(model, ClientSamples(0), 3)) == SIZE * one

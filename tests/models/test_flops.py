@@ -10,7 +10,7 @@ from fedsim.errors import InvariantError
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import named
 from fedsim.models.cnn import PLUGIN as CNN
-from fedsim.models.flops import count, forward_flops
+from fedsim.models.flops import forward, measure
 from fedsim.models.lenet import PLUGIN as LENET
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.task import Task
@@ -60,9 +60,11 @@ def training_step(architecture: Architecture, batch_size: int) -> None:
 def test_an_mlp_counts_its_products(b: int) -> None:
     architecture = Architecture("mlp", MLP(MLP.Config()), Task((64,), 10))
     layers = [64 * 128, 128 * 128, 128 * 10]
-    assert forward_flops(architecture, b) == 2 * b * sum(layers)
+    assert forward(architecture, b).flops == 2 * b * sum(layers)
     # Backward: each layer's weight gradient, and each layer's input gradient except the first's.
-    assert count(lambda: training_step(architecture, b)) == 2 * b * (2 * sum(layers) + sum(layers[1:]))
+    assert measure(lambda: training_step(architecture, b)).flops == 2 * b * (
+        2 * sum(layers) + sum(layers[1:])
+    )
 
 
 @pytest.mark.parametrize("b", [1, 8])
@@ -70,18 +72,18 @@ def test_convolutions_count_by_the_formula(b: int) -> None:
     cnn = Architecture("cnn", CNN(CNN.Config()), Task((1, 28, 28), 10))
     first, second = 28 * 28 * 32 * 25 * 1, 14 * 14 * 64 * 25 * 32
     full = 7 * 7 * 64 * 512 + 512 * 10
-    assert forward_flops(cnn, b) == 2 * b * (first + second + full)
-    assert count(lambda: training_step(cnn, b)) == 2 * b * (2 * first + 3 * second + 3 * full)
+    assert forward(cnn, b).flops == 2 * b * (first + second + full)
+    assert measure(lambda: training_step(cnn, b)).flops == 2 * b * (2 * first + 3 * second + 3 * full)
     lenet = Architecture("lenet", LENET(LENET.Config()), Task((3, 32, 32), 10))
     by_hand = 28 * 28 * 6 * 25 * 3 + 10 * 10 * 16 * 25 * 6 + 400 * 120 + 120 * 84 + 84 * 10
-    assert forward_flops(lenet, b) == 2 * b * by_hand
+    assert forward(lenet, b).flops == 2 * b * by_hand
 
 
 def test_without_groups_the_count_is_that_of_pytorch() -> None:
     architecture = Architecture("cnn", CNN(CNN.Config()), Task((3, 32, 32), 10))
     with FlopCounterMode(display=False) as reference:
         training_step(architecture, 4)
-    assert count(lambda: training_step(architecture, 4)) == reference.get_total_flops()
+    assert measure(lambda: training_step(architecture, 4)).flops == reference.get_total_flops()
 
 
 @pytest.mark.parametrize(
@@ -98,22 +100,22 @@ def test_the_backward_pass_of_a_convolution_is_twice_its_forward_pass(
 ) -> None:
     layer = layer.to("meta")
     x = torch.empty(2, 8, 6, 6, device="meta", requires_grad=True)
-    forward = count(lambda: layer(x))
-    both = count(lambda: torch.autograd.grad(layer(x).sum(), [x, layer.weight]))
-    assert both == 3 * forward > 0
+    once = measure(lambda: layer(x)).flops
+    both = measure(lambda: torch.autograd.grad(layer(x).sum(), [x, layer.weight])).flops
+    assert both == 3 * once > 0
 
 
 def test_a_recurrent_layer_counts_on_the_meta_device() -> None:
     architecture = Architecture("lstm", Wrapped(LastOfSequence()), Task((7, 3), 5))
     # Four gates; the input's and the state's products at each of 7 steps.
-    assert forward_flops(architecture, 2) == 2 * 2 * 7 * 4 * (3 * 5 + 5 * 5)
+    assert forward(architecture, 2).flops == 2 * 2 * 7 * 4 * (3 * 5 + 5 * 5)
 
 
 def test_element_wise_work_and_look_ups_count_nothing() -> None:
     x = torch.empty(4, 4, device="meta")
-    assert count(lambda: torch.relu(x + x)) == 0
+    assert measure(lambda: torch.relu(x + x)).flops == 0
     architecture = Architecture("norm", Wrapped(nn.LayerNorm((4, 4))), Task((4, 4), 2))
-    assert forward_flops(architecture, 3) == 0
+    assert forward(architecture, 3).flops == 0
 
 
 def test_work_of_another_thread_is_not_counted() -> None:
@@ -122,7 +124,7 @@ def test_work_of_another_thread_is_not_counted() -> None:
         thread.start()
         thread.join()
 
-    assert count(elsewhere) == 0
+    assert measure(elsewhere).flops == 0
 
 
 def test_a_layer_whose_work_would_be_free_is_refused() -> None:
@@ -130,7 +132,7 @@ def test_a_layer_whose_work_would_be_free_is_refused() -> None:
     with pytest.raises(
         InvariantError, match=r"'body.layer1' \(HandMade\) of architecture 'odd' .* counts no operations"
     ):
-        forward_flops(architecture, 2)
+        forward(architecture, 2)
 
 
 def test_a_layer_that_is_never_used_is_refused() -> None:
@@ -144,4 +146,4 @@ def test_a_layer_that_is_never_used_is_refused() -> None:
             return result
 
     with pytest.raises(InvariantError, match=r"'body.layer0.idle' \(Linear\)"):
-        forward_flops(Architecture("idle", Wrapped(Idle()), Task((8,), 4)), 2)
+        forward(Architecture("idle", Wrapped(Idle()), Task((8,), 4)), 2)

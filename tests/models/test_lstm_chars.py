@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedsim.models import Architecture
-from fedsim.models.flops import forward_flops
+from fedsim.models.flops import forward
 from fedsim.task import Task
 
 SHAKESPEARE = Task((80,), 90, vocabulary=90)
@@ -32,4 +32,4 @@ def test_layers_in_a_row_are_one_lstm_of_several_layers(make: Callable[..., Arch
 
 def test_every_layer_counts_its_products_at_each_position(make: Callable[..., Architecture]) -> None:
     by_hand = 80 * 4 * 256 * ((8 + 256) + (256 + 256)) + 256 * 90
-    assert forward_flops(make("lstm_chars", SHAKESPEARE), 3) == 2 * 3 * by_hand
+    assert forward(make("lstm_chars", SHAKESPEARE), 3).flops == 2 * 3 * by_hand

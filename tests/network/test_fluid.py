@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedsim import clock
 from fedsim.clock import VirtualTimeLoop, call_after, deadline_at, now_ns, now_s, sleep_for, sleep_until
 from fedsim.errors import DataError, DeadlockError, VirtualTimeError
-from fedsim.network import Links, NetworkPlugin, Parcel
+from fedsim.network import Links, NetworkPlugin, Parcel, Traces
 from fedsim.network.base import Passage
 from fedsim.network.capacity import Capacity
 from fedsim.network.filling import Filling
@@ -34,6 +34,20 @@ def links(
     up: list[float], down: list[float], server_up: float, server_down: float, latency_s: float = 0.0
 ) -> Links:
     return Links(np.array(up), np.array(down), np.full(len(up), latency_s), server_up, server_down, 0.0)
+
+
+ByClient = dict[int, Capacity]
+
+
+def traced(over: Links, *, up: ByClient | None = None, down: ByClient | None = None) -> Links:
+    """Return links of which some, by client, follow a trace from its start."""
+
+    def traces(by_client: ByClient) -> Traces:
+        numbers = np.full(len(over.up_bps), -1, np.int32)
+        numbers[list(by_client)] = np.arange(len(by_client))
+        return Traces(tuple(by_client.values()), numbers, np.zeros(len(numbers), np.uint32))
+
+    return replace(over, up_traces=traces(up or {}), down_traces=traces(down or {}))
 
 
 class World:
@@ -185,14 +199,17 @@ def test_equal_to_progressive_filling_over_client_and_server_links(
 ) -> None:
     """Parcels as (start in ms, client, bytes), several of a client at once; steps as (ms, client, Mbit/s)."""
     steps += [(1000, client, 10) for client in range(3)]  # so that everything arrives
+    steps.sort(key=lambda step: step[0])
     rates = [1e6 * mbps for mbps in client_mbps]
+    traces = {}
+    for client, rate in enumerate(rates):
+        rate_at_ms = {0: rate} | {at_ms: 1e6 * mbps for at_ms, of, mbps in steps if of == client}
+        traces[client] = Capacity([at_ms * MS for at_ms in rate_at_ms], list(rate_at_ms.values()), 10**5 * S)
 
     async def main() -> dict[int, int]:
-        world = World(links([1.0] * 3, rates, 1e6 * server_mbps, 1.0))
+        world = World(traced(links([1.0] * 3, rates, 1e6 * server_mbps, 1.0), down=traces))
         for number, (at_ms, client, num_bytes) in enumerate(parcels):
             call_after(at_ms / 1e3, world.down, str(number), client, num_bytes)
-        for at_ms, client, mbps in steps:
-            call_after(at_ms / 1e3, world.carrier.set_client_capacity, client, "down", 1e6 * mbps)
         await sleep_for(1e4)
         return {int(name): at_ns for name, at_ns in world.arrivals}
 
@@ -348,41 +365,32 @@ async def test_the_servers_capacity_follows_its_trace_whether_or_not_anybody_is_
     ]
 
 
-async def test_a_clients_capacity_can_be_set() -> None:
-    world = World(links([8e6] * 2, [8e6] * 2, 1e9, 1e9))
-    world.carrier.set_client_capacity(0, "down", 4e6)
+async def test_a_clients_capacity_may_fall_to_zero_for_a_while() -> None:
+    trace = Capacity([0, MS, 2 * MS], [4e6, 0.0, 1e6], 100 * MS)
+    world = World(traced(links([8e6] * 2, [8e6] * 2, 1e9, 1e9), down={0: trace}))
     world.down("a", 0, 1000)
     world.down("b", 1, 1000)
     world.up("c", 0, 1000)
-    await sleep_for(0.001)
-    world.carrier.set_client_capacity(0, "down", 0.0)
-    await sleep_for(0.001)
-    world.carrier.set_client_capacity(0, "down", 1e6)
     await sleep_for(1)
-    assert world.arrivals == [("b", MS), ("c", MS), ("a", 6 * MS)]
+    assert dict(world.arrivals) == {"a": 6 * MS, "b": MS, "c": MS}
 
 
 async def test_a_clients_capacity_can_follow_a_trace() -> None:
-    world = World(links([8e6] * 2, [8e6] * 2, 1e9, 1e9))
-    world.carrier.set_client_trace(0, "up", Capacity([0, MS], [8e6, 4e6], 2 * MS))
+    trace = Capacity([0, MS], [8e6, 4e6], 2 * MS)
+    world = World(traced(links([8e6] * 2, [8e6] * 2, 1e9, 1e9), up={0: trace}))
     world.up("a", 0, 3000)  # 1000, 500, 1000, 500
     world.up("b", 0, 0)
     await sleep_until(0.0105)
     world.up("c", 0, 1000)  # 500 until 11 ms, then 500 at half the rate
-    await sleep_until(0.0206)
-    world.up("d", 0, 1000)
-    await sleep_until(0.0208)
-    world.carrier.set_client_trace(0, "up", Capacity([0], [4e6], MS))  # 200 are across
     await sleep_for(1)
-    assert world.arrivals == [("b", 0), ("a", 4 * MS), ("c", 12 * MS), ("d", 22_400_000)]
+    assert world.arrivals == [("b", 0), ("a", 4 * MS), ("c", 12 * MS)]
 
 
 def test_an_idle_network_leaves_no_event_behind() -> None:
     # Otherwise a trace would go on for ever, and a program that waits for nothing would never be told so.
     async def main() -> None:
         trace = Capacity([0, MS], [8e6, 4e6], 2 * MS)
-        world = World(links([8e6], [8e6], 8e6, 8e6), server_up=trace)
-        world.carrier.set_client_trace(0, "down", trace)
+        world = World(traced(links([8e6], [8e6], 8e6, 8e6), down={0: trace}), server_up=trace)
         world.down("a", 0, 10_000)
         world.down("b", 0, 10_000).cancel()
         await asyncio.get_running_loop().create_future()
@@ -454,12 +462,6 @@ def test_four_servers_of_equal_flows_are_a_queue_with_four_servers() -> None:
 async def test_parcels_go_between_the_server_and_a_client(sender: int, receiver: int) -> None:
     with pytest.raises(ValueError, match=r"joins the server \(-1\) with clients"):
         World(links([1.0] * 2, [1.0] * 2, 1.0, 1.0)).send("astray", sender, receiver, 1)
-
-
-@pytest.mark.parametrize("bps", [-1.0, math.inf, math.nan])
-def test_a_clients_capacity_is_finite(bps: float) -> None:
-    with pytest.raises(ValueError, match="must be finite"):
-        World(links([1.0], [1.0], 1.0, 1.0)).carrier.set_client_capacity(0, "up", bps)
 
 
 def test_it_takes_virtual_time() -> None:

@@ -109,21 +109,6 @@ events = st.lists(
 )
 
 
-def test_a_trace_of_ones_own_takes_the_place_of_a_shared_one() -> None:
-    carrier, diary = FluidCarrier(TRACED, is_checked=True), Diary()
-
-    async def main() -> None:
-        carrier.carry(Parcel(-1, 0, 3000, "during"), diary)  # 2000 bytes are across after 2 ms
-        await clock.sleep_for(0.003)
-        carrier.set_client_trace(0, "down", Capacity([0], [1e6], MS))  # 8 ms for the others
-        await clock.sleep_for(0.1)
-        carrier.carry(Parcel(-1, 0, 1000, "after"), diary)
-        await clock.sleep_for(1)
-
-    clock.run(main())
-    assert diary.arrivals == [("during", 11 * MS), ("after", 111 * MS)]
-
-
 @given(events)
 def test_what_is_sound_is_never_blamed(sent: Events) -> None:
     for links in (LINKS, TRACED):

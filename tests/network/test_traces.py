@@ -188,19 +188,21 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
             read_npz(path)
 
 
-def test_a_config_reads_its_files_at_once(tmp_path: Path) -> None:
+def test_a_config_names_its_files_and_reads_them_when_asked(tmp_path: Path) -> None:
     good, never = csv(tmp_path, "a.csv", 1), csv(tmp_path, "b.csv", 0, 0)
     assert config(file=good).file == (good,)
+    for nothing in (list[str](), ""):
+        with pytest.raises(ValidationError, match="at least 1") as caught:
+            config(file=nothing)
+        assert caught.value.errors()[0]["loc"][0] == "file"
     for keys, message in (
         ({"file": [good, never]}, "b.csv: the capacity is never above 0"),
-        ({"file": []}, "at least 1"),
-        ({"file": ""}, "at least 1"),
         ({"file": good, "name": "tram"}, "'name' picks a trace of an .npz file"),
         ({"file": str(tmp_path / "no.csv")}, "no.csv: cannot be read: No such file"),
     ):
-        with pytest.raises(ValidationError, match=message) as caught:
-            config(**keys)
-        assert caught.value.errors()[0]["loc"][0] == "file"
+        asked = config(**keys)
+        with pytest.raises(DataError, match=message):
+            asked.read()
 
 
 @pytest.mark.shared_data

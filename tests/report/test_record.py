@@ -15,6 +15,7 @@ from fedsim.algorithms.fedavg import FedAvg
 from fedsim.clock import read_trace
 from fedsim.engine.training import TrainingConfig
 from fedsim.errors import FileError, JobError, OutputError
+from fedsim.fleet.device import QUANTITIES
 from fedsim.network import OverheadConfig
 from fedsim.report import Plan, tables
 from fedsim.report import record as module
@@ -91,6 +92,10 @@ def test_the_tables_agree_with_the_summary(make_parts: Callable[..., Parts], tmp
     assert {(row["group"], row["model"]) for row in clients} == {("high", "linear")}
     assert sum(row["num_train"] for row in clients) == plan.parts.data.sizes("train").sum()
     assert [row["asked"] for row in clients] == [2, 2, 2, 2]
+    devices = [plan.parts.fleet.device(client) for client in range(4)]
+    assert list(clients[0])[3:13] == [quantity.attribute for quantity in QUANTITIES.values()]
+    for column in list(clients[0])[3:13]:
+        assert [row[column] for row in clients] == [getattr(device, column) for device in devices]
     for name in tables.TRAFFIC:
         assert sum(row[name] for row in rounds) == getattr(done.result.totals, name)
         assert sum(row[name] for row in clients) == getattr(done.result.totals, name)

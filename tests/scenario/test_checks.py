@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsim.errors import Fault
+from fedsim.errors import Fault, ScenarioError
 from fedsim.scenario import build
 from fedsim.scenario.resolved import resolved_toml
 
@@ -414,3 +414,53 @@ def test_a_trace_that_cannot_be_used(
     found = faults(entry + "\n")
     assert list(found) == [path]
     assert problem in found[path].problem
+
+
+def test_a_fault_beside_a_link_s_files_hides_none_of_theirs(faults: Faults) -> None:
+    found = faults("up_trace = { file = 'none.csv', shfit = true }\ndown_trace = 'gone.csv'\n")
+    assert list(found) == ["fleet.0.up_trace.file", "fleet.0.up_trace.shfit", "fleet.0.down_trace"]
+    found = faults("up_trace = 'none.csv'\n", overrides=["network.model=naive"])
+    assert "none.csv: cannot be read" in found["fleet.0.up_trace"].problem
+
+
+PHONES = "speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms\n0.6,2,10,40,50\n6,8,26.4,34.4,20\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("count = 2\nfile = 'none.csv'", "none.csv: it cannot be read: No such file"),
+        (
+            "count = 2\nfile = 'speeds.csv'",
+            "speeds.csv: no column gives the memory: add one of memory_bytes, memory_kb",
+        ),
+        (
+            "count = 3\nfile = 'phones.csv'",
+            "3 devices are wanted, and each of its 2 rows is one: write count = 2",
+        ),
+        ("count = 2\nfile = 'bad.csv'", "bad.csv, line 1, column 'uplink': there is no such column"),
+    ],
+)
+def test_a_file_of_devices_that_cannot_be_used(
+    faults: Faults, load: Load, entry: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "phones.csv").write_text(PHONES)
+    (tmp_path / "speeds.csv").write_text("speed_gflops\n1\n2\n")
+    (tmp_path / "bad.csv").write_text("uplink\n1\n2\n")
+    head = "run.rounds = 2\n"
+    found = faults(text=f"{head}training.lr = -1\n[[fleet]]\n{entry}\n")
+    assert list(found) == ["training.lr", "fleet.0.file"]
+    assert problem in found["fleet.0.file"].problem
+    good = load(text=f"{head}[[fleet]]\ncount = 2\nfile = 'phones.csv'\n")
+    (tmp_path / "phones.csv").unlink()
+    with pytest.raises(ScenarioError, match=r"fleet\.0\.file: phones\.csv: it cannot be read"):
+        build(good)
+
+
+def test_a_faulty_quantity_beside_a_file_of_devices_is_one_fault(faults: Faults, tmp_path: Path) -> None:
+    (tmp_path / "most.csv").write_text("speed_gflops,memory_gb,down_mbps\n1,1,1\n")
+    keys = f"count = 1\nfile = '{tmp_path / 'most.csv'}'\nlatency = 20\nup_trace.shift = 1"
+    found = faults(text=f"run.rounds = 2\n[[fleet]]\n{keys}\n")
+    assert {path.rpartition(".")[2] for path in found} == {"latency", "shift", "file"}
+    assert "fleet.0.file" not in found

@@ -34,7 +34,7 @@ from fedsim.fleet.availability.base import (
     Presence,
     Ticks,
 )
-from fedsim.fleet.availability.tape import Tape, lognormal_tape
+from fedsim.fleet.availability.on_off_periods import Periods, lognormal_periods
 from fedsim.quoting import quoted
 from fedsim.ranges import Weight
 from fedsim.rng import Key
@@ -112,31 +112,31 @@ class Diurnal(AvailabilityPlugin[DiurnalConfig]):
         config = self.config
         middles = (np.arange(STEPS) + 0.5) * 900
         day = [1 + config.amplitude * cos(2 * pi * (middle - config.peak) / 86400) for middle in middles]
-        tape = lognormal_tape((config.keeps,), config.sigma, key.child("tape"))
+        periods = lognormal_periods((config.keeps,), config.sigma, key.child("tape"))
         ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.int16)
         weights = np.array(list(config.zones.values()))
         return _Days(
             config.share * np.array(day),
-            tape,
-            key.child("places").numpy().integers(0, tape.length, num),
+            periods,
+            key.child("places").numpy().integers(0, periods.length, num),
             key.child("zones").numpy().choice(ahead, num, p=weights / weights.sum()),
             key.child("willingness").seed,
         )
 
 
 class _Days(Availability):
-    """Clients with a willingness for each interval of a tape, and a probability for each step of the day."""
+    """Clients with a willingness for each interval of a loop, and a probability for each step of the day."""
 
     def __init__(
         self,
         probabilities: NDArray[np.float64],
-        tape: Tape,
+        periods: Periods,
         starts: Ticks,
         ahead: NDArray[np.int16],
         seed: int,
     ) -> None:
         super().__init__(len(starts))
-        self._probabilities, self._tape, self._starts, self._ahead = probabilities, tape, starts, ahead
+        self._probabilities, self._periods, self._starts, self._ahead = probabilities, periods, starts, ahead
         self._seed = seed
 
     def _states(self, clients: Clients, tick: int) -> Flags:
@@ -157,15 +157,15 @@ class _Days(Availability):
 
     def _willingness(self, clients: Clients, tick: int) -> tuple[NDArray[np.float64], Ticks]:
         """Return the clients' willingness, and for how many ticks they keep it."""
-        tape = self._tape
-        rounds, rest = divmod(tick, tape.length)
+        periods = self._periods
+        rounds, rest = divmod(tick, periods.length)
         places = self._starts[clients] + rest
-        rounds_of = rounds + (places >= tape.length)
-        places = places % tape.length
-        passed = tape.passed(places)
-        left = np.minimum(tape.instants[passed], tape.length) - places
-        # The intervals that a client has known are numbered on and on, over the rounds of the tape.
-        return uniform(self._seed, clients, passed + rounds_of * len(tape.instants)), left
+        rounds_of = rounds + (places >= periods.length)
+        places = places % periods.length
+        passed = periods.passed(places)
+        left = np.minimum(periods.instants[passed], periods.length) - places
+        # The intervals that a client has known are numbered on and on, over the rounds of the loop.
+        return uniform(self._seed, clients, passed + rounds_of * len(periods.instants)), left
 
 
 def uniform(seed: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, Flags, Period, Ticks
-from fedsim.fleet.availability.tape import Tape, lognormal_tape
+from fedsim.fleet.availability.on_off_periods import Periods, lognormal_periods
 from fedsim.rng import Key
 
 
@@ -39,30 +39,30 @@ class Renewal(AvailabilityPlugin[RenewalConfig]):
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose comings and goings are drawn from ``key``."""
         config = self.config
-        tape = lognormal_tape((config.on, config.off), config.sigma, key.child("tape"))
-        return _Turns(tape, key.child("places").numpy().integers(0, tape.length, num))
+        periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
+        return _Turns(periods, key.child("places").numpy().integers(0, periods.length, num))
 
 
 class _Turns(Availability):
-    """Clients that read a tape of presence and absence, each from a place of its own."""
+    """Clients that read a loop of presence and absence, each from a place of its own."""
 
-    def __init__(self, tape: Tape, starts: Ticks) -> None:
+    def __init__(self, periods: Periods, starts: Ticks) -> None:
         super().__init__(len(starts))
-        self._tape, self._starts = tape, starts
+        self._periods, self._starts = periods, starts
 
     def _states(self, clients: Clients, tick: int) -> Flags:
         # The first interval begins at 0 and is one of presence: at odd counts the client is there.
-        states: Flags = self._tape.passed(self._places(clients, tick)) % 2 == 1
+        states: Flags = self._periods.passed(self._places(clients, tick)) % 2 == 1
         return states
 
     def _next(self, client: int, tick: int) -> int | None:
         place = self._places(np.array([client]), tick)
-        passed = int(self._tape.passed(place)[0])
-        end = min(int(self._tape.instants[passed]), self._tape.length)
+        passed = int(self._periods.passed(place)[0])
+        end = min(int(self._periods.instants[passed]), self._periods.length)
         return tick + end - int(place[0])
 
     def _places(self, clients: Clients, tick: int) -> Ticks:
-        return (self._starts[clients] + tick % self._tape.length) % self._tape.length
+        return (self._starts[clients] + tick % self._periods.length) % self._periods.length
 
 
 PLUGIN = Renewal

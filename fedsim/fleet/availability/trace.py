@@ -46,8 +46,8 @@ from fedsim.fleet.availability.base import (
     Ticks,
     ticks,
 )
-from fedsim.fleet.availability.tape import Tape
-from fedsim.fleet.rows import Row, read_text, rows_of, same_length
+from fedsim.fleet.availability.on_off_periods import Periods
+from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of, same_length
 from fedsim.quoting import quoted
 from fedsim.rng import Key
 from fedsim.units import LONGEST_S
@@ -106,9 +106,10 @@ class Trace(AvailabilityPlugin[TraceConfig]):
         if config.repeat is not None and header != INTERVALS:
             raise rows[0].fault("the file says where it ends: leave out 'repeat', which is for intervals")
         if header == INTERVALS:
-            return _intervals(rows, config.repeat)
+            given = below_header(rows, "no interval follows the header: give one at least")
+            return _intervals(given, config.repeat)
         if header == STATES:
-            return _states(rows)
+            return _states(below_header(rows, "no row follows the header: give one at least"))
         if any(cell not in ("0", "1") for cell in header):
             known = " or ".join(repr(",".join(names)) for names in (INTERVALS, STATES))
             raise rows[0].fault(
@@ -118,14 +119,13 @@ class Trace(AvailabilityPlugin[TraceConfig]):
             raise rows[0].fault(
                 "a plain grid does not say how long a step is: give 'step', such as \"10 min\""
             )
-        same_length(rows, rows[0])
+        same_length(rows)
         return _grid([(row, "".join(row.cells)) for row in rows], ticks(config.step))
 
 
 def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
-    same_length(rows, rows[0])
     by_client: dict[str, list[tuple[int, int, Row]]] = {}
-    for row in rows[1:]:
+    for row in rows:
         on_s, off_s = _instant(row, 1), _instant(row, 2)
         if off_s <= on_s:
             raise row.fault(
@@ -139,8 +139,6 @@ def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
                 f"{row.cells[2]} s is not 1/{TICKS_PER_S} s or more after {row.cells[1]} s", "off_at_s"
             )
         by_client.setdefault(row.cells[0], []).append((on, off, row))
-    if not by_client:
-        raise rows[0].fault("no interval follows the header: give one at least")
     last = max(off for intervals in by_client.values() for _, off, _ in intervals)
     length = last if repeat is None else ticks(repeat)
     intervals = []
@@ -158,21 +156,18 @@ def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
 
 
 def _states(rows: Sequence[Row]) -> Recording:
-    same_length(rows, rows[0])
-    if len(rows) == 1:
-        raise rows[0].fault("no row follows the header: give one at least")
-    step = _instant(rows[1], 1, positive=True)
+    step = _instant(rows[0], 1, positive=True)
     names = dict[str, Row]()
-    for row in rows[1:]:
+    for row in rows:
         if _instant(row, 1, positive=True) != step:
             raise row.fault(
-                f"{row.cells[1]} s, but line {rows[1].line} has {rows[1].cells[1]} s: use one", "step_s"
+                f"{row.cells[1]} s, but line {rows[0].line} has {rows[0].cells[1]} s: use one", "step_s"
             )
         if (earlier := names.setdefault(row.cells[0], row)) is not row:
             raise row.fault(
                 f"client {quoted(row.cells[0])} has its line already: line {earlier.line}", "client"
             )
-    return _grid([(row, row.cells[2]) for row in rows[1:]], max(1, ticks(step)))
+    return _grid([(row, row.cells[2]) for row in rows], max(1, ticks(step)))
 
 
 def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:
@@ -203,9 +198,9 @@ def _instant(row: Row, place: int, *, positive: bool = False) -> float:
 
 
 class _Replay(Availability):
-    """Clients that repeat recorded ones: all recordings lie on one tape, one after the other.
+    """Clients that repeat recorded ones: all recordings lie on one loop, one after the other.
 
-    On the tape are the ticks, inside a recording, at which the recorded client came or went.
+    A period begins at each tick, inside a recording, at which the recorded client came or went.
     """
 
     def __init__(self, recording: Recording, recorded: NDArray[np.int32]) -> None:
@@ -214,13 +209,13 @@ class _Replay(Availability):
         changes = [_changes(intervals, recording.length) for intervals in recording.intervals]
         starts = np.arange(len(changes), dtype=np.int64) * recording.length
         instants = np.concatenate([own + start for own, start in zip(changes, starts, strict=True)])
-        self._tape = Tape(instants, len(changes) * recording.length)
+        self._periods = Periods(instants, len(changes) * recording.length)
         self._passed_before = np.cumsum([0, *map(len, changes)])
         self._begins_there = np.array([len(own) > 0 and own[0, 0] == 0 for own in recording.intervals])
 
     def _states(self, clients: Clients, tick: int) -> Flags:
         recorded = self._recorded[clients]
-        passed = self._tape.passed(recorded * np.int64(self._length) + tick % self._length)
+        passed = self._periods.passed(recorded * np.int64(self._length) + tick % self._length)
         odd = (passed - self._passed_before[recorded]) % 2 == 1
         states: Flags = odd != self._begins_there[recorded]
         return states
@@ -232,15 +227,15 @@ class _Replay(Availability):
         recorded = int(self._recorded[client])
         start, place = recorded * self._length, tick % self._length
         first, last = self._passed_before[recorded : recorded + 2].tolist()
-        passed = self._tape.passed_at(start + place)
+        passed = self._periods.passed_at(start + place)
         is_there = ((passed - first) % 2 == 1) != bool(self._begins_there[recorded])
         if passed < last:
-            return is_there, tick + int(self._tape.instants[passed]) - start - place
+            return is_there, tick + int(self._periods.instants[passed]) - start - place
         end = tick + self._length - place
         if (last - first) % 2:
             # It ends otherwise than it begins, so something changes at the seam.
             return is_there, end
-        return is_there, end + int(self._tape.instants[first]) - start if last > first else None
+        return is_there, end + int(self._periods.instants[first]) - start if last > first else None
 
 
 def _changes(intervals: NDArray[np.int64], length: int) -> Ticks:

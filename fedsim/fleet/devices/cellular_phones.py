@@ -4,7 +4,7 @@ A file of six rows, ``fedsim/fleet/csv/cellular_phones.csv``, which gives its so
 without a source; how many devices of each row there are is drawn.
 """
 
-from fedsim.fleet.table import PackagedDevices
+from fedsim.fleet.device_table import PackagedDevices
 
 
 class CellularPhones(PackagedDevices):

@@ -3,24 +3,20 @@
 Every figure is a default without a source.
 """
 
-from fedsim.fleet.device import Delay, DeviceConfig, DevicePlugin, Memory, Rate, Speed
-from fedsim.fleet.quantity import fixed, lognormal
-
-
-class EdgeGpuConfig(DeviceConfig):
-    """Quantities of the class."""
-
-    speed: Speed = lognormal("500 GFLOP/s", 0.3)
-    memory: Memory = fixed("16 GB")
-    up: Rate = fixed("1 Gbit/s")
-    down: Rate = fixed("1 Gbit/s")
-    latency: Delay = fixed("5 ms")
+from fedsim.fleet.device_class import DevicePlugin, quantities
+from fedsim.fleet.distributions import lognormal
 
 
 class EdgeGpu(DevicePlugin):
     """The class ``edge_gpu``."""
 
-    Config = EdgeGpuConfig
+    Config = quantities(
+        speed=lognormal("500 GFLOP/s", 0.3),
+        memory="16 GB",
+        up="1 Gbit/s",
+        down="1 Gbit/s",
+        latency="5 ms",
+    )
 
 
 PLUGIN = EdgeGpu

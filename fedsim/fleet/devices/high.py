@@ -5,25 +5,21 @@ within the class: default without a source. Links: FLASH's Wi-Fi profiles of 19 
 and 3.3 MB/s up, spread between users 0.47 and 0.68. Latency: default without a source.
 """
 
-from fedsim.fleet.device import Delay, DeviceConfig, DevicePlugin, Memory, Rate, Speed, Variation
-from fedsim.fleet.quantity import fixed, lognormal, number
-
-
-class HighConfig(DeviceConfig):
-    """Quantities of the class."""
-
-    speed: Speed = lognormal("6 GFLOP/s", 0.3)
-    memory: Memory = fixed("8 GB")
-    up: Rate = lognormal("3.3 MB/s", 0.68)
-    down: Rate = lognormal("4.3 MB/s", 0.47)
-    latency: Delay = fixed("20 ms")
-    variation: Variation = number(0.013)
+from fedsim.fleet.device_class import DevicePlugin, quantities
+from fedsim.fleet.distributions import lognormal
 
 
 class High(DevicePlugin):
     """The class ``high``."""
 
-    Config = HighConfig
+    Config = quantities(
+        speed=lognormal("6 GFLOP/s", 0.3),
+        memory="8 GB",
+        up=lognormal("3.3 MB/s", 0.68),
+        down=lognormal("4.3 MB/s", 0.47),
+        latency="20 ms",
+        variation=0.013,
+    )
 
 
 PLUGIN = High

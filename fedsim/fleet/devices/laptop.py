@@ -3,24 +3,20 @@
 Every figure is a default without a source.
 """
 
-from fedsim.fleet.device import Delay, DeviceConfig, DevicePlugin, Memory, Rate, Speed
-from fedsim.fleet.quantity import fixed, lognormal
-
-
-class LaptopConfig(DeviceConfig):
-    """Quantities of the class."""
-
-    speed: Speed = lognormal("50 GFLOP/s", 0.3)
-    memory: Memory = fixed("16 GB")
-    up: Rate = fixed("40 Mbit/s")
-    down: Rate = fixed("100 Mbit/s")
-    latency: Delay = fixed("20 ms")
+from fedsim.fleet.device_class import DevicePlugin, quantities
+from fedsim.fleet.distributions import lognormal
 
 
 class Laptop(DevicePlugin):
     """The class ``laptop``."""
 
-    Config = LaptopConfig
+    Config = quantities(
+        speed=lognormal("50 GFLOP/s", 0.3),
+        memory="16 GB",
+        up="40 Mbit/s",
+        down="100 Mbit/s",
+        latency="20 ms",
+    )
 
 
 PLUGIN = Laptop

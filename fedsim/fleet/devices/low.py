@@ -5,25 +5,21 @@ within the class: default without a source. Downlink: the low end of 40 to 220 M
 traces of 2022. Uplink (a quarter of the downlink) and latency: defaults without a source.
 """
 
-from fedsim.fleet.device import Delay, DeviceConfig, DevicePlugin, Memory, Rate, Speed, Variation
-from fedsim.fleet.quantity import fixed, lognormal, number
-
-
-class LowConfig(DeviceConfig):
-    """Quantities of the class."""
-
-    speed: Speed = lognormal("0.6 GFLOP/s", 0.3)
-    memory: Memory = fixed("2 GB")
-    up: Rate = lognormal("10 Mbit/s", 0.68)
-    down: Rate = lognormal("40 Mbit/s", 0.47)
-    latency: Delay = fixed("50 ms")
-    variation: Variation = number(0.06)
+from fedsim.fleet.device_class import DevicePlugin, quantities
+from fedsim.fleet.distributions import lognormal
 
 
 class Low(DevicePlugin):
     """The class ``low``."""
 
-    Config = LowConfig
+    Config = quantities(
+        speed=lognormal("0.6 GFLOP/s", 0.3),
+        memory="2 GB",
+        up=lognormal("10 Mbit/s", 0.68),
+        down=lognormal("40 Mbit/s", 0.47),
+        latency="50 ms",
+        variation=0.06,
+    )
 
 
 PLUGIN = Low

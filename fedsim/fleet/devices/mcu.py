@@ -4,24 +4,20 @@ Speed: MLPerf Tiny's keyword spotting runs 13.3 inferences a second on an L4R5ZI
 in the class of 0.01 GFLOP/s. Links and latency (a constrained radio): defaults without a source.
 """
 
-from fedsim.fleet.device import Delay, DeviceConfig, DevicePlugin, Memory, Rate, Speed
-from fedsim.fleet.quantity import fixed, lognormal
-
-
-class McuConfig(DeviceConfig):
-    """Quantities of the class."""
-
-    speed: Speed = lognormal("0.01 GFLOP/s", 0.3)
-    memory: Memory = fixed("0.5 MB")
-    up: Rate = fixed("1 Mbit/s")
-    down: Rate = fixed("1 Mbit/s")
-    latency: Delay = fixed("100 ms")
+from fedsim.fleet.device_class import DevicePlugin, quantities
+from fedsim.fleet.distributions import lognormal
 
 
 class Mcu(DevicePlugin):
     """The class ``mcu``."""
 
-    Config = McuConfig
+    Config = quantities(
+        speed=lognormal("0.01 GFLOP/s", 0.3),
+        memory="0.5 MB",
+        up="1 Mbit/s",
+        down="1 Mbit/s",
+        latency="100 ms",
+    )
 
 
 PLUGIN = Mcu

@@ -8,25 +8,21 @@ profiles of 19 users, median 4.3 MB/s down and 3.3 MB/s up, spread between users
 that of the class mid. Latency: default without a source.
 """
 
-from fedsim.fleet.device import Delay, DeviceConfig, DevicePlugin, Memory, Rate, Speed, Variation
-from fedsim.fleet.quantity import choice, fixed, lognormal, number
-
-
-class PopulationConfig(DeviceConfig):
-    """Quantities of the class."""
-
-    speed: Speed = lognormal("1.8 GFLOP/s", 0.9)
-    memory: Memory = choice({"2 GB": 53, "4 GB": 46, "8 GB": 0.4})
-    up: Rate = lognormal("3.3 MB/s", 0.68)
-    down: Rate = lognormal("4.3 MB/s", 0.47)
-    latency: Delay = fixed("20 ms")
-    variation: Variation = number(0.04)
+from fedsim.fleet.device_class import DevicePlugin, quantities
+from fedsim.fleet.distributions import choice, lognormal
 
 
 class Population(DevicePlugin):
     """The class ``population``."""
 
-    Config = PopulationConfig
+    Config = quantities(
+        speed=lognormal("1.8 GFLOP/s", 0.9),
+        memory=choice({"2 GB": 53, "4 GB": 46, "8 GB": 0.4}),
+        up=lognormal("3.3 MB/s", 0.68),
+        down=lognormal("4.3 MB/s", 0.47),
+        latency="20 ms",
+        variation=0.04,
+    )
 
 
 PLUGIN = Population

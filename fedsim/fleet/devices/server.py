@@ -4,24 +4,19 @@ Every figure is a default without a source. Its latency is zero, so that a clien
 whole path between both.
 """
 
-from fedsim.fleet.device import Delay, DeviceConfig, DevicePlugin, Memory, Rate, Speed
-from fedsim.fleet.quantity import fixed
-
-
-class ServerConfig(DeviceConfig):
-    """Quantities of the class."""
-
-    speed: Speed = fixed("10 TFLOP/s")
-    memory: Memory = fixed("256 GB")
-    up: Rate = fixed("10 Gbit/s")
-    down: Rate = fixed("10 Gbit/s")
-    latency: Delay = fixed("0 s")
+from fedsim.fleet.device_class import DevicePlugin, quantities
 
 
 class Server(DevicePlugin):
     """The class ``server``."""
 
-    Config = ServerConfig
+    Config = quantities(
+        speed="10 TFLOP/s",
+        memory="256 GB",
+        up="10 Gbit/s",
+        down="10 Gbit/s",
+        latency="0 s",
+    )
 
 
 PLUGIN = Server

@@ -1,11 +1,11 @@
 """Devices from the rows of a CSV file, given as ``file`` of the group.
 
-The columns, their units and their meaning are in ``fedsim/fleet/table.py``.
+The columns, their units and their meaning are in ``fedsim/fleet/device_table.py``.
 """
 
 from __future__ import annotations
 
-from fedsim.fleet.table import Table, TableConfig, TableDevices, read_table
+from fedsim.fleet.device_table import Table, TableConfig, TableDevices, read_table
 
 
 class FileConfig(TableConfig):

@@ -174,10 +174,10 @@ def test_there_are_no_other_instants(case: tuple[str, int], folder: Path, at_s: 
         ("diurnal", {"keeps": "20 min"}),
     ],
 )
-def test_the_end_of_a_tape_is_a_moment_like_any_other(
+def test_the_end_of_the_loop_is_a_moment_like_any_other(
     name: str, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsim.fleet.availability.tape.CYCLES", 2)
+    monkeypatch.setattr("fedsim.fleet.availability.on_off_periods.CYCLES", 2)
     plugin = load(FOLDER, name)
     presence = plugin(plugin.Config.model_validate(settings)).bind(20, Key.root(0))  # type: ignore[attr-defined]
     states = set()

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fedsim.errors import UnknownPluginError
+from fedsim.errors import DataError, UnknownPluginError
 from fedsim.fleet import Fixed, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.plugins import load
@@ -15,8 +15,8 @@ def test_a_group_is_its_class_with_its_own_quantities() -> None:
     config = group.profile().config
     laptop = load("fedsim.fleet.devices", "laptop").Config()
     changed = {"up", "overhead"}
-    assert config.up == Fixed(7e6)
-    assert config.overhead == Fixed(1.0)
+    assert dict(config)["up"] == Fixed(7e6)
+    assert dict(config)["overhead"] == Fixed(1.0)
     for name in QUANTITIES:
         assert (getattr(config, name) == getattr(laptop, name)) is (name not in changed)
 
@@ -25,6 +25,16 @@ def test_every_quantity_of_a_device_can_be_changed_in_an_entry() -> None:
     for entry in (GroupConfig, ServerConfig):
         assert set(QUANTITIES) <= set(entry.model_fields)
         assert all(entry.model_fields[name].description for name in entry.model_fields)
+
+
+def test_an_entry_is_written_out_with_the_quantities_of_its_class() -> None:
+    group = GroupConfig.model_validate({"count": 3, "device": "laptop", "up": "7 Mbit/s"}).explicit()
+    assert group.name == "laptop"
+    for name, law in dict(group.profile().config).items():
+        assert dict(group)[name] == law
+    traced = GroupConfig.model_validate({"count": 3, "up_trace": "link.csv"}).explicit()
+    assert (dict(traced)["up"], dict(traced)["variation"]) == (None, Fixed(0.04))
+    assert dict(ServerConfig().explicit())["speed"] == Fixed(10e12)
 
 
 def test_names() -> None:
@@ -76,7 +86,7 @@ def test_a_trace_takes_the_place_of_a_rate(tmp_path: Path) -> None:
     # A file of devices need not give what a trace gives.
     devices = tmp_path / "devices.csv"
     devices.write_text("speed_gflops,memory_gb,down_mbps,latency_ms\n1,1,10,20\n")
-    with pytest.raises(ValidationError, match="no column gives the up"):
-        GroupConfig.model_validate({"count": 1, "file": str(devices)})
+    with pytest.raises(DataError, match="no column gives the up"):
+        build_fleet([GroupConfig(count=1, file=str(devices))], ServerConfig(), Key.root(0))
     group = GroupConfig.model_validate({"count": 1, "file": str(devices), "up_trace": str(path)})
     assert build_fleet([group], ServerConfig(), Key.root(0)).device(0).up_bps == 2e6

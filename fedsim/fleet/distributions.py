@@ -30,6 +30,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from fedsim.config import AsTuple, Config
 from fedsim.quoting import quoted
 from fedsim.ranges import Weight
+from fedsim.rng import Key
 from fedsim.units import ANY, Dimension, Range, Unit, range_of
 
 Values = NDArray[np.float64]
@@ -144,26 +145,14 @@ class Choice(_Table[T], Generic[T]):
 _KINDS: dict[str, Any] = {"lognormal": LogNormal, "uniform": Uniform, "normal": Normal, "choice": Choice}
 
 
-def fixed(text: str) -> Any:
-    """Return the default of a field: one value, written as in a scenario."""
-    return Field(default=text, validate_default=True)
+def lognormal(median: str, sigma: float) -> dict[str, Any]:
+    """Return a log-normal table, written as in a scenario."""
+    return {"distribution": "lognormal", "median": median, "sigma": sigma}
 
 
-def lognormal(median: str, sigma: float) -> Any:
-    """Return the default of a field: a log-normal table, written as in a scenario."""
-    table = {"distribution": "lognormal", "median": median, "sigma": sigma}
-    return Field(default=table, validate_default=True)
-
-
-def choice(weights: Mapping[str, float]) -> Any:
-    """Return the default of a field: a table of values and their weights, written as in a scenario."""
-    table = {"distribution": "choice", "values": list(weights), "weights": list(weights.values())}
-    return Field(default=table, validate_default=True)
-
-
-def number(value: float) -> Any:
-    """Return the default of a field without a dimension."""
-    return Field(default=value, validate_default=True)
+def choice(weights: Mapping[str, float]) -> dict[str, Any]:
+    """Return a table of values and their weights, written as in a scenario."""
+    return {"distribution": "choice", "values": list(weights), "weights": list(weights.values())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +173,22 @@ class Spread:
     def limits(self) -> Range:
         """The values that it may have, in the base unit."""
         return self.plain if self.dimension is None else range_of(self.dimension)
+
+    def holds(self, values: float | Values) -> bool:
+        """Return whether a value, or each of an array, is one of these, or zero where that may be."""
+        fits = (self.limits.least <= values) & (values <= self.limits.most)
+        return bool(np.all(fits if self.positive else fits | (values == 0)))
+
+    def draw(self, law: Distribution, num: int, key: Key) -> float | Values:
+        """Return the values of ``num`` devices in base units: one for all, or an array ``[num]``.
+
+        What is drawn beyond the limits becomes their end; zero stays where it may be.
+        """
+        if isinstance(law, Fixed):
+            return law.value
+        drawn = law.draw(num, key.numpy())
+        clipped = np.clip(drawn, self.limits.least, self.limits.most)
+        return clipped if self.positive else np.where(drawn == 0, 0.0, clipped)
 
     @property
     def scalar(self) -> Any:

@@ -1,14 +1,14 @@
-"""Tapes: instants on a loop, and fast answers to how many of them lie at or before a place.
+"""On- and off-periods on a loop, and fast answers to how many of them begin at or before a place.
 
 A renewal process has no formula for where it stands at an instant: one has to add up its durations from the
-start. So the durations are added up once, on a tape of many cycles, and a client is a place on it to read
-from. The place is drawn uniformly, and the tape is endless because it is a loop. What a client then does is
+start. So the durations are added up once, on a loop of many cycles, and a client is a place on it to read
+from. The place is drawn uniformly, and a loop has no end. What a client then does is
 exactly a renewal process, begun at a random instant long ago: the law at every instant is the stationary one,
 and intervals follow each other with independent durations from the given laws, across the seam too. Two
 clients whose places happen to be near each other live through the same durations, one after the other; on a
-tape of :data:`CYCLES` cycles that is rare, and a client meets its own past again only after so many cycles.
+loop of :data:`CYCLES` cycles that is rare, and a client meets its own past again only after so many cycles.
 
-To find a place needs no search: the tape is divided into as many equal parts as there are instants, and a
+To find a place needs no search: the loop is divided into as many equal parts as there are instants, and a
 table says how many instants lie before each part, so that few remain to be looked at.
 """
 
@@ -23,11 +23,11 @@ from fedsim.fleet.availability.base import TICKS_PER_S, Ticks
 from fedsim.rng import Key
 
 CYCLES = 2**16
-"""Cycles on the tape of a renewal process."""
+"""Cycles on the loop of a renewal process."""
 
 
-class Tape:
-    """Sorted instants on a line from 0 to ``length``.
+class Periods:
+    """Periods one after the other, by the instants at which they begin, from 0 to ``length``.
 
     Args:
         instants: Ticks, rising, at least 0 and below ``length``; may be none.
@@ -56,10 +56,10 @@ class Tape:
         return counts
 
 
-def lognormal_tape(medians_s: Sequence[float], sigma: float, key: Key) -> Tape:
+def lognormal_periods(medians_s: Sequence[float], sigma: float, key: Key) -> Periods:
     """Return a loop of intervals with log-normal durations, whose medians take turns.
 
-    Each interval begins at an instant of the tape, the first at 0.
+    Each interval begins at one of the instants, the first at 0.
 
     Args:
         medians_s: Medians of the kinds of interval, which follow each other in this order.
@@ -70,4 +70,4 @@ def lognormal_tape(medians_s: Sequence[float], sigma: float, key: Key) -> Tape:
     durations_s = np.array(medians_s) * np.exp(sigma * normal)
     durations = np.maximum(np.rint(durations_s * TICKS_PER_S), 1).astype(np.int64).ravel()
     ends = np.cumsum(durations)
-    return Tape(ends - durations, int(ends[-1]))
+    return Periods(ends - durations, int(ends[-1]))

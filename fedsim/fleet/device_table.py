@@ -1,13 +1,14 @@
 """Devices from the rows of a CSV file: what belongs together stays together.
 
-A column's name says its quantity and its unit; :data:`COLUMNS` has all of them. One column for each of speed,
-memory, up, down and latency is needed, unless the scenario's entry gives that quantity. Two columns more:
+A column's name says its quantity and its unit; :data:`COLUMNS` has all of them. One column is needed for each
+quantity without a default (speed, memory, up, down and latency), unless the scenario's entry gives it. Two
+columns more:
 
 - ``share`` makes the file a population: devices are drawn from the rows in proportion to it, any number of
   them. Without it, each row is one device, in order, and there are as many devices as rows.
 - ``label`` names the row's device in tables.
 
-A cell may say what a scenario may: :data:`fedsim.fleet.device.SPREADS` has the range of each quantity.
+A cell may say what a scenario may: :data:`fedsim.fleet.device.QUANTITIES` has the range of each quantity.
 
 Lines that begin with ``#`` are comments, and say best where the figures come from::
 
@@ -31,48 +32,19 @@ import numpy as np
 
 from fedsim.config import Config
 from fedsim.errors import DataError
-from fedsim.fleet.device import (
-    QUANTITIES,
-    SPREADS,
-    UNLIMITED_BYTES_PER_S,
-    Delay,
-    DevicePlugin,
-    Efficiency,
-    Hazard,
-    Memory,
-    MemoryRate,
-    Rate,
-    Rows,
-    Speed,
-    Variation,
-    draw_quantity,
-)
-from fedsim.fleet.quantity import Values
-from fedsim.fleet.rows import Row, read_text, rows_of, same_length
+from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of
+from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.device_class import DevicePlugin, Rows, with_overrides
+from fedsim.fleet.distributions import Values
 from fedsim.quoting import quoted
 from fedsim.ranges import MOST_WEIGHT
 from fedsim.rng import Key
 from fedsim.units import Range
 
-_RATES = {"bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9}
-_TIMES = {"s": 1.0, "ms": 1e-3}
-_UNITS: dict[str, dict[str, float]] = {
-    "speed": {"flops": 1.0, "mflops": 1e6, "gflops": 1e9, "tflops": 1e12},
-    "memory": {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9},
-    "up": _RATES,
-    "down": _RATES,
-    "latency": _TIMES,
-    "overhead": _TIMES,
-    "variation": {"": 1.0},
-    "efficiency": {"": 1.0},
-    "memory_bandwidth": {"gbytes_per_s": 1e9},
-    "drop_out": {"per_h": 1 / 3600},
-}
-
 COLUMNS: dict[str, tuple[str, float]] = {
-    f"{quantity}_{unit}".rstrip("_"): (quantity, factor)
-    for quantity, units in _UNITS.items()
-    for unit, factor in units.items()
+    column: (name, factor)
+    for name, quantity in QUANTITIES.items()
+    for column, factor in quantity.columns.items()
 }
 """For each column that gives a quantity: the quantity, and its unit in base units.
 
@@ -83,18 +55,6 @@ OTHERS = ("share", "label")
 """The columns that give none."""
 
 _SHARES = Range(1 / MOST_WEIGHT, MOST_WEIGHT)
-
-NEEDED = ("speed", "memory", "up", "down", "latency")
-"""Quantities without a default."""
-
-DEFAULTS = {
-    "overhead": 0.0,
-    "variation": 0.0,
-    "efficiency": 1.0,
-    "memory_bandwidth": UNLIMITED_BYTES_PER_S,
-    "drop_out": 0.0,
-}
-"""The others, where neither a column nor the entry gives them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,13 +85,13 @@ class Table:
         Raises:
             DataError: A column is missing, or it has not as many rows as devices are wanted.
         """
-        missing = [name for name in NEEDED if name not in self.columns and name not in given]
-        if missing:
-            names = ", ".join(_names(missing[0]))
-            raise DataError(
-                f"{self.source}: no column gives the {missing[0]}: add one of {names}, or give "
-                f"{missing[0]!r} for all devices in the entry"
-            )
+        for name, quantity in QUANTITIES.items():
+            if quantity.default is None and name not in self.columns and name not in given:
+                names = ", ".join(quantity.columns)
+                raise DataError(
+                    f"{self.source}: no column gives the {name}: add one of {names}, or give "
+                    f"{name!r} for all devices in the entry"
+                )
         if num is not None and self.shares is None and num != self.num_rows:
             raise DataError(
                 f"{self.source}: {num} devices are wanted, and each of its {self.num_rows} rows is one: "
@@ -155,11 +115,9 @@ def parse_table(text: str, source: str) -> Table:
     Raises:
         DataError: A text that cannot be used; the message names the line and the column.
     """
-    header, *rows = rows_of(text, source)
+    header, *_ = lines = rows_of(text, source)
     _check_header(header)
-    same_length(rows, header)
-    if not rows:
-        raise header.fault("no row follows the header: give one device at least")
+    rows = below_header(lines, "no row follows the header: give one device at least")
     columns: dict[str, Values] = {}
     shares: Values | None = None
     labels: tuple[str, ...] = ()
@@ -173,7 +131,7 @@ def parse_table(text: str, source: str) -> Table:
             shares = shares / shares.sum()
         else:
             quantity, factor = COLUMNS[name]
-            spread = SPREADS[quantity]
+            spread = QUANTITIES[quantity].spread
             columns[quantity] = np.array(
                 [
                     row.number(place, name, positive=spread.positive, limits=spread.limits, factor=factor)
@@ -184,29 +142,9 @@ def parse_table(text: str, source: str) -> Table:
     return Table(source, columns, shares, labels, len(rows))
 
 
+@with_overrides
 class TableConfig(Config):
     """Quantities that replace the file's, for every device; given as in any entry."""
-
-    speed: Speed | None = None
-    """Effective training speed."""
-    memory: Memory | None = None
-    """Memory that a training job may use."""
-    up: Rate | None = None
-    """Uplink."""
-    down: Rate | None = None
-    """Downlink."""
-    latency: Delay | None = None
-    """Delay of a message in one direction, before its first byte arrives."""
-    overhead: Delay | None = None
-    """Fixed time that each job takes besides its operations."""
-    variation: Variation | None = None
-    """Sigma of the log-normal load from run to run."""
-    efficiency: Efficiency | None = None
-    """Share of the speed that training reaches."""
-    memory_bandwidth: MemoryRate | None = None
-    """Bytes that memory moves in a second."""
-    drop_out: Hazard | None = None
-    """Constant hazard of giving up while active."""
 
 
 class TableDevices(DevicePlugin):
@@ -229,15 +167,17 @@ class TableDevices(DevicePlugin):
             DataError: A file that cannot be used, or not so.
         """
         table = self.table()
-        laws = {name: getattr(self.config, name) for name in QUANTITIES}
-        table.require([name for name, law in laws.items() if law is not None], num)
+        laws = {name: law for name in QUANTITIES if (law := getattr(self.config, name)) is not None}
+        table.require(list(laws), num)
         rows = self._rows(table, num, key)
         drawn: dict[str, float | Values] = {}
-        for name, law in laws.items():
-            if law is not None:
-                drawn[name] = draw_quantity(name, law, num, key.child(name))
-            else:
-                drawn[name] = table.columns[name][rows] if name in table.columns else DEFAULTS[name]
+        for name, quantity in QUANTITIES.items():
+            if name in laws:
+                drawn[name] = quantity.spread.draw(laws[name], num, key.child(name))
+            elif name in table.columns:
+                drawn[name] = table.columns[name][rows]
+            elif quantity.default is not None:
+                drawn[name] = quantity.default
         return drawn
 
     def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
@@ -282,7 +222,3 @@ def _label(row: Row, place: int) -> str:
     if not row.cells[place]:
         raise row.fault("the cell is empty: name the device, or leave the column out", "label")
     return row.cells[place]
-
-
-def _names(quantity: str) -> list[str]:
-    return [name for name, (own, _) in COLUMNS.items() if own == quantity]

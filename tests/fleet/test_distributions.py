@@ -4,18 +4,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from fedsim.config import Config
-from fedsim.fleet.device import draw_quantity
-from fedsim.fleet.quantity import Distribution, Fixed, Spread, choice, fixed, lognormal
+from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.distributions import Distribution, Fixed, Spread, choice, lognormal
 from fedsim.plugins import load
 from fedsim.rng import Key
 
 
+def default(written: object) -> Any:
+    return Field(default=written, validate_default=True)
+
+
 class Link(Config):
-    up: Annotated[Distribution, Spread("bit rate", positive=True)] = lognormal("20 Mbit/s", 0.5)
-    latency: Annotated[Distribution, Spread("time")] = fixed("50 ms")
+    up: Annotated[Distribution, Spread("bit rate", positive=True)] = default(lognormal("20 Mbit/s", 0.5))
+    latency: Annotated[Distribution, Spread("time")] = default("50 ms")
     load: Annotated[Distribution, Spread(None)] = Fixed(0.0)
 
 
@@ -37,7 +41,7 @@ def test_a_string_is_the_same_for_every_device() -> None:
 
 def test_a_default_may_be_a_choice() -> None:
     class Shelf(Config):
-        memory: Annotated[Distribution, Spread("data size")] = choice({"2 GB": 3, "4 GB": 1})
+        memory: Annotated[Distribution, Spread("data size")] = default(choice({"2 GB": 3, "4 GB": 1}))
 
     written = {"distribution": "choice", "values": ["2 GB", "4 GB"], "weights": [3.0, 1.0]}
     assert Shelf().model_dump(mode="json")["memory"] == written
@@ -103,11 +107,11 @@ def test_what_is_drawn_beyond_the_range_becomes_its_end(sign: int) -> None:
         "latency": {"distribution": "choice", "values": ["0 s", "1 s"]},
     }
     config = load("fedsim.fleet.devices", "mid").Config.model_validate(laws)
-    drawn = draw_quantity(name, getattr(config, name), 1000, Key.root(0))
+    drawn = QUANTITIES[name].spread.draw(getattr(config, name), 1000, Key.root(0))
     assert isinstance(drawn, np.ndarray)
     assert (sign * drawn).max() == sign * end
     assert 0.3 < np.mean(drawn == end) < 0.6
-    latencies = draw_quantity("latency", getattr(config, "latency"), 100, Key.root(0))  # noqa: B009
+    latencies = QUANTITIES["latency"].spread.draw(dict(config)["latency"], 100, Key.root(0))
     assert set(np.atleast_1d(latencies).tolist()) == {0.0, 1.0}
 
 

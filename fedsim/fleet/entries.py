@@ -4,29 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedsim.config import AsTuple, Config
-from fedsim.errors import DataError
 from fedsim.fleet.assignment import MOST_LABELS
-from fedsim.fleet.device import (
-    QUANTITIES,
-    TRACED,
-    Delay,
-    DevicePlugin,
-    Efficiency,
-    Hazard,
-    Memory,
-    MemoryRate,
-    Rate,
-    Speed,
-    Variation,
-)
-from fedsim.fleet.quantity import Fixed
-from fedsim.fleet.table import read_table
+from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.device_class import DevicePlugin, with_overrides
+from fedsim.fleet.distributions import Distribution, Fixed
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import load
 from fedsim.quoting import quoted
@@ -41,6 +28,9 @@ Weights = Annotated[dict[str, PositiveWeight], Field(min_length=1, max_length=10
 TABLE = "table"
 """The device class that reads a file."""
 
+TRACED = {"up": "up_trace", "down": "down_trace"}
+"""Quantities whose place a trace may take, and the key of a group's entry that gives it."""
+
 _STAND_IN = Fixed(1.0)  # for a rate whose place a trace takes
 
 
@@ -52,6 +42,7 @@ LinkTrace = Annotated[LinkTraceConfig, BeforeValidator(_spelt_out, str | tuple[s
 """A trace of a link: a file, a list of files, or a table."""
 
 
+@with_overrides
 class _Entry(Config):
     """A device class with quantities that replace its own."""
 
@@ -59,26 +50,6 @@ class _Entry(Config):
     """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
     model: str | None = None
     """Label of the architecture trained here; the scenario's own if left out."""
-    speed: Speed | None = None
-    """Effective training speed, instead of the class's."""
-    memory: Memory | None = None
-    """Memory that a training job may use, instead of the class's."""
-    up: Rate | None = None
-    """Uplink, instead of the class's."""
-    down: Rate | None = None
-    """Downlink, instead of the class's."""
-    latency: Delay | None = None
-    """Delay of a message in one direction before its first byte arrives, instead of the class's."""
-    overhead: Delay | None = None
-    """Fixed time of each job, instead of the class's."""
-    variation: Variation | None = None
-    """Sigma of the log-normal load from run to run, instead of the class's."""
-    efficiency: Efficiency | None = None
-    """Share of the speed that training reaches, instead of the class's."""
-    memory_bandwidth: MemoryRate | None = None
-    """Bytes that memory moves in a second, instead of the class's."""
-    drop_out: Hazard | None = None
-    """Constant hazard of giving up while active, instead of the class's."""
 
     def profile(self) -> DevicePlugin:
         """Return the device class with this entry's quantities.
@@ -89,7 +60,12 @@ class _Entry(Config):
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
         given = {name: getattr(self, name) for name in QUANTITIES if getattr(self, name) is not None}
         given |= self._more()
-        return plugin(plugin.Config.model_validate(given))  # type: ignore[arg-type]
+        return plugin(plugin.Config.model_validate(given))
+
+    def explicit(self) -> Self:
+        """Return the entry with the quantities of its device class written out."""
+        config = self.profile().config
+        return self.model_copy(update={name: getattr(config, name) for name in QUANTITIES})
 
     def _more(self) -> dict[str, Any]:
         return {}
@@ -125,21 +101,12 @@ class GroupConfig(_Entry):
 
     @field_validator("file", mode="after")
     @classmethod
-    def _usable(cls, file: str | None, info: ValidationInfo) -> str | None:
+    def _one_source(cls, file: str | None, info: ValidationInfo) -> str | None:
         device = info.data.get("device")
-        if file is None:
-            if device == TABLE:
-                raise _fault("device class 'table' reads a file", 'add file = "phones.csv", say')
-        elif device not in (TABLE, None):
+        if file is None and device == TABLE:
+            raise _fault("device class 'table' reads a file", 'add file = "phones.csv", say')
+        if file is not None and device not in (TABLE, None):
             raise _fault(f"device class {quoted(device)} reads no file", "leave out either device or file")
-        else:
-            # One with a fault of its own is missing here, and not worth a second fault.
-            keys = [(name, key) for name in QUANTITIES for key in (name, TRACED.get(name, name))]
-            given = [name for name, key in keys if info.data.get(key, ...) is not None]
-            try:
-                read_table(file).require(given, info.data.get("count"))
-            except DataError as error:
-                raise _fault(str(error)) from None
         return file
 
     @field_validator("models", "models_by_size", mode="after")
@@ -185,6 +152,10 @@ class GroupConfig(_Entry):
         """The name in tables."""
         return self.name or (PurePath(self.file).stem if self.file else self.device)
 
+    def explicit(self) -> Self:
+        """Return the entry with its name and the quantities of its device class, save those of traces."""
+        return super().explicit().model_copy(update={"name": self.label, **dict.fromkeys(self.traces)})
+
     def _more(self) -> dict[str, Any]:
         return ({"file": self.file} if self.file else {}) | dict.fromkeys(self.traces, _STAND_IN)
 
@@ -204,11 +175,11 @@ class ServerConfig(_Entry):
 
     @field_validator("drop_out", mode="after")
     @classmethod
-    def _stays(cls, drop_out: Hazard | None) -> Hazard | None:
+    def _stays(cls, drop_out: Distribution | None) -> Distribution | None:
         if drop_out is not None and drop_out != Fixed(0.0):
             raise _fault("a server does not drop out", "leave drop_out to the [[fleet]] groups")
         return drop_out
 
 
-def _fault(problem: str, mend: str = "") -> PydanticCustomError:
+def _fault(problem: str, mend: str) -> PydanticCustomError:
     return PydanticCustomError("device", "{problem}", {"problem": problem, "mend": mend})

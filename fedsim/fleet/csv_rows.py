@@ -115,13 +115,25 @@ def rows_of(text: str, source: str) -> list[Row]:
     return rows
 
 
-def same_length(rows: Sequence[Row], header: Row) -> None:
-    """Refuse rows that have more or fewer cells than the header has.
+def same_length(rows: Sequence[Row]) -> None:
+    """Refuse rows that have more or fewer cells than the first.
 
     Raises:
         DataError: There is one.
     """
     for row in rows:
-        if len(row.cells) != len(header.cells):
-            problem = f"{len(row.cells)} cells, but the header has {len(header.cells)} columns"
+        if len(row.cells) != len(rows[0].cells):
+            problem = f"{len(row.cells)} cells, but the header has {len(rows[0].cells)} columns"
             raise row.fault(f"{problem}: give one cell for each")
+
+
+def below_header(rows: Sequence[Row], problem: str) -> Sequence[Row]:
+    """Return the rows below the first, which have as many cells; ``problem`` says that there are none.
+
+    Raises:
+        DataError: There are none, or one has more or fewer cells.
+    """
+    same_length(rows)
+    if len(rows) == 1:
+        raise rows[0].fault(problem)
+    return rows[1:]
