@@ -215,7 +215,7 @@ class Conductor:
             if reason is None:
                 replies.append(reply)
             else:
-                self._reject(reply, reason)
+                self._trace.record(REJECT, reply.client, reply.dispatch, reason)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         if replies:
             await self._merge(exchange, replies)
@@ -297,16 +297,15 @@ class Conductor:
             )
         return messages
 
-    def _reject(self, reply: Reply, reason: str) -> None:
-        self._trace.record(REJECT, reply.client, reply.dispatch, reason)
-
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
         async with self._hook:
             context = self._context(f"merge_{exchange.name}")
             try:
                 self._state = await merged(self._parts, context, self._state, exchange, replies)
             except MergeError as error:
-                self._refuse(str(error), replies)
+                for reply in replies:  # nothing of it is kept
+                    self._trace.record(REJECT, reply.client, reply.dispatch, str(error))
+                self._background.drop()
                 raise
         self._version += 1
         for reply in replies:
@@ -314,12 +313,6 @@ class Conductor:
         clients = [reply.client for reply in replies]
         dispatches = [reply.dispatch for reply in replies]
         self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
-
-    def _refuse(self, reason: str, replies: Sequence[Reply]) -> None:
-        """Count a merge of which nothing was kept."""
-        for reply in replies:
-            self._reject(reply, reason)
-        self._background.drop()
 
     def _everyone(self) -> Sequence[int]:
         everyone: list[int] = self._eligible.tolist()
