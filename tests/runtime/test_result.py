@@ -124,9 +124,9 @@ def test_a_refused_merge_is_a_sign_too(world: Any) -> None:
 
 def test_a_reply_that_alone_is_rejected_is_none(world: Any) -> None:
     algorithm = _models(world, personal=math.nan)
-    algorithm.hooks["answer"] = lambda client, exchange: world.word(math.nan)
+    algorithm.answer = lambda client, exchange: world.word(math.nan)
     result, _ = world.play(algorithm)
-    assert result.rejections == {"Word.values holds NaN or an infinity": 3}
+    assert result.rejections == {"values holds NaN or an infinity": 3}
     assert result.non_finite.endswith("no evaluation tells since which round")
 
 
