@@ -36,7 +36,7 @@ from fedsim.plugins import load
 from fedsim.rng import Key
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import run
 
 CASES = ("million", "diurnal", "day")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fedsim.cli.console import note, terminal
 
 if TYPE_CHECKING:
-    from fedsim.runtime.recorder import RoundRow
+    from fedsim.runtime.result import RoundRow
 
 LINE_EVERY_S = 2.0
 """At most one line in so much real time, ..."""

@@ -21,8 +21,7 @@ from fedsim.report.plan import Plan
 from fedsim.runtime.greeting import Greeting
 from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.recorder import RoundRow
-from fedsim.runtime.result import RunResult
+from fedsim.runtime.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.serve import serve
 

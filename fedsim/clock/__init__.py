@@ -1,7 +1,7 @@
 """Virtual time: an asyncio loop on integer nanoseconds, sleeping, deadlines, ordered waiting, the trace."""
 
-from fedsim.clock.handles import EventClass, Handle, Timer
-from fedsim.clock.loop import LIVELOCK_LIMIT, VirtualTimeLoop
+from fedsim.clock.handles import EventClass, Handle
+from fedsim.clock.loop import LIVELOCK_LIMIT, Timer, VirtualTimeLoop
 from fedsim.clock.running import run
 from fedsim.clock.timers import (
     Deadline,

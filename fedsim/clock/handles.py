@@ -11,10 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fedsim.clock.loop import VirtualTimeLoop
+from typing import Any
 
 
 class EventClass(IntEnum):
@@ -49,43 +46,6 @@ class Handle(asyncio.Handle):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'cancelled' if self.cancelled() else describe(self._callback)}>"
-
-
-class Timer(asyncio.TimerHandle):
-    """A callback that runs at a set instant, within its event class."""
-
-    __slots__ = ()
-
-    _callback: Callable[..., object] | None
-    _args: tuple[Any, ...]
-    _context: Context
-    _loop: VirtualTimeLoop
-    _scheduled: bool  # whether the heap still holds it
-    _when: int  # nanoseconds, where asyncio keeps seconds
-
-    def cancel(self) -> None:
-        """Never run the callback; harmless when it has run or was cancelled before."""
-        if self._callback is not None:
-            self._callback = None
-            self._args = ()
-            if self._scheduled:
-                self._loop._note_cancelled_timer()
-
-    def cancelled(self) -> bool:
-        """Say whether :meth:`cancel` was called."""
-        return self._callback is None
-
-    def when(self) -> float:
-        """Return the instant in seconds of virtual time."""
-        return self._when / 1_000_000_000
-
-    # Two timers are the same only if they are one object, and the heap orders keys, not timers.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        what = "cancelled" if self.cancelled() else describe(self._callback)
-        return f"<{type(self).__name__} at {self.when()!r} s {what}>"
 
 
 def describe(callback: object) -> str:

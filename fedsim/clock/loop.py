@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from threading import get_ident, local
 from typing import Any, Never, TypeVar, TypeVarTuple, Unpack, cast
 
-from fedsim.clock.handles import EventClass, Handle, Timer, describe
+from fedsim.clock.handles import EventClass, Handle, describe
 from fedsim.clock.reports import deadlock_report, livelock_report, natural_name
 from fedsim.clock.services import ServingLoop
 from fedsim.errors import DeadlockError, LivelockError, RunError, VirtualTimeError
@@ -69,6 +69,43 @@ def to_ns(seconds: float) -> int:
         raise ValueError(
             f"{seconds!r} s is no instant or duration of virtual time: write a finite number"
         ) from None
+
+
+class Timer(asyncio.TimerHandle):
+    """A callback that runs at a set instant, within its event class."""
+
+    __slots__ = ()
+
+    _callback: Callable[..., object] | None
+    _args: tuple[Any, ...]
+    _context: Context
+    _loop: VirtualTimeLoop
+    _scheduled: bool  # whether the heap still holds it
+    _when: int  # nanoseconds, where asyncio keeps seconds
+
+    def cancel(self) -> None:
+        """Never run the callback; harmless when it has run or was cancelled before."""
+        if self._callback is not None:
+            self._callback = None
+            self._args = ()
+            if self._scheduled:
+                self._loop._note_cancelled_timer()
+
+    def cancelled(self) -> bool:
+        """Say whether :meth:`cancel` was called."""
+        return self._callback is None
+
+    def when(self) -> float:
+        """Return the instant in seconds of virtual time."""
+        return self._when / 1_000_000_000
+
+    # Two timers are the same only if they are one object, and the heap orders keys, not timers.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        what = "cancelled" if self.cancelled() else describe(self._callback)
+        return f"<{type(self).__name__} at {self.when()!r} s {what}>"
 
 
 class VirtualTimeLoop(ServingLoop):

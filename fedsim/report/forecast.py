@@ -20,7 +20,7 @@ from fedsim.engine.executors.base import Executor
 from fedsim.report import text
 from fedsim.report.grid import Grid
 from fedsim.runtime.parts import EvaluationSettings, Parts
-from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.units import format_quantity
 from fedsim.wire import SERVER

@@ -29,7 +29,7 @@ from fedsim.report.summary import Summary, summarise, to_json
 from fedsim.report.tables import write_tables
 from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 
 

@@ -19,7 +19,7 @@ from fedsim.params import Array
 from fedsim.report import text
 from fedsim.report.grid import Grid
 from fedsim.runtime.dispatches import PHASES, Fate
-from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult
 
 Summary = Mapping[str, Any]

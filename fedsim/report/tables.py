@@ -34,7 +34,7 @@ from fedsim.report import spending
 from fedsim.report.folder import new
 from fedsim.runtime.dispatches import PHASES, Dispatches
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult
 
 SCHEMA = 1

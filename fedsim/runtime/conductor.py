@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class Conductor:
         self._version = 0
         self._hook = asyncio.Lock()
         self._background = Background()
-        self._tickets = Tickets(endpoint, recorder, trace, log, parts.client_timeout_s)
+        self._tickets = Tickets(endpoint, trace, parts.data.num_clients, parts.client_timeout_s)
         self._merged = Newest(parts.data.num_clients)
         self._selections = 0
         self._unmerged = False
@@ -94,7 +94,7 @@ class Conductor:
 
     @property
     def wanted(self) -> int:
-        """Size of a cohort."""
+        """Replies wanted of a cohort."""
         return self._parts.clients_per_round or len(self._eligible)
 
     @property
@@ -112,7 +112,7 @@ class Conductor:
     def begin_round(self) -> None:
         """Count a round."""
         self._round += 1
-        self._recorder.begin(self._round, now_s())
+        self._recorder.begin(self._round)
 
     async def someone(self, carried: Sequence[Any] = ()) -> None:
         """Wait until at least one client that owes no answer is there, or one of ``carried`` has ended.
@@ -145,18 +145,17 @@ class Conductor:
             if (await wait(answers, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED))[0]:
                 break
 
-    def select(self, count: int | None = None) -> Sequence[int]:
+    def select(self, over_selection: float) -> Sequence[int]:
         """Return a cohort among the clients that are there and owe no answer, ascending.
 
         Args:
-            count: How many at most; ``participation.clients_per_round`` by default.
+            over_selection: How many at most for each one wanted.
 
         Raises:
             InvariantError: The selector chose somebody twice, or somebody who was no candidate.
         """
         candidates = self._candidates()
-        if count is None:
-            count = self.wanted
+        count = ceil(over_selection * self.wanted)
         key = self._key.child("select", self._selections)
         self._selections += 1
         chosen = np.sort(self._parts.selector.select(candidates, count, key))
@@ -216,7 +215,7 @@ class Conductor:
             if reason is None:
                 replies.append(reply)
             else:
-                self._reject(reply, reason)
+                self._trace.record(REJECT, reply.client, reply.dispatch, reason)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         if replies:
             await self._merge(exchange, replies)
@@ -256,7 +255,7 @@ class Conductor:
             return
         everyone = self._everyone()
         answered = everyone
-        self._recorder.begin(self._round, now_s())
+        self._recorder.begin(self._round)
         for exchange in exchanges:
             asked = await self.ask(exchange, everyone, answered)
             if asked:
@@ -278,11 +277,10 @@ class Conductor:
                 f"round {self._round} ended with background work that no hook collected: "
                 f"{', '.join(self._background.uncollected)}; await server.collect(name) in a later hook"
             )
+        accuracy = None
         if measured:
             accuracy = await self._observer.measure(self._state, self._merged, self._round)
-            if accuracy is not None:
-                self._recorder.measured(accuracy)
-        self._recorder.end(now_s())
+        self._recorder.end(accuracy)
 
     async def _instruct(
         self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
@@ -299,33 +297,22 @@ class Conductor:
             )
         return messages
 
-    def _reject(self, reply: Reply, reason: str) -> None:
-        self._trace.record(REJECT, reply.client, reply.dispatch, reason)
-        self._recorder.rejected(reply.client, reason)
-        self._log.warning("rejected", client=reply.client, dispatch=reply.dispatch, reason=reason)
-
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
         async with self._hook:
             context = self._context(f"merge_{exchange.name}")
             try:
                 self._state = await merged(self._parts, context, self._state, exchange, replies)
             except MergeError as error:
-                self._refuse(str(error), replies)
+                for reply in replies:  # nothing of it is kept
+                    self._trace.record(REJECT, reply.client, reply.dispatch, str(error))
+                self._background.drop()
                 raise
         self._version += 1
         for reply in replies:
             self._merged.note(reply.client, reply.dispatch)
-            self._recorder.merged(reply.client)
         clients = [reply.client for reply in replies]
         dispatches = [reply.dispatch for reply in replies]
         self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
-
-    def _refuse(self, reason: str, replies: Sequence[Reply]) -> None:
-        """Count a merge of which nothing was kept."""
-        for reply in replies:
-            self._reject(reply, reason)
-        self._recorder.refused(reason)
-        self._background.drop()
 
     def _everyone(self) -> Sequence[int]:
         everyone: list[int] = self._eligible.tolist()

@@ -166,6 +166,18 @@ class Dispatches:
         work_ns: Array = np.array([self.phase_ns(phase) for phase in WORK]).sum(axis=0)
         return work_ns
 
+    def outcomes(self) -> dict[str, Array]:
+        """Return which dispatches had which outcome, booleans ``[dispatches]``; all were asked."""
+        fate = self.fate()
+        late = fate == Fate.LATE
+        return {
+            "asked": np.ones(len(fate), np.bool_),
+            "merged": fate == Fate.MERGED,
+            "dropped": (fate == Fate.DROPPED) | late,
+            "rejected": fate == Fate.REJECTED,
+            "late": late,
+        }
+
     def causes(self) -> dict[str, Array]:
         """Return which dispatches were dropped, by cause in alphabetical order: booleans ``[dispatches]``."""
         number = np.array(self._cause)

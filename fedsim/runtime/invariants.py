@@ -16,68 +16,35 @@ from fedsim.bus import Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
 from fedsim.runtime.dispatches import PHASES, WORK, Dispatches, Fate, Phase
-from fedsim.runtime.recorder import OUTCOMES, Recorder
+from fedsim.runtime.result import RoundRow
 
 _OUTCOMES = {outcome.name.lower(): outcome for outcome in Outcome}
 _ROUNDED_NS = 1000
 
 
-def check_counts(ledger: Ledger, recorder: Recorder) -> None:
-    """Check that every frame and every dispatch is accounted for, and that rows sum to the whole.
+def check_counts(ledger: Ledger, rows: Sequence[RoundRow], dispatches: Dispatches) -> None:
+    """Check that every frame and every dispatch has one end, and that rows sum to the whole.
 
     Raises:
-        InvariantError: Something was lost or counted twice.
+        InvariantError: Something was lost or counted twice, or a phase of a dispatch is negative.
     """
     ledger.check()
-    total, drops = Totals(), Counter[str]()
-    for row in recorder.rows:
-        total = total + row.traffic
-        drops.update(row.drops)
-    counts = {name: int(of_client.sum()) for name, of_client in recorder.by_client.items()}
-    if counts["asked"] != counts["merged"] + counts["dropped"] + counts["rejected"]:
-        raise InvariantError(f"a dispatch is merged, dropped or rejected, but the tallies are {counts}")
-    sums = {name: sum(getattr(row, name) for row in recorder.rows) for name in OUTCOMES}
-    reasons = {"dropped": recorder.drops.total(), "rejected": recorder.reasons.total()}
-    for name, count in counts.items():
-        if not sums[name] == reasons.get(name, count) == count:
-            raise InvariantError(
-                f"{name}: rounds sum to {sums[name]}, clients to {count}"
-                + (f", causes to {reasons[name]}" if name in reasons else "")
-            )
-    if drops != recorder.drops:
+    if (is_open := dispatches.fate() == Fate.OPEN).any():
+        one = int(np.argmax(is_open))
         raise InvariantError(
-            f"drops by cause: rounds sum to {dict(drops)}, the run to {dict(recorder.drops)}"
+            f"dispatch {one} of the table, of client {dispatches.client()[one]}, was neither merged, dropped "
+            "nor rejected"
         )
-    if total != ledger.totals():
-        raise InvariantError(f"rounds sum to {total}, the ledger to {ledger.totals()}")
-
-
-def check_dispatches(dispatches: Dispatches, recorder: Recorder) -> None:
-    """Check that the table of dispatches tells the same as the tallies, and that no phase is negative.
-
-    Raises:
-        InvariantError: It does not.
-    """
-    client, fate, num = dispatches.client(), dispatches.fate(), len(recorder.by_client["asked"])
-    chosen = {
-        "asked": fate >= Fate.OPEN,
-        "merged": fate == Fate.MERGED,
-        "dropped": (fate == Fate.DROPPED) | (fate == Fate.LATE),
-        "rejected": fate == Fate.REJECTED,
-        "late": fate == Fate.LATE,
-    }
-    for name, rows in chosen.items():
-        found, tally = np.bincount(client[rows], minlength=num), recorder.by_client[name]
-        if (found != tally).any():
-            one = int(np.argmax(found != tally))
-            raise InvariantError(
-                f"client {one} has {tally[one]} dispatches {name}, the table of dispatches {found[one]}"
-            )
+    for outcome, mask in dispatches.outcomes().items():
+        if (told := sum(getattr(row, outcome) for row in rows)) != (count := int(mask.sum())):
+            raise InvariantError(f"{outcome}: rounds sum to {told}, the table of dispatches to {count}")
     for phase in PHASES:
         spent_ns = dispatches.phase_ns(phase)
         if (spent_ns < 0).any():
             row = int(np.argmin(spent_ns))
             raise InvariantError(f"dispatch {row} of the table spent {spent_ns[row]} ns {phase}")
+    if (total := sum((row.traffic for row in rows), Totals())) != ledger.totals():
+        raise InvariantError(f"rounds sum to {total}, the ledger to {ledger.totals()}")
 
 
 def check_phases(trace: Trace, dispatches: Dispatches) -> None:

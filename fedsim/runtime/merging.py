@@ -12,6 +12,13 @@ from fedsim.runtime.finite import spoiled
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.verify import unchanged
 
+_REFUSED = "the merge of exchange "
+
+
+def is_refusal(reason: str) -> bool:
+    """Say whether a reply was rejected with its whole merge, because that was refused."""
+    return reason.startswith(_REFUSED)
+
 
 async def merged(
     parts: Parts, server: ServerContext, state: Any, exchange: Exchange, replies: Sequence[Reply]
@@ -34,5 +41,5 @@ async def merged(
                 raise
             fault = f"{type(cause).__name__}: {cause}"
     if fault is not None:
-        raise MergeError(f"the merge of exchange {exchange.name!r} leaves the finite range: {fault}")
+        raise MergeError(f"{_REFUSED}{exchange.name!r} leaves the finite range: {fault}")
     return after

@@ -1,180 +1,187 @@
-"""What a run leaves: one row per round, tallies per client, totals."""
+"""The recorder: draws up what a run leaves from what the trace is told, the same for every bus.
+
+Whoever makes a dispatch, or ends one, tells the trace and nobody else; rows, tallies, causes and lines of the
+log are drawn from its records as they are made.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
 
 from fedsim.bus import Ledger, Totals
-from fedsim.params import Array
-from fedsim.runtime.observer import Accuracy
+from fedsim.clock import Trace, now_ns, now_s
+from fedsim.runtime.dispatches import Dispatches
+from fedsim.runtime.invariants import check_counts, check_phases, check_trace
+from fedsim.runtime.log import Log
+from fedsim.runtime.merging import is_refusal
+from fedsim.runtime.observer import Accuracy, FinalModels
+from fedsim.runtime.records import ROUND_END
+from fedsim.runtime.result import RoundRow, RunResult, last_measured
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RoundRow:
-    """One round.
-
-    Attributes:
-        round: Its number; 0 is what came before the first, one more than the last what came after it.
-        began_at_s: Virtual time at its start, s.
-        ended_at_s: Virtual time at its end, s.
-        asked: Dispatches.
-        merged: Replies merged.
-        dropped: Dispatches without an answer in time.
-        rejected: Replies that could not be merged.
-        late: Replies that came after their dispatch was closed.
-        traffic: Frames, bytes and parameters sent during it.
-        accuracy: What was measured at its end, if anything.
-        drops: Dispatches without an answer in time, by cause.
-    """
-
-    round: int
-    began_at_s: float
-    ended_at_s: float
-    asked: int
-    merged: int
-    dropped: int
-    rejected: int
-    late: int
-    traffic: Totals
-    accuracy: Accuracy | None
-    drops: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Tally:
-    asked: int = 0
-    merged: int = 0
-    dropped: int = 0
-    rejected: int = 0
-    late: int = 0
-
-
-OUTCOMES = tuple(outcome.name for outcome in dataclasses.fields(_Tally))
-"""What can become of a dispatch, its asking first."""
-
-
-@dataclass(slots=True)
 class Recorder:
-    """Collects; ``watch`` is told of each finished round.
+    """Listens to a trace until :meth:`close`.
 
     What happens between two rounds counts in the second, and what is left when the run ends gets a row of its
     own, so that rows always sum to the whole.
 
-    Attributes:
+    Args:
         num_clients: K.
-        ledger: Every frame.
-        watch: Told of each row.
+        ledger: Where the bus enters every frame.
+        trace: What to listen to; the end of a round is recorded there.
+        log: Where drops, rejections, late replies and rounds are noted.
+        watch: Told of each round as it ends.
+
+    Attributes:
+        dispatches: Every asking, and where its time went.
         rows: One per finished round.
-        drops: Dispatches without an answer in time, by cause.
-        reasons: Replies that could not be merged, by reason.
-        refusals: Merges that were refused: round and reason.
-        counted: Tallies of dispatches by outcome, int32 ``[K]``, of the outcomes that there were.
+        rejections: Replies that could not be merged, by reason.
     """
 
-    num_clients: int
-    ledger: Ledger
-    watch: Callable[[RoundRow], None] = lambda row: None
-    rows: list[RoundRow] = field(default_factory=list)
-    drops: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    refusals: list[tuple[int, str]] = field(default_factory=list)
-    counted: dict[str, Array] = field(default_factory=dict)
-    _tally: _Tally = field(default_factory=_Tally)
-    _round: int = 0
-    _is_open: bool = False
-    _began_at_s: float = 0.0
-    _before: Totals = field(default_factory=Totals)
-    _accuracy: Accuracy | None = None
-    _drops: Counter[str] = field(default_factory=Counter)
+    def __init__(
+        self,
+        num_clients: int,
+        ledger: Ledger,
+        trace: Trace,
+        log: Log,
+        watch: Callable[[RoundRow], None] = lambda row: None,
+    ) -> None:
+        self.dispatches = Dispatches(trace)
+        self.rows: list[RoundRow] = []
+        self.rejections = Counter[str]()
+        self._num_clients = num_clients
+        self._ledger = ledger
+        self._trace = trace
+        self._log = log
+        self._watch = watch
+        self._round = 0
+        self._began_at_s: float | None = None  # of the round at hand
+        self._before = Totals()
+        self._tally = Counter[str]()
+        self._drops = Counter[str]()
+        self._refusal: tuple[int, str] | None = None  # the first: round and reason
+        self._stop = trace.listen(
+            {
+                "dispatch": self._asked,
+                "merge": self._merged,
+                "drop": self._dropped,
+                "reject": self._rejected,
+                "late": self._came_late,
+            }
+        )
 
-    @property
-    def by_client(self) -> dict[str, Array]:
-        """Tallies of dispatches by outcome, int32 ``[K]`` each."""
-        nobody = np.zeros(self.num_clients, np.int32)
-        return {outcome: self.counted.get(outcome, nobody) for outcome in OUTCOMES}
-
-    def was_asked(self, client: int) -> bool:
-        """Say whether a client was ever asked."""
-        return "asked" in self.counted and bool(self.counted["asked"][client])
-
-    def begin(self, round: int, at_s: float) -> None:  # noqa: A002
+    def begin(self, round: int) -> None:  # noqa: A002
         """A round begins."""
-        self._round, self._began_at_s, self._is_open = round, at_s, True
+        self._round, self._began_at_s = round, now_s()
 
-    def end(self, at_s: float) -> RoundRow:
-        """It ends; return its row."""
-        tally, totals = self._tally, self.ledger.totals()
+    def end(self, accuracy: Accuracy | None = None) -> None:
+        """It ends, with what was measured at its end, if anything."""
+        at_s, totals, tally = now_s(), self._ledger.totals(), self._tally
         row = RoundRow(
             self._round,
-            self._began_at_s,
+            at_s if self._began_at_s is None else self._began_at_s,
             at_s,
-            tally.asked,
-            tally.merged,
-            tally.dropped,
-            tally.rejected,
-            tally.late,
+            tally["asked"],
+            tally["merged"],
+            tally["dropped"],
+            tally["rejected"],
+            tally["late"],
             totals - self._before,
-            self._accuracy,
+            accuracy,
             self._drops,
         )
-        self._tally, self._accuracy, self._before = _Tally(), None, totals
-        self._drops = Counter()
-        self._is_open = False
+        self._began_at_s, self._before = None, totals
+        self._tally, self._drops = Counter(), Counter()
         self.rows.append(row)
-        self.watch(row)
-        return row
+        self._trace.record(ROUND_END, row.round, row.asked, row.merged)
+        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
+        self._watch(row)
 
-    def close(self, at_s: float) -> None:
-        """The run ends; what no row counts yet, such as drops because it ends, gets one after the last."""
-        if self._tally == _Tally() and self.ledger.totals() == self._before:
-            return
-        if not self._is_open:
-            self.begin(self._round + 1, at_s)
-        self.end(at_s)
+    def close(self, *, verify: bool = False, is_going_on: bool = False) -> Callable[[FinalModels], RunResult]:
+        """End the record with the run, now, and check it.
 
-    def asked(self, client: int) -> None:
-        """A client is asked."""
-        self._tally.asked += 1
-        self._count("asked", client)
+        Args:
+            verify: Also check the whole trace, which must have been kept.
+            is_going_on: The bus goes on entering frames, which belong to the run no more.
 
-    def merged(self, client: int) -> None:
-        """Its reply is merged."""
-        self._tally.merged += 1
-        self._count("merged", client)
+        Returns:
+            What makes the result once the models at the end are known.
 
-    def dropped(self, client: int, cause: str) -> None:
-        """It has not answered in time."""
-        self._tally.dropped += 1
-        self._count("dropped", client)
-        self.drops[cause] += 1
+        Raises:
+            InvariantError: It contradicts itself.
+        """
+        simulated_s, dispatches, rows = now_s(), self.dispatches, self.rows
+        ledger = deepcopy(self._ledger) if is_going_on else self._ledger
+        if self._tally or ledger.totals() != self._before:
+            if self._began_at_s is None:
+                self._round += 1
+            self.end()
+        self._stop()
+        dispatches.finish(now_ns())
+        check_counts(ledger, rows, dispatches)
+        if verify:
+            check_trace(self._trace, ledger)
+            check_phases(self._trace, dispatches)
+        trace_hash = self._trace.hash()
+        client = dispatches.client()
+        by_client = {
+            outcome: np.bincount(client[mask], minlength=self._num_clients).astype(np.int32)
+            for outcome, mask in dispatches.outcomes().items()
+        }
+        return lambda models: RunResult(
+            simulated_s,
+            tuple(rows),
+            by_client,
+            ledger,
+            dispatches,
+            sum((Counter(row.drops) for row in rows), Counter[str]()),
+            self.rejections,
+            trace_hash,
+            models.digest,
+            self._non_finite(models.non_finite),
+        )
+
+    # What the trace says
+
+    def _asked(self, at_ns: int, *_: object) -> None:
+        self._tally["asked"] += 1
+
+    def _merged(self, at_ns: int, *values: Any) -> None:
+        *_, clients, _dispatches = values
+        self._tally["merged"] += len(clients)
+
+    def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str) -> None:
+        self._tally["dropped"] += 1
         self._drops[cause] += 1
+        self._log.warning("dropped", client=client, dispatch=dispatch, cause=cause)
 
-    def rejected(self, client: int, reason: str) -> None:
-        """Its reply cannot be merged."""
-        self._tally.rejected += 1
-        self._count("rejected", client)
-        self.reasons[reason] += 1
+    def _rejected(self, at_ns: int, client: int, dispatch: int, reason: str) -> None:
+        self._tally["rejected"] += 1
+        self.rejections[reason] += 1
+        if self._refusal is None and is_refusal(reason):
+            self._refusal = self._round, reason
+        self._log.warning("rejected", client=client, dispatch=dispatch, reason=reason)
 
-    def refused(self, reason: str) -> None:
-        """A merge is refused; each of its replies is rejected beside."""
-        self.refusals.append((self._round, reason))
+    def _came_late(self, at_ns: int, client: int, dispatch: int) -> None:
+        self._tally["late"] += 1
+        self._log.info("late", client=client, dispatch=dispatch)
 
-    def late(self, client: int) -> None:
-        """Its reply comes after its dispatch was closed."""
-        self._tally.late += 1
-        self._count("late", client)
-
-    def _count(self, outcome: str, client: int) -> None:
-        tally = self.counted.get(outcome)
-        if tally is None:  # most runs have only some of the outcomes
-            tally = self.counted[outcome] = np.zeros(self.num_clients, np.int32)
-        tally[client] += 1
-
-    def measured(self, accuracy: Accuracy) -> None:
-        """Accuracy was measured in the round at hand."""
-        self._accuracy = accuracy
+    def _non_finite(self, model: str | None) -> str | None:
+        """Return what is not finite at the end, if anything, and its first sign."""
+        last = last_measured(self.rows)
+        fault = model or (last and last.non_finite)
+        if not fault:
+            return None
+        measured = [(row.round, row.accuracy.non_finite) for row in self.rows if row.accuracy is not None]
+        signs = [(number, sign) for number, sign in measured if sign is not None]
+        if self._refusal is not None:
+            signs.insert(0, self._refusal)
+        if not signs:
+            return f"at the end {fault}; no evaluation tells since which round"
+        number, sign = min(signs, key=lambda one: one[0])  # of one round's, a merge is before the evaluation
+        return f"at the end {fault}; the first sign of it, in round {number}: {sign}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from fedsim.algorithms.contexts import Initial
+from fedsim.clock import Trace
 from fedsim.errors import DecodeError, RunError
 from fedsim.params import Model, Tree
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -56,7 +57,7 @@ class RemoteStates:
         bus: Whom to ask.
         contexts: Makes the states that clients join with.
         initial: Start values, by which models that come back are measured.
-        was_asked: Whether the server has asked a client before.
+        trace: Says whom the server has asked.
         log: Where warnings go.
     """
 
@@ -66,7 +67,7 @@ class RemoteStates:
         bus: Probed,
         contexts: Contexts,
         initial: Initial,
-        was_asked: Callable[[int], bool],
+        trace: Trace,
         log: Log,
     ) -> None:
         self._bus = bus
@@ -74,10 +75,11 @@ class RemoteStates:
         self._initial = initial
         self._labels = frozenset(parts.architectures)
         self._classes = states.classes_of(parts.algorithm)
-        self._was_asked = was_asked
         self._log = log
-        # Asked for membership only: a set has no order.
+        # Both are asked for membership only: a set has no order.
+        self._asked = set[int]()
         self._seen = {client for client in range(parts.data.num_clients) if bus.attended(client)}
+        trace.listen({"dispatch": lambda at_ns, client, *_: self._asked.add(client)})
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def __call__(self, clients: Mapping[int, int]) -> Sequence[Any]:
@@ -90,7 +92,7 @@ class RemoteStates:
     async def _one(self, client: int, merged: int, patient_until_s: float) -> Any:
         if self._bus.attended(client):
             self._seen.add(client)
-        if not self._was_asked(client) or client not in self._seen:
+        if client not in self._asked or client not in self._seen:
             return self._contexts.joined(client)
         try:
             async with self._gate:

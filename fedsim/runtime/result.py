@@ -1,22 +1,47 @@
-"""What a run has shown, and the books from which it is drawn up: the same for every bus."""
+"""What a run has shown: one row per round, tallies per client, totals."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 
 from fedsim.bus import Ledger, Totals
-from fedsim.clock import Trace, now_ns, now_s
 from fedsim.params import Array
 from fedsim.runtime.dispatches import Dispatches
-from fedsim.runtime.invariants import check_counts, check_dispatches, check_phases, check_trace
-from fedsim.runtime.log import Log
-from fedsim.runtime.observer import Accuracy, FinalModels
-from fedsim.runtime.recorder import Recorder, RoundRow
-from fedsim.runtime.records import ROUND_END
+from fedsim.runtime.observer import Accuracy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundRow:
+    """One round.
+
+    Attributes:
+        round: Its number; 0 is what came before the first, one more than the last what came after it.
+        began_at_s: Virtual time at its start, s.
+        ended_at_s: Virtual time at its end, s.
+        asked: Dispatches.
+        merged: Replies merged.
+        dropped: Dispatches without an answer in time.
+        rejected: Replies that could not be merged.
+        late: Replies that came after their dispatch was closed.
+        traffic: Frames, bytes and parameters sent during it.
+        accuracy: What was measured at its end, if anything.
+        drops: Dispatches without an answer in time, by cause.
+    """
+
+    round: int
+    began_at_s: float
+    ended_at_s: float
+    asked: int
+    merged: int
+    dropped: int
+    rejected: int
+    late: int
+    traffic: Totals
+    accuracy: Accuracy | None
+    drops: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,81 +106,3 @@ class RunResult:
 def last_measured(rounds: Sequence[RoundRow]) -> Accuracy | None:
     """Return the last accuracy and loss measured."""
     return next((row.accuracy for row in reversed(rounds) if row.accuracy is not None), None)
-
-
-class Books:
-    """All that is noted while a run goes on.
-
-    Args:
-        num_clients: K.
-        ledger: Where the bus enters every frame.
-        trace: Where events are recorded.
-        log: Where rounds are noted.
-        watch: Told of each round as it ends.
-    """
-
-    def __init__(
-        self, num_clients: int, ledger: Ledger, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
-    ) -> None:
-        self._ledger = ledger
-        self._trace = trace
-        self._log = log
-        self._watch = watch
-        self._dispatches = Dispatches(trace)
-        self.recorder = Recorder(num_clients, ledger, self._row_ended)
-
-    def close(self, *, verify: bool, is_going_on: bool = False) -> Callable[[FinalModels], RunResult]:
-        """End the books with the run, now, and check them.
-
-        Args:
-            verify: Also check the whole trace, which must have been kept.
-            is_going_on: The bus goes on entering frames, which belong to the run no more.
-
-        Returns:
-            What makes the result once the models at the end are known.
-
-        Raises:
-            InvariantError: They contradict themselves.
-        """
-        simulated_s = now_s()
-        ledger = deepcopy(self._ledger) if is_going_on else self._ledger
-        dispatches, recorder = self._dispatches, self.recorder
-        recorder.close(simulated_s)
-        dispatches.finish(now_ns())
-        check_counts(ledger, recorder)
-        check_dispatches(dispatches, recorder)
-        if verify:
-            check_trace(self._trace, ledger)
-            check_phases(self._trace, dispatches)
-        trace_hash = self._trace.hash()
-        return lambda models: RunResult(
-            simulated_s,
-            tuple(recorder.rows),
-            recorder.by_client,
-            ledger,
-            dispatches,
-            recorder.drops,
-            recorder.reasons,
-            trace_hash,
-            models.digest,
-            self._non_finite(models.non_finite),
-        )
-
-    def _row_ended(self, row: RoundRow) -> None:
-        self._trace.record(ROUND_END, row.round, row.asked, row.merged)
-        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
-        self._watch(row)
-
-    def _non_finite(self, model: str | None) -> str | None:
-        """Return what is not finite at the end, if anything, and its first sign."""
-        rows, refusals = self.recorder.rows, self.recorder.refusals
-        last = last_measured(rows)
-        fault = model or (last and last.non_finite)
-        if not fault:
-            return None
-        measured = [(row.round, row.accuracy.non_finite) for row in rows if row.accuracy is not None]
-        signs = [*refusals, *((number, sign) for number, sign in measured if sign is not None)]
-        if not signs:
-            return f"at the end {fault}; no evaluation tells since which round"
-        number, sign = min(signs, key=lambda one: one[0])  # of one round's, a merge is before the evaluation
-        return f"at the end {fault}; the first sign of it, in round {number}: {sign}"

@@ -19,8 +19,8 @@ from fedsim.runtime.log import Log, silent
 from fedsim.runtime.observer import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.presence import Presence
-from fedsim.runtime.recorder import RoundRow
-from fedsim.runtime.result import Books, RunResult
+from fedsim.runtime.recorder import Recorder
+from fedsim.runtime.result import RoundRow, RunResult
 from fedsim.runtime.tasks import Tasks
 from fedsim.wire import COMMON, Kinds
 
@@ -78,7 +78,7 @@ async def _simulate(
     parts: Parts, engine: Engine, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
 ) -> RunResult:
     ledger = Ledger()
-    books = Books(parts.data.num_clients, ledger, trace, log, watch)
+    recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
     network, links = parts.network, _links(parts)
     carrier = network.checked_carrier(links) if parts.verify else network.carrier(links)
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
@@ -86,7 +86,7 @@ async def _simulate(
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
     host = ClientHost(parts, contexts, bus.clients, tasks)
     observer = Observer(parts, engine, contexts, host.states, trace)
-    conductor = Conductor(parts, engine, bus.server, initial, observer, books.recorder, trace, log)
+    conductor = Conductor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
     tasks.start(host.run(), "client host")
     tasks.start(conductor.listen(), "server inbox")
@@ -95,7 +95,7 @@ async def _simulate(
     finally:
         if presence is not None:
             presence.close()
-    result = books.close(verify=parts.verify)
+    result = recorder.close(verify=parts.verify)
     return result(await observer.final_models(conductor.state, conductor.merged, parts.rounds))
 
 

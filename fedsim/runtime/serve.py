@@ -22,9 +22,9 @@ from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.log import Log, silent
 from fedsim.runtime.observer import FinalModels, Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.recorder import Recorder
 from fedsim.runtime.remote import Probed, RemoteStates
-from fedsim.runtime.result import Books, RunResult
+from fedsim.runtime.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.tasks import Tasks
 
@@ -94,18 +94,17 @@ async def serve(
             parts, fleet=Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model)
         )
         initial, tasks = parts.initial(), Tasks()
-        books = Books(parts.data.num_clients, ledger, trace, log, watch)
+        recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
         contexts = Contexts(present, engine, initial)
-        was_asked = books.recorder.was_asked
-        states = RemoteStates(present, server, contexts, initial, was_asked, log)
+        states = RemoteStates(present, server, contexts, initial, trace, log)
         observer = Observer(present, engine, contexts, states, trace)
-        conductor = Conductor(present, engine, server, initial, observer, books.recorder, trace, log)
+        conductor = Conductor(present, engine, server, initial, observer, recorder, trace, log)
 
         async def conduct() -> Callable[[FinalModels], RunResult]:
             await conductor.run()
             # At this very instant: what comes from now on belongs to no round.
             server.seal()
-            return books.close(verify=parts.verify, is_going_on=True)
+            return recorder.close(verify=parts.verify, is_going_on=True)
 
         tasks.start(conductor.listen(), "server inbox")
         with unwarned():

@@ -22,8 +22,6 @@ from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.clock import EventClass, Trace, call_after, now_s, running_loop
 from fedsim.errors import InvariantError
 from fedsim.params import Array
-from fedsim.runtime.log import Log
-from fedsim.runtime.recorder import Recorder
 from fedsim.runtime.records import DISPATCH, DROP, LATE
 from fedsim.wire import SERVER, Packed
 
@@ -93,19 +91,15 @@ class Tickets:
 
     Args:
         endpoint: Where what is asked goes.
-        recorder: Counts them.
         trace: Where they are recorded.
-        log: Where drops are noted.
+        num_clients: K.
         timeout_s: How long a lease is.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, recorder: Recorder, trace: Trace, log: Log, timeout_s: float
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, trace: Trace, num_clients: int, timeout_s: float) -> None:
         self._endpoint = endpoint
-        self._recorder = recorder
         self._trace = trace
-        self._log = log
+        self._num_clients = num_clients
         self._timeout_s = timeout_s
         self._open: dict[tuple[int, int], Asked] = {}
         self._busy: dict[int, int] = {}
@@ -124,7 +118,7 @@ class Tickets:
         """
         took_s = self._took_s.get(exchange.name)
         if took_s is None:
-            took_s = self._took_s[exchange.name] = array("d", [-1.0]) * self._recorder.num_clients
+            took_s = self._took_s[exchange.name] = array("d", [-1.0]) * self._num_clients
         every = np.frombuffer(took_s)
         known = every[every >= 0]
         if not len(known):
@@ -154,7 +148,7 @@ class Tickets:
         """
         turns = self._turns.get(exchange)
         if turns is None:
-            turns = self._turns[exchange] = array("i", [0]) * self._recorder.num_clients
+            turns = self._turns[exchange] = array("i", [0]) * self._num_clients
         turn = dispatch = turns[client]
         if len(self._turns) > 1:
             dispatch = sum(of_exchange[client] for of_exchange in self._turns.values())
@@ -165,7 +159,6 @@ class Tickets:
         self._open[client, dispatch] = asked
         self._busy[client] = self._busy.get(client, 0) + 1
         self._trace.record(DISPATCH, client, dispatch, round, exchange, turn)
-        self._recorder.asked(client)
         self._endpoint.send(header, message)
         return asked
 
@@ -175,8 +168,6 @@ class Tickets:
         asked = self._open.get((header.client, header.dispatch))
         if asked is None or asked.answer.done():
             self._trace.record(LATE, header.client, header.dispatch)
-            self._recorder.late(header.client)
-            self._log.info("late", client=header.client, dispatch=header.dispatch)
             return
         reply = Reply(
             header.client,
@@ -228,11 +219,8 @@ class Tickets:
             self.drop(asked, cause)
 
     def drop(self, asked: Asked, cause: str) -> None:
-        """Count a client that has not answered in time, by what it was abandoned for if it was."""
-        cause = asked.abandoned or cause
-        self._trace.record(DROP, asked.client, asked.header.dispatch, cause)
-        self._recorder.dropped(asked.client, cause)
-        self._log.warning("dropped", client=asked.client, dispatch=asked.header.dispatch, cause=cause)
+        """Record that a client has not answered in time, by what it was abandoned for if it was."""
+        self._trace.record(DROP, asked.client, asked.header.dispatch, asked.abandoned or cause)
 
     def _expire(self, asked: Asked) -> None:
         if asked.answer.done():

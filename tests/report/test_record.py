@@ -23,7 +23,7 @@ from fedsim.report.record import record
 from fedsim.runtime.log import Log
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import EvaluationSettings, Parts
-from fedsim.runtime.recorder import RoundRow
+from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult
 
 FILES = {

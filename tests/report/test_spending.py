@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.bus import Header, Ledger, Outcome
+from fedsim.bus import Header, Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.report import spending
 from fedsim.runtime.dispatches import Dispatches
-from fedsim.runtime.recorder import Recorder
-from fedsim.runtime.run import RunResult
+from fedsim.runtime.result import RoundRow, RunResult
 
 S = 1_000_000_000
 EVENTS: list[tuple[Any, ...]] = [
@@ -59,21 +58,14 @@ def result() -> RunResult:
     for sender, receiver, number, dispatch, num_bytes, outcome in FRAMES:
         header = Header(sender, receiver, number, "talk", dispatch, 0)
         ledger.ended(ledger.sent(header, "word", num_bytes, 1, False, 4), outcome)
-    recorder = Recorder(3, ledger)
-    recorder.begin(1, 0.0)
-    for client in (0, 2):
-        recorder.asked(client)
-    recorder.merged(0)
-    recorder.dropped(2, "too late")
-    recorder.end(9.0)
-    recorder.begin(2, 9.0)
-    recorder.asked(2)
-    recorder.late(2)
-    recorder.merged(2)
-    recorder.end(16.0)
-    return RunResult(
-        16.0, recorder.rows, recorder.by_client, ledger, dispatches, recorder.drops, Counter(), "t", "m"
-    )
+    drops = Counter({"too late": 1})
+    rows = [
+        RoundRow(1, 0.0, 9.0, 2, 1, 1, 0, 0, Totals(), None, drops),
+        RoundRow(2, 9.0, 16.0, 1, 1, 0, 0, 1, Totals(), None),
+    ]
+    tallies = {"asked": [1, 0, 2], "merged": [1, 0, 1], "dropped": [0, 0, 1], "rejected": [0] * 3}
+    by_client = {name: np.array(tally, np.int32) for name, tally in (tallies | {"late": [0, 0, 1]}).items()}
+    return RunResult(16.0, rows, by_client, ledger, dispatches, drops, Counter(), "t", "m")
 
 
 def told(columns: spending.Columns) -> dict[str, list[Any]]:

@@ -17,6 +17,7 @@ from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.runtime.pacing.base import Pacing, Rounds
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.records import DISPATCH
 from fedsim.runtime.selectors.base import Candidates, Selector
 
 
@@ -97,6 +98,13 @@ def test_all_candidates_are_wanted_where_no_number_is_given(world: Any) -> None:
     assert spy.given == [([0, 2, 3], [3, 2, 7], 3)]
 
 
+def test_over_selection_asks_for_more_than_are_wanted_rounded_up(world: Any) -> None:
+    spy = Spy()
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config(over_selection=1.1))
+    world.play(world.Scripted(), sizes=(3, 1, 2, 7), selector=spy, clients_per_round=2, pacing=pacing)
+    assert [count for _, _, count in spy.given] == [3]
+
+
 def test_more_may_be_wanted_than_there_are(world: Any) -> None:
     algorithm = world.Scripted()
     world.play(algorithm, clients_per_round=50)
@@ -128,18 +136,18 @@ def test_a_client_that_owes_an_answer_is_no_candidate(world: Any) -> None:
     async def program(rounds: Rounds) -> None:
         (talk,) = rounds.exchanges
         rounds.begin_round()
-        seen.append(rounds.select())
+        seen.append(rounds.select(1.0))
         first = await rounds.ask(talk, [0, 2], [])
-        seen.append(rounds.select())
+        seen.append(rounds.select(1.0))
         second = await rounds.ask(talk, [1], [])
-        seen.append(rounds.select())
+        seen.append(rounds.select(1.0))
         await wait([ticket.answer for ticket in (*first, *second)])
         # Having answered is not enough: the answer has not been taken up yet.
-        seen.append(rounds.select())
+        seen.append(rounds.select(1.0))
         assert await rounds.merge(talk, second) == [1]
-        seen.append(rounds.select())
+        seen.append(rounds.select(1.0))
         assert await rounds.merge(talk, first[::-1]) == [0, 2]
-        seen.append(rounds.select())
+        seen.append(rounds.select(1.0))
         await rounds.end_round()
 
     algorithm = world.Scripted()
@@ -158,7 +166,7 @@ def test_a_round_that_closes_early_drops_who_has_not_answered(world: Any) -> Non
         (talk,) = rounds.exchanges
         for _ in range(2):
             rounds.begin_round()
-            tickets = await rounds.ask(talk, rounds.select(), [])
+            tickets = await rounds.ask(talk, rounds.select(1.0), [])
             await wait([tickets[0].answer])
             await rounds.merge(talk, tickets)
             await rounds.end_round()
@@ -187,10 +195,10 @@ def test_a_ticket_is_merged_once(world: Any) -> None:
 def test_what_does_not_add_up_fails_the_run(world: Any) -> None:
     async def program(rounds: Any) -> None:
         rounds.begin_round()
-        rounds._recorder.asked(0)
+        rounds._trace.record(DISPATCH, 0, 0, 1, "talk", 0)
         await rounds.end_round()
 
-    with pytest.raises(InvariantError, match="merged, dropped or rejected, but the tallies are"):
+    with pytest.raises(InvariantError, match="of client 0, was neither merged, dropped nor rejected"):
         world.play(world.Scripted(), pacing=Script(program), verify=False)
 
 

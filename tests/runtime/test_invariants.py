@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fedsim.bus import Header, Ledger, Outcome
+from fedsim.bus import Header, Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
 from fedsim.runtime.dispatches import Dispatches, Fate
-from fedsim.runtime.invariants import check_counts, check_dispatches, check_phases, check_trace
-from fedsim.runtime.recorder import Recorder
+from fedsim.runtime.invariants import check_counts, check_phases, check_trace
+from fedsim.runtime.result import RoundRow
 
 
 def _ledger(*outcomes: Outcome) -> Ledger:
@@ -23,15 +23,6 @@ def _ledger(*outcomes: Outcome) -> Ledger:
         if outcome is not Outcome.IN_FLIGHT:
             ledger.ended(row, outcome)
     return ledger
-
-
-def _recorder(ledger: Ledger) -> Recorder:
-    """Return the record of one round with one dispatch that was merged."""
-    recorder = Recorder(1, ledger)
-    recorder.begin(1, 0.0)
-    recorder.asked(0)
-    recorder.merged(0)
-    return recorder
 
 
 def _trace(*records: tuple[Any, ...]) -> Trace:
@@ -55,77 +46,59 @@ def _copy(at_ns: int, outcome: str) -> tuple[Any, ...]:
 JOB = (0, "job_start", 0, 0, "fit", 1.0, 1.0), (1, "job_end", 0, 0, "fit", "done")
 
 
+def _row(**changes: Any) -> RoundRow:
+    """Return the row of one round with one dispatch that was merged."""
+    return replace(RoundRow(1, 0.0, 1.0, 1, 1, 0, 0, 0, Totals(), None), **changes)
+
+
 def test_a_sound_record_passes() -> None:
     ledger = Ledger()
-    recorder = _recorder(ledger)
     ledger.ended(ledger.sent(Header(-1, 0, 1, "talk", 0, 0), "word", 10, 3, False), Outcome.LOST)
     ledger.sent(Header(0, -1, 1, "talk", 0, 0), "word", 10, 3, False)
-    recorder.end(1.0)
-    check_counts(ledger, recorder)
+    check_counts(ledger, [_row(traffic=ledger.totals())], _dispatches())
 
 
 def test_a_dispatch_without_an_end_is_caught() -> None:
-    recorder = _recorder(Ledger())
-    recorder.asked(0)
-    recorder.end(1.0)
-    with pytest.raises(InvariantError, match="'asked': 2, 'merged': 1, 'dropped': 0, 'rejected': 0"):
-        check_counts(Ledger(), recorder)
+    table = _dispatches()
+    table._fate[0] = Fate.OPEN
+    with pytest.raises(InvariantError, match="of client 0, was neither merged, dropped nor rejected"):
+        check_counts(Ledger(), [_row(merged=0)], table)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "message"),
+    ("fate", "row", "message"),
     [
-        (("dropped", 0, "the run ended"), "asked: rounds sum to 1, clients to 2"),
-        (("late", 0), "late: rounds sum to 0, clients to 1"),
-        (("rejected", 0, "rubbish"), "asked: rounds sum to 1"),
+        (Fate.MERGED, {"asked": 0}, "asked: rounds sum to 0, the table of dispatches to 1"),
+        (Fate.MERGED, {"merged": 2}, "merged: rounds sum to 2, the table of dispatches to 1"),
+        (Fate.DROPPED, {"merged": 0}, "dropped: rounds sum to 0, the table of dispatches to 1"),
+        (Fate.REJECTED, {"merged": 0}, "rejected: rounds sum to 0, the table of dispatches to 1"),
+        (Fate.LATE, {"merged": 0, "dropped": 1}, "late: rounds sum to 0, the table of dispatches to 1"),
     ],
 )
-def test_what_no_round_counts_is_caught(outcome: tuple[Any, ...], message: str) -> None:
-    recorder = _recorder(Ledger())
-    recorder.end(1.0)
-    name, *arguments = outcome
-    if name != "late":
-        recorder.asked(0)
-    getattr(recorder, name)(*arguments)
+def test_what_no_round_counts_is_caught(fate: Fate, row: dict[str, int], message: str) -> None:
+    table = _dispatches()
+    table._fate[0] = fate
     with pytest.raises(InvariantError, match=message):
-        check_counts(Ledger(), recorder)
-
-
-def test_a_drop_that_no_round_counts_is_caught() -> None:
-    recorder = Recorder(1, Ledger())
-    recorder.begin(1, 0.0)
-    recorder.asked(0)
-    recorder.end(1.0)
-    recorder.dropped(0, "the run ended")
-    with pytest.raises(InvariantError, match="dropped: rounds sum to 0, clients to 1, causes to 1"):
-        check_counts(Ledger(), recorder)
-
-
-def test_drops_that_rounds_count_by_another_cause_are_caught() -> None:
-    recorder = Recorder(1, Ledger())
-    recorder.begin(1, 0.0)
-    recorder.asked(0)
-    recorder.dropped(0, "timeout")
-    recorder.end(1.0)
-    recorder.rows[0] = replace(recorder.rows[0], drops={"left": 1})
-    with pytest.raises(InvariantError, match="drops by cause: rounds sum to"):
-        check_counts(Ledger(), recorder)
+        check_counts(Ledger(), [_row(**row)], table)
 
 
 def test_a_frame_that_no_round_counts_is_caught() -> None:
-    ledger = Ledger()
-    recorder = _recorder(ledger)
-    recorder.end(1.0)
-    ledger.sent(Header(-1, 0, 1, "talk", 0, 0), "word", 10, 3, False)
     with pytest.raises(InvariantError, match=r"rounds sum to .* the ledger to"):
-        check_counts(ledger, recorder)
+        check_counts(_ledger(Outcome.DELIVERED), [_row()], _dispatches())
 
 
 def test_totals_that_are_not_those_of_the_rows_are_caught() -> None:
     ledger = _ledger(Outcome.DELIVERED)
     ledger._totals[False][1] += 1
     with pytest.raises(InvariantError, match="its totals say"):
-        check_counts(ledger, Recorder(1, ledger))
+        check_counts(ledger, [_row()], _dispatches())
+
+
+def test_phases_that_last_longer_than_the_whole_are_caught() -> None:
+    table = _dispatches()
+    table._ended_ns[0] = 2
+    with pytest.raises(InvariantError, match="dispatch 0 of the table spent -1 ns waiting"):
+        check_counts(Ledger(), [_row()], table)
 
 
 def test_a_sound_trace_passes() -> None:
@@ -224,27 +197,6 @@ def _dispatches(*during: tuple[Any, ...]) -> Dispatches:
         table._handlers[kind](at_ns, *values)
     table.finish(3)
     return table
-
-
-def test_a_sound_table_of_dispatches_passes() -> None:
-    check_dispatches(_dispatches(), _recorder(Ledger()))
-
-
-def test_a_table_that_tells_of_other_dispatches_is_caught() -> None:
-    recorder, table = _recorder(Ledger()), _dispatches()
-    recorder.asked(0)
-    with pytest.raises(InvariantError, match="client 0 has 2 dispatches asked, the table of dispatches 1"):
-        check_dispatches(table, recorder)
-    table._fate[0] = Fate.LATE
-    with pytest.raises(InvariantError, match="client 0 has 1 dispatches merged, the table of dispatches 0"):
-        check_dispatches(table, _recorder(Ledger()))
-
-
-def test_phases_that_last_longer_than_the_whole_are_caught() -> None:
-    table = _dispatches()
-    table._ended_ns[0] = 2
-    with pytest.raises(InvariantError, match="dispatch 0 of the table spent -1 ns waiting"):
-        check_dispatches(table, _recorder(Ledger()))
 
 
 def test_phases_are_those_of_the_trace() -> None:

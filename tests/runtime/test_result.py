@@ -122,6 +122,14 @@ def test_a_refused_merge_is_a_sign_too(world: Any) -> None:
     )
 
 
+def test_a_reply_that_alone_is_rejected_is_none(world: Any) -> None:
+    algorithm = _models(world, personal=math.nan)
+    algorithm.answer = lambda client, exchange: world.word(math.nan)
+    result, _ = world.play(algorithm)
+    assert result.rejections == {"values holds NaN or an infinity": 3}
+    assert result.non_finite.endswith("no evaluation tells since which round")
+
+
 def test_the_loss_on_the_global_test_set_counts(world: Any) -> None:
     def score(samples: Any) -> Score:
         return Score(1, 2, 1.0 if hasattr(samples, "client") else math.inf)

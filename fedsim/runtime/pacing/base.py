@@ -43,7 +43,7 @@ class Rounds(Protocol):
 
     @property
     def wanted(self) -> int:
-        """Size of a cohort, ``participation.clients_per_round``."""
+        """Replies wanted of a cohort, ``participation.clients_per_round``."""
 
     async def someone(self, carried: Sequence[Ticket] = ()) -> None:
         """Wait until at least one client that owes no answer is there, or one of ``carried`` has ended.
@@ -51,8 +51,8 @@ class Rounds(Protocol):
         Where all clients owe an answer, there is nobody to wait for: it returns at once.
         """
 
-    def select(self, count: int | None = None) -> Sequence[int]:
-        """Return a cohort of ``participation.clients_per_round``, ascending."""
+    def select(self, over_selection: float) -> Sequence[int]:
+        """Return a cohort of so many clients for each one wanted, if there are as many; ascending."""
 
     async def ask(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]

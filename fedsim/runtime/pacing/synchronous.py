@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from math import ceil
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -95,7 +94,7 @@ class Synchronous(Pacing[SynchronousConfig]):
     async def _round(self, rounds: Rounds, carried: dict[str, list[Ticket]]) -> tuple[str, str] | None:
         """Hold one round; say what failed, with what to do about it, or None."""
         await rounds.someone(_all(carried))
-        cohort = rounds.select(ceil(self.config.over_selection * rounds.wanted))
+        cohort = rounds.select(self.config.over_selection)
         answered: Sequence[int] = cohort
         for number, exchange in enumerate(rounds.exchanges):
             concerns_any = {"all": True, "cohort": bool(cohort), "answered": bool(answered)}[exchange.who]
