@@ -267,7 +267,7 @@ def test_momentum_is_that_of_one_optimiser_for_all_rounds(on: bool, world: Any) 
 
     class Watched(FEDAVG):
         async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
-            seen.append(server_state.model)
+            seen.append(server_state)
             return await super().models_of(observer, server_state, client_state)
 
     changes = {"training": training, "executor": threads(), "client_timeout_s": PATIENT_S}
@@ -317,7 +317,7 @@ def test_the_observer_s_optimisers_begin_anew_and_leave_nothing(world: Any) -> N
         async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
             fitted = [await observer.fit(observer.initial_model()) for _ in range(2)]
             measured.setdefault(observer.round, []).extend(fitted)
-            return {"global": Predictor(server_state.model)}
+            return {"global": Predictor(server_state)}
 
     def final(algorithm: Any) -> str:
         changes = {"training": MOMENTUM, "executor": threads(), "client_timeout_s": PATIENT_S}
