@@ -16,10 +16,9 @@ from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
-from fedsim.scenario.choices import EXECUTOR
-from fedsim.scenario.datatable import DataConfig, PublicSource
-from fedsim.scenario.schema import EngineConfig, Scenario
-from fedsim.scenario.values import Values
+from fedsim.scenario.choices import EXECUTOR, PublicSource
+from fedsim.scenario.lookup import Values
+from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario
 from fedsim.task import Task
 
 MOST_WORKERS = 8
@@ -226,6 +225,4 @@ def _idle_groups(fleet: Fleet, data: FederatedData) -> list[Fault]:
 
 def _executor(engine: EngineConfig) -> Executor:
     plugin = EXECUTOR.find(engine.executor)
-    executor = plugin(plugin.Config.model_validate({"workers": num_workers(engine)}))
-    assert isinstance(executor, Executor)  # noqa: S101
-    return executor
+    return plugin(plugin.Config.model_validate({"workers": num_workers(engine)}))

@@ -9,17 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from fedsim.plugins import Plugin, available
-from fedsim.scenario.choices import DEVICE, EXECUTOR, Choice, Kind
-from fedsim.scenario.datatable import DataConfig, PartitionChoice
-from fedsim.scenario.schema import (
+from fedsim.scenario.choices import (
+    DEVICE,
+    EXECUTOR,
     AlgorithmChoice,
     AvailabilityChoice,
+    Choice,
+    Kind,
     ModelChoice,
     NetworkChoice,
     PacingChoice,
-    Scenario,
+    PartitionChoice,
     SelectorChoice,
 )
+from fedsim.scenario.schema import DataConfig, Scenario
 
 Json = dict[str, Any]
 
@@ -71,14 +74,14 @@ def _offer(table: Json, choice: type[Choice], definitions: Json) -> None:
         table["allOf"].append({"if": condition, "then": then})
 
 
-def _name(property_: Json, kind: Kind) -> None:
+def _name(property_: Json, kind: Kind[Any]) -> None:
     property_.pop("type", None)
     described = [{"const": found.name, "description": found.summary} for found in available(kind.folder)]
     private = {"type": "string", "pattern": r"\.", "description": "A private plugin, by its dotted path."}
     property_["anyOf"] = [*described, private]
 
 
-def _parameters(kind: Kind, name: str, plugin: type[Plugin[Any]], definitions: Json) -> Json:
+def _parameters(kind: Kind[Any], name: str, plugin: type[Plugin[Any]], definitions: Json) -> Json:
     """Put the schema of a plugin's parameters among the definitions; return the reference to it."""
     prefix = f"{kind.folder.removeprefix('fedsim.')}.{name}"
     if prefix not in definitions:
