@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, federate
+from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spreading, federate
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
@@ -153,17 +153,19 @@ def _spread(
         return federate(
             dataset,
             data.partition.make() if data.partition else None,
-            num_clients=scenario.num_clients,
-            shares=data.split or EVERYTHING,
-            key=key.child("federate"),
-            public_size=data.public.size,
-            public_users=data.public.users,
-            public_source=public,
-            public_augment=data.public.augment,
-            public_at_clients=data.public.held == "everywhere",
-            global_test_share=data.global_test,
-            global_test_users=data.global_test_users,
-            limit=data.limit,
+            Spreading(
+                num_clients=scenario.num_clients,
+                shares=data.split or EVERYTHING,
+                public_size=data.public.size,
+                public_users=data.public.users,
+                public_source=public,
+                public_augment=data.public.augment,
+                public_at_clients=data.public.held == "everywhere",
+                global_test_share=data.global_test,
+                global_test_users=data.global_test_users,
+                limit=data.limit,
+            ),
+            key.child("federate"),
         )
     except DataError as error:
         faults.append(Fault(PATHS.get(error.setting, "data"), str(error)))

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsim.config import Config
-from fedsim.data.federated import SPLITS
+from fedsim.data import SPLITS
 from fedsim.errors import Fault
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import TRACED
