@@ -23,7 +23,7 @@ from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import Fitted, Score
-from fedsim.engine.steps import Batch
+from fedsim.engine.losses import Batch
 from fedsim.engine.training import TrainingConfig
 from fedsim.params import Model
 from fedsim.rng import Key
