@@ -72,7 +72,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         faults += _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
         raise ScenarioError(faults, source)
-    evaluation, participation = scenario.evaluation, scenario.participation
+    participation = scenario.participation
     parts = Parts(
         algorithm=scenario.algorithm.make(),
         data=data,
@@ -89,12 +89,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         clients_per_round=participation.clients_per_round,
         client_timeout_s=participation.client_timeout,
         on_leave=participation.on_leave,
-        evaluation=EvaluationSettings(
-            every=evaluation.every,
-            clients=evaluation.clients,
-            split=evaluation.split,
-            batch_size=evaluation.batch_size,
-        ),
+        evaluation=EvaluationSettings(**dict(scenario.evaluation)),
         device=scenario.engine.device,
     )
     if problem := parts.misfit():
@@ -112,6 +107,11 @@ def num_workers(engine: EngineConfig) -> int:
         return engine.workers
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MOST_WORKERS, cores)
+
+
+def _executor(engine: EngineConfig) -> Executor:
+    plugin = EXECUTOR.find(engine.executor)
+    return plugin(plugin.Config.model_validate({"workers": num_workers(engine)}))
 
 
 # Each of these notes its faults, so that all are known before any is raised.
@@ -223,8 +223,3 @@ def _idle_groups(fleet: Fleet, data: FederatedData) -> list[Fault]:
         for number, group in enumerate(fleet.groups)
         if not sizes[group.start : group.stop].any()
     ]
-
-
-def _executor(engine: EngineConfig) -> Executor:
-    plugin = EXECUTOR.find(engine.executor)
-    return plugin(plugin.Config.model_validate({"workers": num_workers(engine)}))

@@ -77,6 +77,11 @@ class Kind(Generic[P]):
             raise self._unknown(f"{quoted(name)} is a plugin, but no {self.word}", name)
         return plugin
 
+    def known(self, name: str) -> str:
+        """Return the name as it is, for a validator: an error where :meth:`find` raises one."""
+        self.find(name)
+        return name
+
     def _unknown(self, problem: str, name: str) -> PydanticCustomError:
         mend = nearest(name, self.names)
         if "." in name:
@@ -143,8 +148,7 @@ class Choice(Config):
     @field_validator("name", "model", mode="after", check_fields=False)
     @classmethod
     def _exists(cls, name: str) -> str:
-        cls.KIND.find(name)
-        return name
+        return cls.KIND.known(name)
 
     @field_validator("params", mode="plain", check_fields=False)
     @classmethod

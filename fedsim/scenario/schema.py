@@ -168,9 +168,8 @@ class DataConfig(NamedChoice):
         return value
 
 
-def _found(device: str) -> str:
-    DEVICE.find(device)
-    return device
+def _is_known(device: str) -> str:
+    return DEVICE.known(device)
 
 
 class FleetGroup(GroupConfig):
@@ -181,13 +180,13 @@ class FleetGroup(GroupConfig):
     )
     """When these clients are there: a name, or a table of name and params."""
 
-    _exists = field_validator("device", mode="after")(_found)
+    _exists = field_validator("device", mode="after")(_is_known)
 
 
 class ServerEntry(ServerConfig):
     """The server's device, links and model."""
 
-    _exists = field_validator("device", mode="after")(_found)
+    _exists = field_validator("device", mode="after")(_is_known)
 
 
 class ParticipationConfig(Config):
@@ -213,18 +212,12 @@ class ParticipationConfig(Config):
 class EngineConfig(Config):
     """Who trains, on this computer; no result depends on it, except on the kind of device."""
 
-    executor: str = "threads"
+    executor: Annotated[str, AfterValidator(EXECUTOR.known)] = "threads"
     """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
     workers: Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
-
-    @field_validator("executor", mode="after")
-    @classmethod
-    def _exists(cls, name: str) -> str:
-        EXECUTOR.find(name)
-        return name
 
 
 class EvaluationConfig(Config):

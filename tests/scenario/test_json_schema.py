@@ -47,6 +47,7 @@ def test_only_rounds_and_a_fleet_are_required() -> None:
         ("DataConfig", DATASET, "data"),
         ("ModelChoice", MODEL, "models"),
         ("PartitionChoice", PARTITION, "data.partitions"),
+        ("PublicSource", DATASET, "data"),
     ],
 )
 def test_every_plugin_has_its_parameters(table: str, kind: Kind[Any], folder: str) -> None:
