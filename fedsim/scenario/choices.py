@@ -12,10 +12,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from fedsim.algorithms.base import Algorithm
 from fedsim.config import Config
@@ -230,7 +237,7 @@ class PublicSource(NamedChoice):
     KIND = DATASET
 
 
-def spelt_out(value: Any) -> Any:
+def _spelt_out(value: Any) -> Any:
     """Return a choice's table, which may be written as its name alone."""
     if isinstance(value, str):
         return {"name": value}
@@ -239,3 +246,15 @@ def spelt_out(value: Any) -> Any:
             "choice", f"{quoted(value)} is neither a name nor a table of name and params", "write a name"
         )
     return value
+
+
+class _ByName:
+    """Lets a choice be written as its name alone."""
+
+    def __get_pydantic_core_schema__(self, choice: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return BeforeValidator(_spelt_out, str | choice).__get_pydantic_core_schema__(choice, handler)
+
+
+T = TypeVar("T", bound=Choice)
+OrName = Annotated[T, _ByName()]
+"""A choice, as a table or as its name alone: ``OrName[SelectorChoice]``."""

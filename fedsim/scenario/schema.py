@@ -51,13 +51,13 @@ from fedsim.scenario.choices import (
     ModelChoice,
     NamedChoice,
     NetworkChoice,
+    OrName,
     PacingChoice,
     PartitionChoice,
     PublicSource,
     SelectorChoice,
     fault,
     left_out,
-    spelt_out,
 )
 from fedsim.units import PositiveSeconds
 
@@ -101,7 +101,7 @@ class PublicConfig(Config):
     """Samples in the public set; without any there is none, and nothing else can be said about it."""
     users: PartialShare = 0.0
     """Instead of size, a share of the users, those of the global test set apart: all samples of theirs."""
-    source: Annotated[PublicSource, BeforeValidator(spelt_out, str | PublicSource)] | None = None
+    source: OrName[PublicSource] | None = None
     """Another data set to draw it from, without labels: a name, or a table of name and params; the public set
     is held out of the data set itself if left out."""
     augment: Augment = "none"
@@ -147,9 +147,7 @@ class DataConfig(NamedChoice):
     """Instead, a share of the users: all samples of theirs, and no client is one of them."""
     public: PublicConfig = PublicConfig()
     """The public set."""
-    partition: Annotated[PartitionChoice, BeforeValidator(spelt_out, str | PartitionChoice)] | None = Field(
-        None, validate_default=True
-    )
+    partition: OrName[PartitionChoice] | None = Field(None, validate_default=True)
     """Who holds which sample: a name, or a table of name and params; iid if left out."""
 
     @field_validator("limit", "split", "partition", mode="before")
@@ -175,9 +173,7 @@ def _is_known(device: str) -> str:
 class FleetGroup(GroupConfig):
     """One ``[[fleet]]`` entry: clients of one device class or file, and when they are there."""
 
-    availability: Annotated[AvailabilityChoice, BeforeValidator(spelt_out, str | AvailabilityChoice)] = Field(
-        "always", validate_default=True
-    )
+    availability: OrName[AvailabilityChoice] = Field("always", validate_default=True)
     """When these clients are there: a name, or a table of name and params."""
 
     _exists = field_validator("device", mode="after")(_is_known)
@@ -199,13 +195,9 @@ class ParticipationConfig(Config):
     on_leave: OnLeave = "resume"
     """What becomes of work when its client goes away: when the client returns it goes on (resume) or begins
     anew (restart), or it is lost at once."""
-    selector: Annotated[SelectorChoice, BeforeValidator(spelt_out, str | SelectorChoice)] = Field(
-        "uniform", validate_default=True
-    )
+    selector: OrName[SelectorChoice] = Field("uniform", validate_default=True)
     """Who is asked: a name, or a table of name and params."""
-    pacing: Annotated[PacingChoice, BeforeValidator(spelt_out, str | PacingChoice)] = Field(
-        "synchronous", validate_default=True
-    )
+    pacing: OrName[PacingChoice] = Field("synchronous", validate_default=True)
     """When a round closes: a name, or a table of name and params."""
 
 
