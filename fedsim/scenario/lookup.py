@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -170,7 +170,7 @@ def _narrow(shape: Shape, item: Any) -> Shape:
     tables = [kind for kind in kinds if _is_table(kind)]
     for table in tables:
         field = table.model_fields.get("distribution")
-        if field and get_origin(field.annotation) is Literal and named in get_args(field.annotation):
+        if field and named in get_args(field.annotation):
             return table
     return tables[0] if len(tables) == 1 else None
 
