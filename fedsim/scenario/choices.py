@@ -66,8 +66,6 @@ class Kind(Generic[P]):
         Raises:
             PydanticCustomError: There is none; the error's context holds ``problem`` and ``mend``.
         """
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise self._unknown(f"no {self.word} is called {quoted(name)}", name)
         try:
             plugin = load(self.folder, name)
         except UnknownPluginError as error:
