@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any
 
 MOST_QUOTED = 80
@@ -28,3 +30,10 @@ def quoted(value: Any, most: int = MOST_QUOTED) -> str:
         # Of the text, so that the marks stay.
         return f"{value[: most - 4]!r} ..."
     return shortened(repr(value), most)
+
+
+def nearest(name: object, names: Sequence[str]) -> str:
+    """Return ``did you mean 'x'? there are: ...``."""
+    near = difflib.get_close_matches(str(name), names, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"{guess}there are: {shortened(', '.join(names), MOST_SAID)}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.data import LoadContext, federate
+from fedsim.data import LoadContext, Spreading, federate
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
@@ -40,12 +40,10 @@ def _run(algorithm: str, workers: int, seed: int = 0, *, policies: bool = False)
     data = federate(
         _made("fedsim.data", "digits").load(LoadContext(None, CLIENTS, key)),
         _made("fedsim.data.partitions", "dirichlet_class", alpha=0.5),
-        num_clients=CLIENTS,
-        shares=(0.7, 0.1, 0.2),
-        key=key,
-        public_size=40,
-        global_test_share=0.1,
-        limit=500,
+        Spreading(
+            num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=40, global_test_share=0.1, limit=500
+        ),
+        key,
     )
     common = {"count": 4, "model": "mlp", "drop_out": "1 /s" if policies else "0 /s"}
     groups = [

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,3 +102,29 @@ def test_more_digits_than_python_reads() -> None:
     most = numerals.whole("9" * 100_000)
     assert most is not None and most > 2**64  # noqa: PT018
     assert numerals.number("9" * 100_000) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.array(True), True),
+        (torch.tensor(2.0), 2.0),
+        (float("nan"), None),
+        (np.float64("-inf"), None),
+        ("text", "text"),
+        (None, None),
+        (False, False),
+    ],
+)
+def test_scalars_become_plain(value: Any, expected: Any) -> None:
+    found = numerals.scalar(value)
+    assert type(found) is type(expected)
+    assert found == expected
+
+
+def test_what_is_no_scalar_stays_itself() -> None:
+    values: list[Any] = [[1.0], np.arange(1), {}]
+    for value in values:
+        assert numerals.scalar(value) is value

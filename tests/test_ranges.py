@@ -8,9 +8,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fedsim import ranges
 from fedsim.models.architecture import MOST_PARAMS
-from fedsim.scenario import choices
+from fedsim.scenario import choices, json_schema
 from fedsim.scenario.choices import Kind
-from fedsim.scenario.editor import json_schema
 from fedsim.wire.limits import DEFAULT
 
 LEAST, MOST = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
@@ -45,7 +44,7 @@ def test_every_number_of_a_scenario_has_both_ends_of_a_range_in_its_schema() -> 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
-def test_every_number_of_every_plugin_has_both_ends_of_a_range(kind: Kind) -> None:
+def test_every_number_of_every_plugin_has_both_ends_of_a_range(kind: Kind[Any]) -> None:
     for name in kind.names:
         assert unbounded(kind.find(name).Config.model_json_schema()) == [], name
 

@@ -25,8 +25,9 @@ from world import generated, world
 
 from fedsim.data import FederatedData
 from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.losses import Batch
 from fedsim.engine.optimisers import Sgd
-from fedsim.engine.steps import Batch, Descent, Work
+from fedsim.engine.steps import Descent, Work
 from fedsim.engine.worker import BoundNet
 from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.models.mlp import PLUGIN as MLP

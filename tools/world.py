@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.algorithms.fedavg import PLUGIN as FEDAVG
 from fedsim.config import Config
-from fedsim.data import Dataset, FederatedData, federate
+from fedsim.data import Dataset, FederatedData, Spreading, federate
 from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.engine.executors.base import Executor, ExecutorConfig
 from fedsim.engine.training import TrainingConfig
@@ -29,13 +29,15 @@ def generated(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedD
     x = generator.standard_normal((count, *shape)).astype(np.float32)
     y = generator.integers(0, 10, count)
     dataset = Dataset(Task(shape, 10), x, y)
-    return federate(dataset, IID(Config()), num_clients=num_clients, shares=(1.0, 0.0, 0.0), key=Key.root(0))
+    return federate(
+        dataset, IID(Config()), Spreading(num_clients=num_clients, shares=(1.0, 0.0, 0.0)), Key.root(0)
+    )
 
 
 def counted(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedData:
     """Return counts without samples."""
     dataset = Dataset(Task(shape, 10), sizes=np.full(num_clients, each))
-    return federate(dataset, None, num_clients=num_clients, shares=(1.0, 0.0, 0.0), key=Key.root(0))
+    return federate(dataset, None, Spreading(num_clients=num_clients, shares=(1.0, 0.0, 0.0)), Key.root(0))
 
 
 def world(data: FederatedData, model: Any, executor: type[Executor], workers: int, **changes: Any) -> Parts:

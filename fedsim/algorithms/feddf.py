@@ -39,9 +39,9 @@ from fedsim.algorithms.common.weighted_means import mean_of_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvgConfig
 from fedsim.engine.jobs import Stream, per_sample
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Loss, Models
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
-from fedsim.engine.steps import Batches, Descent, Extras, Loss, Models
+from fedsim.engine.steps import Descent
 from fedsim.params import Array, Model, count
 from fedsim.ranges import BatchSize, LearningRate, Norm, Steps
 from fedsim.wire import ModelUpdate

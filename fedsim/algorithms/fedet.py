@@ -32,8 +32,8 @@ from fedsim.algorithms.common.weighted_means import mean_of_models, shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import Stream, per_sample
-from fedsim.engine.losses import MODEL, PUBLIC
-from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.engine.losses import MODEL, PUBLIC, Batches, Extras, Models
+from fedsim.engine.steps import Descent
 from fedsim.models import Architecture, Net
 from fedsim.params import Array, Model, Tree, weighted_mean
 from fedsim.ranges import BatchSize, Coefficient, LearningRate, Steps

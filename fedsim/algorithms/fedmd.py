@@ -31,8 +31,7 @@ from fedsim.algorithms.common.share_and_distil import ClientState, answer, disti
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import Stream
-from fedsim.engine.losses import TRAIN, absolute_error, divergence, squared_error
-from fedsim.engine.steps import Loss
+from fedsim.engine.losses import TRAIN, Loss, absolute_error, divergence, squared_error
 from fedsim.params import Array
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData

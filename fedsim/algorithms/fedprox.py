@@ -17,7 +17,8 @@ from torch import Tensor
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import shared
-from fedsim.engine.steps import Descent, Extras, LiveModel
+from fedsim.engine.losses import Extras, LiveModel
+from fedsim.engine.steps import Descent
 from fedsim.ranges import Coefficient, PositiveShare
 from fedsim.wire import ModelBroadcast, ModelUpdate
 

@@ -37,8 +37,8 @@ from fedsim.algorithms.common.public_set_delivery import HandingOut, Receiver, h
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import Samples, Stream, per_sample
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, empirical_loss
-from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
+from fedsim.engine.steps import Descent
 from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples

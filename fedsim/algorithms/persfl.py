@@ -37,8 +37,8 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.config import AsTuple
 from fedsim.engine.jobs import Extra, per_sample
-from fedsim.engine.losses import MODEL, TEACHER, TRAIN, label_loss
-from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.engine.losses import MODEL, TEACHER, TRAIN, Batches, Extras, Models, label_loss
+from fedsim.engine.steps import Descent
 from fedsim.params import Model
 from fedsim.ranges import Epochs, Few, LearningRate, Share, Temperature
 from fedsim.wire import ModelBroadcast, ModelUpdate

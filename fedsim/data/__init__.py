@@ -6,12 +6,13 @@ scikit-learn: a data set imports what it needs when it is loaded.
 """
 
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
-from fedsim.data.federated import AnyShares, FederatedData, Shares, Split, choices_of, federate, shares_fault
+from fedsim.data.federated import FederatedData, Spreading, federate
 from fedsim.data.fingerprints import Fingerprint, differences, fingerprint
 from fedsim.data.partitions.base import PartitionPlugin, Pool
+from fedsim.data.stratify import SPLITS, Shares, Split, shares_fault
 
 __all__ = [
-    "AnyShares",
+    "SPLITS",
     "Dataset",
     "DatasetPlugin",
     "FederatedData",
@@ -21,7 +22,7 @@ __all__ = [
     "Pool",
     "Shares",
     "Split",
-    "choices_of",
+    "Spreading",
     "differences",
     "federate",
     "fingerprint",

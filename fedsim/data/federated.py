@@ -15,29 +15,21 @@ Letters for shapes: n samples in the pool, K clients, N classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any
 
 import numpy as np
 
 from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples
-from fedsim.data.heldout import HoldOut, hold_out
+from fedsim.data.heldout import Drawn, HoldOut, hold_out
 from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class
 from fedsim.data.public import Augment, augmented, drawn_from
-from fedsim.data.stratify import split_client
+from fedsim.data.stratify import SPLITS, AnyShares, Split, choices_of, shares_fault, split_client
 from fedsim.errors import DataError, InvariantError
 from fedsim.plugins import name_of
-from fedsim.ranges import Share
 from fedsim.rng import Key
 from fedsim.task import Task
-
-Split: TypeAlias = Literal["train", "val", "test"]
-Shares: TypeAlias = tuple[Share, Share, Share]
-AnyShares: TypeAlias = Shares | tuple[Shares, ...]
-"""Shares of train, validation and test for everybody, or several, of which each client draws one."""
-
-SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,50 +138,14 @@ class FederatedData:
         return holdings.flat
 
 
-def shares_fault(shares: Shares) -> str:
-    """Say what is wrong with shares of train, validation and test; empty where nothing is."""
-    if not all(math.isfinite(share) and 0 <= share <= 1 for share in shares):
-        return f"shares of train, val and test are each from 0 to 1, these are {_listed(shares)}"
-    if abs(sum(shares) - 1) > 1e-9:
-        return f"shares of train, val and test sum to 1, {_listed(shares)} sum to {sum(shares):g}"
-    if shares[0] == 0:
-        return f"the share of train is above 0, of {_listed(shares)} nothing is left to train on"
-    return ""
+@dataclass(frozen=True, slots=True, eq=False)
+class Spreading:
+    """How a data set is spread over clients.
 
-
-def choices_of(shares: AnyShares) -> tuple[Shares, ...]:
-    """Return all shares of train, validation and test that a client may have."""
-    return tuple(one for one in shares if isinstance(one, tuple)) or (cast(Shares, shares),)
-
-
-def federate(
-    dataset: Dataset,
-    partition: PartitionPlugin[Any] | None,
-    *,
-    num_clients: int,
-    shares: AnyShares,
-    key: Key,
-    public_size: int = 0,
-    public_users: float = 0.0,
-    public_source: Dataset | None = None,
-    public_augment: Augment = "none",
-    public_at_clients: bool = True,
-    global_test_share: float = 0.0,
-    global_test_users: float = 0.0,
-    limit: int | None = None,
-) -> FederatedData:
-    """Spread a data set over clients.
-
-    A data set of counts only has no samples to spread: it takes no partition, no limit and no global test
-    set; its counts are training samples, and there are no validation and test samples.
-
-    Args:
-        dataset: What to spread.
-        partition: Who holds which of the samples that are not held out; None for a data set of counts only.
+    Attributes:
         num_clients: K, at least 1.
         shares: Parts of each client's samples for train, validation and test, which sum to 1; or several
             such, of which each client draws one, all equally likely.
-        key: Randomness of all draws.
         public_size: Samples in the public set.
         public_users: Instead of ``public_size``, the share of the users, those of the global test set apart,
             whose samples are the public set.
@@ -206,74 +162,68 @@ def federate(
             no classes, and where samples have users, whose habits that would change.
 
     Raises:
-        DataError: The samples do not suffice, or a setting is out of its range.
+        DataError: A setting is out of its range.
+    """
+
+    num_clients: int
+    shares: AnyShares
+    public_size: int = 0
+    public_users: float = 0.0
+    public_source: Dataset | None = None
+    public_augment: Augment = "none"
+    public_at_clients: bool = True
+    global_test_share: float = 0.0
+    global_test_users: float = 0.0
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_clients < 1:
+            raise DataError(f"{self.num_clients} clients: there is at least one")
+        self.held_out()
+        for one in choices_of(self.shares):
+            if fault := shares_fault(one):
+                raise DataError(fault)
+        if self.limit is not None and self.limit < 1:
+            raise DataError(f"limit = {self.limit}: use at least one sample, or leave the limit out")
+
+    def held_out(self) -> HoldOut:
+        """Return what is held out of a data set, if it is also the source of the public set."""
+        return HoldOut(self.public_size, self.public_users, self.global_test_share, self.global_test_users)
+
+
+def federate(
+    dataset: Dataset, partition: PartitionPlugin[Any] | None, spreading: Spreading, key: Key
+) -> FederatedData:
+    """Spread a data set over clients.
+
+    A data set of counts only has no samples to spread: it takes no partition, no limit and no global test
+    set; its counts are training samples, and there are no validation and test samples.
+
+    Args:
+        dataset: What to spread.
+        partition: Who holds which of the samples that are not held out; None for a data set of counts only.
+        spreading: The settings.
+        key: Randomness of all draws.
+
+    Raises:
+        DataError: The samples do not suffice, or a setting does not suit the data set.
         InvariantError: The partition gave a sample to two clients, or one that does not exist.
     """
-    if num_clients < 1:
-        raise DataError(f"{num_clients} clients: there is at least one")
-    wanted = HoldOut(public_size, public_users, global_test_share, global_test_users)
-    choices = choices_of(shares)
-    for one in choices:
-        if fault := shares_fault(one):
-            raise DataError(fault)
     if dataset.sizes is not None:
-        if partition is not None or global_test_share > 0 or limit is not None or wanted.takes_users:
-            raise DataError(
-                "a data set of counts only has no samples to spread, test on or draw from, and no users: "
-                "leave out the partition, the limit, the share of the global test set and those of users"
-            )
-        if public_source is not None or public_augment != "none":
-            raise DataError(
-                "with a data set of counts only, the public set is a number of samples that do not exist: "
-                "leave out its source and its transformation"
-            )
-        return _counts_only(dataset.task, dataset.sizes, num_clients, public_size, public_at_clients)
+        return _counts_only(dataset.task, dataset.sizes, partition, spreading)
     if partition is None:
         raise DataError("a data set with samples needs a partition, such as iid")
-
-    x, y, users, own_test = _pool(dataset, limit, key.child("limit"))
-    total = len(y) - len(own_test)
-    if len(own_test) and global_test_users:
-        raise DataError(
-            "this data set has a test part of its own, which is the global test set: leave it at that",
-            setting="global_test_users",
-        )
-    if public_source is not None and public_users:
-        raise DataError(
-            "the public set is drawn from another data set, or it is whole users of this one: choose one",
-            setting="public_users",
-        )
-    wanted = replace(
-        wanted,
-        public_size=public_size if public_source is None else 0,
-        test_share=0.0 if len(own_test) else global_test_share,
-    )
-    few = "limit" if limit == total else "num_clients"
-    drawn = hold_out(total, users, wanted, num_clients, key.child("hold_out"), few=few)
-    public, rest = drawn.public, drawn.rest
-    is_regression = dataset.task.kind == "regression"
-    pool = Pool(
-        y[rest], 0 if is_regression else dataset.task.num_outputs, None if users is None else users[rest]
-    )
-    try:
-        held = partition.split(pool, num_clients, key.child("partition"))
-    except DataError as error:
-        raise DataError(str(error), setting="partition") from error
-    _check(held, len(rest), num_clients, partition)
-
-    parts: tuple[list[Indices], ...] = ([], [], [])
-    for client, positions in enumerate(held):
-        shuffled = rest[key.child("split", client).numpy().permutation(np.sort(positions))]
-        own = choices[0]
-        if len(choices) > 1:
-            own = choices[key.child("shares", client).numpy().integers(len(choices))]
-        for part, indices in zip(parts, split_client(y[shuffled], own), strict=True):
-            # Ascending, so that all samples pooled are in the order in which a single client has them.
-            part.append(np.sort(shuffled[indices]))
-
-    if public_source is not None:
-        x, y, public = _with_public(x, y, public_source, dataset.task, public_size, key)
-    if public_augment != "none" and len(public):
+    x, y, users, own_test = _pool(dataset, spreading.limit, key.child("limit"))
+    drawn = _drawn(len(y) - len(own_test), users, spreading, len(own_test) > 0, key.child("hold_out"))
+    rest = drawn.rest
+    num_classes = 0 if dataset.task.kind == "regression" else dataset.task.num_outputs
+    pool = Pool(y[rest], num_classes, None if users is None else users[rest])
+    held = _partitioned(pool, partition, spreading.num_clients, key.child("partition"))
+    holdings = _split((rest[np.sort(positions)] for positions in held), y, spreading.shares, key)
+    public = drawn.public
+    if spreading.public_source is not None:
+        x, y, public = _with_public(x, y, spreading.public_source, dataset.task, spreading.public_size, key)
+    if spreading.public_augment != "none" and len(public):
         x = x.copy()
         x[public] = augmented(x[public], key.child("augment"))
     return FederatedData(
@@ -282,11 +232,64 @@ def federate(
         _frozen(y),
         public=_frozen(public),
         global_test=_frozen(own_test if len(own_test) else drawn.test),
-        num_clients=num_clients,
-        holdings={name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)},
-        public_labelled=public_source is None,
-        public_at_clients=public_at_clients,
+        num_clients=spreading.num_clients,
+        holdings=holdings,
+        public_labelled=spreading.public_source is None,
+        public_at_clients=spreading.public_at_clients,
     )
+
+
+def _drawn(total: int, users: Indices | None, spreading: Spreading, has_test: bool, key: Key) -> Drawn:
+    """Return what is held out of ``total`` samples, and the rest."""
+    if has_test and spreading.global_test_users:
+        raise DataError(
+            "this data set has a test part of its own, which is the global test set: leave it at that",
+            setting="global_test_users",
+        )
+    wanted = spreading.held_out()
+    if spreading.public_source is not None:
+        if spreading.public_users:
+            raise DataError(
+                "the public set is drawn from another data set, or it is whole users of this one: choose one",
+                setting="public_users",
+            )
+        wanted = replace(wanted, public_size=0)
+    if has_test:
+        wanted = replace(wanted, test_share=0.0)
+    few = "limit" if spreading.limit == total else "num_clients"
+    return hold_out(total, users, wanted, spreading.num_clients, key, few=few)
+
+
+def _partitioned(pool: Pool, partition: PartitionPlugin[Any], num_clients: int, key: Key) -> list[Indices]:
+    """Return each client's positions in a pool."""
+    try:
+        held = partition.split(pool, num_clients, key)
+    except DataError as error:
+        raise DataError(str(error), setting="partition") from error
+    name = name_of(partition)
+    if len(held) != num_clients:
+        raise InvariantError(f"partition {name} served {len(held)} clients of {num_clients}")
+    every = np.concatenate(held)
+    if len(every) and not 0 <= every.min() <= every.max() < len(pool.labels):
+        raise InvariantError(f"partition {name} gave away samples that do not exist")
+    if len(every) and np.bincount(every).max() > 1:
+        raise InvariantError(f"partition {name} gave a sample away twice")
+    return held
+
+
+def _split(held: Iterable[Indices], y: Labels, shares: AnyShares, key: Key) -> dict[Split, Holdings]:
+    """Return each client's samples for train, validation and test; what it holds is ascending."""
+    choices = choices_of(shares)
+    parts = [list[Indices]() for _ in SPLITS]
+    for client, positions in enumerate(held):
+        shuffled = key.child("split", client).numpy().permutation(positions)
+        own = choices[0]
+        if len(choices) > 1:
+            own = choices[key.child("shares", client).numpy().integers(len(choices))]
+        for part, indices in zip(parts, split_client(y[shuffled], own), strict=True):
+            # Ascending, so that all samples pooled are in the order in which a single client has them.
+            part.append(np.sort(shuffled[indices]))
+    return {name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)}
 
 
 def _with_public(
@@ -307,8 +310,6 @@ def _pool(dataset: Dataset, limit: int | None, key: Key) -> tuple[Samples, Label
     x, y, test_x, test_y, users = dataset.x, dataset.y, dataset.test_x, dataset.test_y, dataset.users
     if x is None or y is None:
         raise InvariantError("a data set without samples has counts")
-    if limit is not None and limit < 1:
-        raise DataError(f"limit = {limit}: use at least one sample, or leave the limit out")
     if limit is not None and limit < len(y):
         generator = key.numpy()
         balanced = dataset.task.kind == "classification" and users is None
@@ -343,8 +344,20 @@ def _subset(labels: Labels, size: int, num_classes: int, generator: np.random.Ge
 
 
 def _counts_only(
-    task: Task, sizes: Counts, num_clients: int, public_size: int, public_at_clients: bool
+    task: Task, sizes: Counts, partition: PartitionPlugin[Any] | None, spreading: Spreading
 ) -> FederatedData:
+    wants_test = spreading.global_test_share > 0 or spreading.held_out().takes_users
+    if partition is not None or wants_test or spreading.limit is not None:
+        raise DataError(
+            "a data set of counts only has no samples to spread, test on or draw from, and no users: "
+            "leave out the partition, the limit, the share of the global test set and those of users"
+        )
+    if spreading.public_source is not None or spreading.public_augment != "none":
+        raise DataError(
+            "with a data set of counts only, the public set is a number of samples that do not exist: "
+            "leave out its source and its transformation"
+        )
+    num_clients = spreading.num_clients
     if len(sizes) != num_clients:
         raise DataError(f"the data set counts the samples of {len(sizes)} clients, the run has {num_clients}")
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
@@ -353,25 +366,12 @@ def _counts_only(
         task,
         _frozen(np.empty((0, *task.input_shape), task.dtype)),
         _frozen(np.empty(0, task.label_dtype)),
-        _frozen(np.arange(public_size)),
+        _frozen(np.arange(spreading.public_size)),
         _frozen(np.empty(0, np.int64)),
         num_clients,
         {"train": Holdings(_frozen(offsets), None), "val": none, "test": none},
-        public_at_clients=public_at_clients,
+        public_at_clients=spreading.public_at_clients,
     )
-
-
-def _check(
-    held: Sequence[Indices], num_samples: int, num_clients: int, partition: PartitionPlugin[Any]
-) -> None:
-    name = name_of(partition)
-    if len(held) != num_clients:
-        raise InvariantError(f"partition {name} served {len(held)} clients of {num_clients}")
-    every = np.concatenate(held)
-    if len(every) and not 0 <= every.min() <= every.max() < num_samples:
-        raise InvariantError(f"partition {name} gave away samples that do not exist")
-    if len(every) and np.bincount(every).max() > 1:
-        raise InvariantError(f"partition {name} gave a sample away twice")
 
 
 def _holdings(parts: Sequence[Indices]) -> Holdings:
@@ -387,7 +387,3 @@ def _joined(first: Any, second: Any) -> Any:
 def _frozen(array: Any) -> Any:
     array.flags.writeable = False
     return array
-
-
-def _listed(shares: Shares) -> str:
-    return ", ".join(f"{share:g}" for share in shares)

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedsim.data.federated import SPLITS, FederatedData
+from fedsim.data.federated import FederatedData
+from fedsim.data.stratify import SPLITS
 
 Fingerprint: TypeAlias = Mapping[str, str]
 """By the name of a part what it is, in words, and after ``#`` its digest."""

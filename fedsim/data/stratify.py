@@ -11,18 +11,43 @@ or takes in one class is made up for in the next, and by the last of them the si
 The samples of a regression are one class.
 """
 
-from collections.abc import Sequence
+import math
+from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.data.base import Counts, Indices, Labels
+from fedsim.ranges import Share
+
+Split: TypeAlias = Literal["train", "val", "test"]
+Shares: TypeAlias = tuple[Share, Share, Share]
+AnyShares: TypeAlias = Shares | tuple[Shares, ...]
+"""Shares of train, validation and test for everybody, or several, of which each client draws one."""
+
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 # Train, test, val as positions in (train, val, test): who comes first when samples are few or shares tie.
 _PRIORITY = (0, 2, 1)
 
 
-def split_client(labels: Labels, shares: Sequence[float]) -> tuple[Indices, Indices, Indices]:
+def shares_fault(shares: Shares) -> str:
+    """Say what is wrong with shares of train, validation and test; empty where nothing is."""
+    if not all(math.isfinite(share) and 0 <= share <= 1 for share in shares):
+        return f"shares of train, val and test are each from 0 to 1, these are {_listed(shares)}"
+    if abs(sum(shares) - 1) > 1e-9:
+        return f"shares of train, val and test sum to 1, {_listed(shares)} sum to {sum(shares):g}"
+    if shares[0] == 0:
+        return f"the share of train is above 0, of {_listed(shares)} nothing is left to train on"
+    return ""
+
+
+def choices_of(shares: AnyShares) -> tuple[Shares, ...]:
+    """Return all shares of train, validation and test that a client may have."""
+    return tuple(one for one in shares if isinstance(one, tuple)) or (cast(Shares, shares),)
+
+
+def split_client(labels: Labels, shares: Shares) -> tuple[Indices, Indices, Indices]:
     """Return the positions in ``labels`` that are for train, validation and test, each ascending.
 
     Args:
@@ -70,3 +95,7 @@ def _round(quota: NDArray[np.float64], least: Counts, total: int) -> Counts:
         else:
             counts[np.argmin(np.where(counts > least, lacking, np.inf))] -= 1
     return counts
+
+
+def _listed(shares: Shares) -> str:
+    return ", ".join(f"{share:g}" for share in shares)

@@ -35,7 +35,8 @@ from fedsim.engine.jobs import (
     Samples,
     Stream,
 )
-from fedsim.engine.steps import Batch, Work
+from fedsim.engine.losses import Batch
+from fedsim.engine.steps import Work
 from fedsim.engine.worker import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device

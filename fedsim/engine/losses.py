@@ -1,17 +1,18 @@
-"""Losses that several algorithms share; each takes (models, batches, extras) as a step hands them over.
+"""What a loss is given, and the losses that several algorithms share.
+
+Each takes (models, batches, extras) as a step hands them over.
 
 b: batch, N: outputs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from fedsim.engine.steps import Batches, Extras, Models
 
 MODEL = "model"
 """Name of the one model of an ordinary job."""
@@ -21,6 +22,47 @@ PUBLIC = "public"
 """Name of the stream of public samples."""
 TEACHER = "teacher"
 """Name of the extra that holds what the public samples are distilled from, one row per sample."""
+
+
+class LiveModel(Protocol):
+    """A model inside a job: callable, with its parameters in view."""
+
+    @property
+    def params(self) -> Mapping[str, Tensor]:
+        """Trainable parameters by name."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return logits ``[b, N]``."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the penultimate activations ``[b, f]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A mini-batch: ``x`` ``[b, ...]`` and labels ``y`` ``[b]``, or None where there are none.
+
+    Types are the task's: ``x`` float32, or int64 for texts; ``y`` int64, or float32 for a regression.
+    """
+
+    x: Tensor
+    y: Tensor | None
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels; an error where the samples have none."""
+        if self.y is None:
+            raise ValueError("public samples carry no labels: use a stream of the client's own samples")
+        return self.y
+
+
+Models = Mapping[str, LiveModel]
+Batches = Mapping[str, Batch]
+Extras = Mapping[str, Any]
+"""Name to tensor, or to a mapping of tensors."""
+
+Loss = Callable[[Models, Batches, Extras], Tensor | Mapping[str, Tensor]]
+"""One scalar for one trained model, or a scalar by model name."""
 
 
 def label_loss(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:

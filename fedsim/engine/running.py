@@ -28,9 +28,9 @@ from fedsim.engine.jobs import (
     Samples,
     Score,
 )
-from fedsim.engine.losses import label_loss
+from fedsim.engine.losses import Batch, label_loss
 from fedsim.engine.optimisers import OptimiserState
-from fedsim.engine.steps import Batch, Work
+from fedsim.engine.steps import Work
 from fedsim.engine.worker import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
 from fedsim.models.dropout import drawing_from

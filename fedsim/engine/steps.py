@@ -12,54 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fedsim.engine.losses import empirical_loss
+from fedsim.engine.losses import Batches, Extras, LiveModel, Loss, Models, empirical_loss
 from fedsim.engine.optimisers import Optimiser, OptimiserState
-
-
-class LiveModel(Protocol):
-    """A model inside a job: callable, with its parameters in view."""
-
-    @property
-    def params(self) -> Mapping[str, Tensor]:
-        """Trainable parameters by name."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return logits ``[b, N]``."""
-
-    def features(self, x: Tensor) -> Tensor:
-        """Return the penultimate activations ``[b, f]``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A mini-batch: ``x`` ``[b, ...]`` and labels ``y`` ``[b]``, or None where there are none.
-
-    Types are the task's: ``x`` float32, or int64 for texts; ``y`` int64, or float32 for a regression.
-    """
-
-    x: Tensor
-    y: Tensor | None
-
-    @property
-    def labels(self) -> Tensor:
-        """The labels; an error where the samples have none."""
-        if self.y is None:
-            raise ValueError("public samples carry no labels: use a stream of the client's own samples")
-        return self.y
-
-
-Models = Mapping[str, LiveModel]
-Batches = Mapping[str, Batch]
-Extras = Mapping[str, Any]
-"""Name to tensor, or to a mapping of tensors."""
-
-Loss = Callable[[Models, Batches, Extras], Tensor | Mapping[str, Tensor]]
-"""One scalar for one trained model, or a scalar by model name."""
 
 Correction = Callable[[LiveModel, list[Tensor], Extras], list[Tensor]]
 """Maps a model's gradients, in the order of its parameters, to corrected ones."""

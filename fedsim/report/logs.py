@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from fedsim.clock import now_s
-from fedsim.plain import scalar
+from fedsim.numerals import scalar
 from fedsim.runtime.log import Log
 
 

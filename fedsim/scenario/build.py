@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, federate
+from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spreading, federate
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
@@ -16,10 +16,9 @@ from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
-from fedsim.scenario.choices import EXECUTOR
-from fedsim.scenario.datatable import DataConfig, PublicSource
-from fedsim.scenario.schema import EngineConfig, Scenario
-from fedsim.scenario.values import Values
+from fedsim.scenario.choices import EXECUTOR, PublicSource
+from fedsim.scenario.lookup import Values
+from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario
 from fedsim.task import Task
 
 MOST_WORKERS = 8
@@ -73,7 +72,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         faults += _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
         raise ScenarioError(faults, source)
-    evaluation, participation = scenario.evaluation, scenario.participation
+    participation = scenario.participation
     parts = Parts(
         algorithm=scenario.algorithm.make(),
         data=data,
@@ -90,12 +89,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         clients_per_round=participation.clients_per_round,
         client_timeout_s=participation.client_timeout,
         on_leave=participation.on_leave,
-        evaluation=EvaluationSettings(
-            every=evaluation.every,
-            clients=evaluation.clients,
-            split=evaluation.split,
-            batch_size=evaluation.batch_size,
-        ),
+        evaluation=EvaluationSettings(**dict(scenario.evaluation)),
         device=scenario.engine.device,
     )
     if problem := parts.misfit():
@@ -113,6 +107,11 @@ def num_workers(engine: EngineConfig) -> int:
         return engine.workers
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MOST_WORKERS, cores)
+
+
+def _executor(engine: EngineConfig) -> Executor:
+    plugin = EXECUTOR.find(engine.executor)
+    return plugin(plugin.Config.model_validate({"workers": num_workers(engine)}))
 
 
 # Each of these notes its faults, so that all are known before any is raised.
@@ -154,17 +153,19 @@ def _spread(
         return federate(
             dataset,
             data.partition.make() if data.partition else None,
-            num_clients=scenario.num_clients,
-            shares=data.split or EVERYTHING,
-            key=key.child("federate"),
-            public_size=data.public.size,
-            public_users=data.public.users,
-            public_source=public,
-            public_augment=data.public.augment,
-            public_at_clients=data.public.held == "everywhere",
-            global_test_share=data.global_test,
-            global_test_users=data.global_test_users,
-            limit=data.limit,
+            Spreading(
+                num_clients=scenario.num_clients,
+                shares=data.split or EVERYTHING,
+                public_size=data.public.size,
+                public_users=data.public.users,
+                public_source=public,
+                public_augment=data.public.augment,
+                public_at_clients=data.public.held == "everywhere",
+                global_test_share=data.global_test,
+                global_test_users=data.global_test_users,
+                limit=data.limit,
+            ),
+            key.child("federate"),
         )
     except DataError as error:
         faults.append(Fault(PATHS.get(error.setting, "data"), str(error)))
@@ -222,10 +223,3 @@ def _idle_groups(fleet: Fleet, data: FederatedData) -> list[Fault]:
         for number, group in enumerate(fleet.groups)
         if not sizes[group.start : group.stop].any()
     ]
-
-
-def _executor(engine: EngineConfig) -> Executor:
-    plugin = EXECUTOR.find(engine.executor)
-    executor = plugin(plugin.Config.model_validate({"workers": num_workers(engine)}))
-    assert isinstance(executor, Executor)  # noqa: S101
-    return executor

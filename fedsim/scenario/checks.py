@@ -12,25 +12,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedsim.algorithms.base import Algorithm
 from fedsim.config import Config
-from fedsim.data import DatasetPlugin
-from fedsim.data.federated import SPLITS
-from fedsim.engine.executors.base import Executor
+from fedsim.data import SPLITS
 from fedsim.errors import DataError, Fault
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_table import read_table
 from fedsim.fleet.entries import TRACED
-from fedsim.network import LinkTraceConfig, NetworkPlugin
-from fedsim.plugins import available
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.network import LinkTraceConfig
+from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.ranges import MOST_CLIENTS
 from fedsim.scenario import toml
-from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
-from fedsim.scenario.faults import nearest
-from fedsim.scenario.schema import DEFAULT_MODEL, ModelChoice
-from fedsim.scenario.values import NotValidError, Values
+from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK, ModelChoice
+from fedsim.scenario.lookup import NotValidError, Path, Values
+from fedsim.scenario.schema import DEFAULT_MODEL
 
 Fleet = tuple[GroupConfig, ...]
 Models = Mapping[str, ModelChoice]
@@ -53,16 +48,18 @@ def server_label(models: Models, fleet: Fleet, server: ServerConfig) -> str:
     return server.model or fleet[0].model or of_shares or next(iter(models))
 
 
+def _num_clients(values: Values) -> int:
+    return sum(values.at("fleet", number, "count") for number in values.names("fleet"))
+
+
 def _population(values: Values) -> Iterator[Fault]:
-    there = sum(values.at("fleet", number, "count") for number in values.names("fleet"))
-    if there > MOST_CLIENTS:
+    if (there := _num_clients(values)) > MOST_CLIENTS:
         problem = f"{there} clients in all groups together"
         yield Fault("fleet", problem, f"write counts that add up to {MOST_CLIENTS} or fewer")
 
 
 def _cohort(values: Values) -> Iterator[Fault]:
-    wanted = values.at("participation", "clients_per_round")
-    there = sum(values.at("fleet", number, "count") for number in values.names("fleet"))
+    wanted, there = values.at("participation", "clients_per_round"), _num_clients(values)
     if wanted is not None and wanted > there:
         yield Fault(
             "participation.clients_per_round",
@@ -85,16 +82,13 @@ def _labels(values: Values) -> Iterator[Fault]:
 
 def _one_architecture(values: Values) -> Iterator[Fault]:
     name, labels = values.at("algorithm", "name"), _models(values)
-    plugin = ALGORITHM.find(name)
-    if not issubclass(plugin, Algorithm) or plugin.mixed_architectures:
+    if ALGORITHM.find(name).mixed_architectures:
         return
     default = labels[0] if len(labels) == 1 else None
     first = next((label for _, label in _labelled(values) if label is not None), default)
     if first not in labels:
         return
-    able = [
-        found.name for found in available(ALGORITHM.folder) if getattr(found.plugin, "mixed_architectures", 0)
-    ]
+    able = [other for other in ALGORITHM.names if ALGORITHM.find(other).mixed_architectures]
     rule = f"{name} needs the same model everywhere"
     mend = f"write {quoted(first)}, or choose an algorithm for mixed architectures: {', '.join(able)}"
     for path, label in _labelled(values):
@@ -105,8 +99,7 @@ def _one_architecture(values: Values) -> Iterator[Fault]:
 
 def _public_set(values: Values) -> Iterator[Fault]:
     name = values.at("algorithm", "name")
-    plugin = ALGORITHM.find(name)
-    if issubclass(plugin, Algorithm) and plugin.needs_public and not _public_there(values):
+    if ALGORITHM.find(name).needs_public and not _public_there(values):
         yield Fault(
             "data.public.size",
             f"0 samples, but {name} exchanges knowledge on a public set",
@@ -119,15 +112,18 @@ def _public_source(values: Values) -> Iterator[Fault]:
     if source is None or values.at("data", "public", "size") == 0:  # with users alone, _public_users says
         return
     (name, params), (other, others) = _chosen(values, "data"), _chosen(values, "data", "public", "source")
-    if not _has_samples(other):
+    own = DATASET.find(name)
+    if not DATASET.find(other).has_samples:
         problem = f"data set {other!r} has sample counts only, so there is nothing to draw from"
         yield Fault("data.public.source", problem, "choose a data set with samples")
-    elif not _has_samples(name):
+    elif not own.has_samples:
         problem = f"data set {quoted(name)} has sample counts only, so its public set is a number too"
         yield Fault("data.public.source", problem, "leave it out")
-    elif DATASET.find(name) is DATASET.find(other) and _same_samples(name, params, others):
+    elif own is DATASET.find(other) and _same_samples(own.origin, params, others):
         problem = f"{other!r} is the data set itself, whose samples clients train on"
-        yield Fault("data.public.source", problem, _another(name))
+        mend = "leave it out: the public set is then held out of it"
+        mend += f"; or change its params.{own.origin[0]}" if own.origin else ""
+        yield Fault("data.public.source", problem, mend)
 
 
 def _public_users(values: Values) -> Iterator[Fault]:
@@ -137,34 +133,29 @@ def _public_users(values: Values) -> Iterator[Fault]:
     if (size := values.at("data", "public", "size")) > 0:
         problem = f"{users} of the users, and size = {size} samples: the public set is one or the other"
         yield Fault("data.public.users", problem, "keep one of the two")
-    with suppress(NotValidError):
-        if values.at("data", "public", "source") is not None:
-            problem = "the public set is users of the data set itself, and its source is another one"
-            yield Fault("data.public.source", problem, "leave it out, or write size instead of users")
+    for path, _ in values.given(("data", "public", "source")):
+        problem = "the public set is users of the data set itself, and its source is another one"
+        yield Fault(toml.path(*path), problem, "leave it out, or write size instead of users")
 
 
 def _public_of_none(values: Values) -> Iterator[Fault]:
     if _public_there(values):
         return
-    for key, default in (("source", None), ("augment", "none"), ("held", "everywhere")):
-        with suppress(NotValidError):
-            if values.at("data", "public", key) != default:
-                problem = f"data.public.size is 0, so {key} says nothing"
-                yield Fault(
-                    toml.path("data", "public", key), problem, f"write size = 200, say, or leave {key} out"
-                )
+    for path, _ in values.given(*(("data", "public", key) for key in ("source", "augment", "held"))):
+        problem = f"data.public.size is 0, so {path[-1]} says nothing"
+        yield Fault(toml.path(*path), problem, f"write size = 200, say, or leave {path[-1]} out")
 
 
 def _public_images(values: Values) -> Iterator[Fault]:
     name, augment = values.at("data", "name"), values.at("data", "public", "augment")
-    if augment != "none" and _public_there(values) and not _has_samples(name):
+    if augment != "none" and _public_there(values) and not DATASET.find(name).has_samples:
         problem = f"{augment!r} transforms images, and data set {quoted(name)} has sample counts only"
         yield Fault("data.public.augment", problem, "leave it out")
 
 
 def _something_to_learn(values: Values) -> Iterator[Fault]:
     name, executor = values.at("data", "name"), values.at("engine", "executor")
-    if not _has_samples(name) and _learns(executor):
+    if EXECUTOR.find(executor).learns and not DATASET.find(name).has_samples:
         yield Fault(
             "engine.executor",
             f"{executor!r} trains, and data set {quoted(name)} has sample counts only",
@@ -174,17 +165,16 @@ def _something_to_learn(values: Values) -> Iterator[Fault]:
 
 def _counts_alone(values: Values) -> Iterator[Fault]:
     name = values.at("data", "name")
-    if _has_samples(name):
+    if DATASET.find(name).has_samples:
         return
-    for place, what in (
-        (("data", "global_test"), "no samples"),
-        (("data", "global_test_users"), "no users"),
-        (("data", "public", "users"), "no users"),
-    ):
-        with suppress(NotValidError):
-            if (share := values.at(*place)) > 0:
-                problem = f"{share} of {what}: data set {quoted(name)} has sample counts only"
-                yield Fault(toml.path(*place), problem, "leave it out")
+    of: dict[Path, str] = {
+        ("data", "global_test"): "samples",
+        ("data", "global_test_users"): "users",
+        ("data", "public", "users"): "users",
+    }
+    for path, share in values.given(*of):
+        problem = f"{share} of no {of[path]}: data set {quoted(name)} has sample counts only"
+        yield Fault(toml.path(*path), problem, "leave it out")
 
 
 def _one_global_test(values: Values) -> Iterator[Fault]:
@@ -197,7 +187,7 @@ def _one_global_test(values: Values) -> Iterator[Fault]:
 def _something_to_measure(values: Values) -> Iterator[Fault]:
     every, split = values.at("evaluation", "every"), values.at("evaluation", "split")
     shares = values.at("data", "split")
-    if not every or shares is None or not _learns(values.at("engine", "executor")):
+    if not every or shares is None or not EXECUTOR.find(values.at("engine", "executor")).learns:
         return
     several = shares if isinstance(shares[0], list | tuple) else [shares]
     if all(one[SPLITS.index(split)] == 0 for one in several):
@@ -230,8 +220,7 @@ def _trace(values: Values, *place: str | int) -> Iterator[Fault]:
         yield Fault(toml.path(*where), str(error))
         return
     model = values.at("network", "model")
-    plugin = NETWORK.find(model)
-    if not (issubclass(plugin, NetworkPlugin) and plugin.follows_traces):
+    if not NETWORK.find(model).follows_traces:
         problem = f"links follow no trace in network model {model!r}, where they are constant"
         mend = "write network.model = 'fluid', or give a rate instead"
         yield Fault(toml.path(*place), problem, mend)
@@ -265,22 +254,20 @@ def _models(values: Values) -> list[str]:
 
 def _labelled(values: Values) -> Iterator[tuple[str, Any]]:
     """Yield where a group or the server names a label, and the label, where that is valid; None for none."""
-    places: list[tuple[str | int, ...]] = [("server",)]
     with suppress(NotValidError):  # the server has a label all the same
-        places = [*(("fleet", number) for number in values.names("fleet")), *places]
-    for place in places:
-        with suppress(NotValidError):
-            yield from _labels_at(values, place)
+        for number in values.names("fleet"):
+            with suppress(NotValidError):
+                yield from _labels_of(values, ("fleet", number))
+    with suppress(NotValidError):
+        yield "server.model", values.at("server", "model")
 
 
-def _labels_at(values: Values, place: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
-    shares: list[tuple[tuple[str | int, ...], Any]] = []
-    if place != ("server",):
-        shares.append((("models",), values.at(*place, "models")))
-        by_size = values.at(*place, "models_by_size")
-        shares += [(("models_by_size", number), some) for number, some in enumerate(by_size or ())]
-    named = [(toml.path(*place, *where, label), label) for where, some in shares for label in some or ()]
-    yield from named or [(toml.path(*place, "model"), values.at(*place, "model"))]
+def _labels_of(values: Values, group: Path) -> Iterator[tuple[str, Any]]:
+    shares: list[tuple[Path, Any]] = [(("models",), values.at(*group, "models"))]
+    by_size = values.at(*group, "models_by_size")
+    shares += [(("models_by_size", number), some) for number, some in enumerate(by_size or ())]
+    named = [(toml.path(*group, *where, label), label) for where, some in shares for label in some or ()]
+    yield from named or [(toml.path(*group, "model"), values.at(*group, "model"))]
 
 
 def _valid(values: Values, *place: str | int, otherwise: Any = None) -> Any:
@@ -305,36 +292,14 @@ def _chosen(values: Values, *place: str) -> tuple[str, Config]:
         raise NotValidError(toml.path(*place)) from error
 
 
-def _same_samples(name: str, params: Config, others: Config) -> bool:
-    origin = _origin(name)
+def _same_samples(origin: tuple[str, ...] | None, params: Config, others: Config) -> bool:
     if origin is None:
         return params == others
     return all(getattr(params, key) == getattr(others, key) for key in origin)
 
 
-def _another(name: str) -> str:
-    mend = "leave it out: the public set is then held out of it"
-    return mend + (f"; or change its params.{origin[0]}" if (origin := _origin(name)) else "")
-
-
-def _origin(name: str) -> tuple[str, ...] | None:
-    plugin = DATASET.find(name)
-    assert issubclass(plugin, DatasetPlugin)  # noqa: S101
-    return plugin.origin
-
-
 def _public_there(values: Values) -> bool:
     return bool(values.at("data", "public", "size") or values.at("data", "public", "users"))
-
-
-def _has_samples(name: str) -> bool:
-    plugin = DATASET.find(name)
-    return issubclass(plugin, DatasetPlugin) and plugin.has_samples
-
-
-def _learns(name: str) -> bool:
-    plugin = EXECUTOR.find(name)
-    return issubclass(plugin, Executor) and plugin.learns
 
 
 RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (

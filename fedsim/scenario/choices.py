@@ -3,17 +3,26 @@
 So a scenario's faults reach into private plugins too, each under its full path (``algorithm.params.mu``).
 """
 
+# The base of a kind of plugin may be abstract: it is only compared with, never made.
+# mypy: disable-error-code="type-abstract"
+
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from fedsim.algorithms.base import Algorithm
 from fedsim.config import Config
@@ -23,15 +32,17 @@ from fedsim.errors import UnknownPluginError
 from fedsim.fleet import AvailabilityPlugin, DevicePlugin
 from fedsim.fleet.entries import DEVICES
 from fedsim.models import ModelPlugin
-from fedsim.network import NetworkPlugin
+from fedsim.network import NetworkPlugin, OverheadConfig
 from fedsim.plugins import Plugin, available, load
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.runtime.pacing.base import Pacing
 from fedsim.runtime.selectors.base import Selector
 
+P = TypeVar("P", bound=Plugin[Any])
+
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Generic[P]):
     """A kind of plugin.
 
     Attributes:
@@ -42,21 +53,19 @@ class Kind:
 
     word: str
     folder: str
-    base: type[Plugin[Any]]
+    base: type[P]
 
     @property
     def names(self) -> list[str]:
         """Names of fedsim's own plugins of this kind, sorted."""
         return [found.name for found in available(self.folder)]
 
-    def find(self, name: str) -> type[Plugin[Any]]:
+    def find(self, name: str) -> type[P]:
         """Return the plugin called ``name``.
 
         Raises:
             PydanticCustomError: There is none; the error's context holds ``problem`` and ``mend``.
         """
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise self._unknown(f"no {self.word} is called {quoted(name)}", name)
         try:
             plugin = load(self.folder, name)
         except UnknownPluginError as error:
@@ -73,10 +82,13 @@ class Kind:
             raise self._unknown(f"{quoted(name)} is a plugin, but no {self.word}", name)
         return plugin
 
+    def known(self, name: str) -> str:
+        """Return the name as it is, for a validator: an error where :meth:`find` raises one."""
+        self.find(name)
+        return name
+
     def _unknown(self, problem: str, name: str) -> PydanticCustomError:
-        near = difflib.get_close_matches(name, self.names, n=1)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        mend = f"{guess}there are: {', '.join(self.names)}"
+        mend = nearest(name, self.names)
         if "." in name:
             mend += "; a dotted path names a module that Python can import (PYTHONPATH) and that has PLUGIN"
         elif _is_module(name):
@@ -119,16 +131,29 @@ def fault(kind: str, problem: str, mend: str = "") -> PydanticCustomError:
 
 
 class Choice(Config):
-    """Base of the tables that choose a plugin; the field called ``KEY`` comes before ``params``."""
+    """Base of the tables that choose a plugin: the field called ``KEY`` names it, ``params`` comes later."""
 
-    KIND: ClassVar[Kind]
+    KIND: ClassVar[Kind[Any]]
     KEY: ClassVar[str] = "name"
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Describe the two fields, where the class does not do so itself."""
+        super().__pydantic_init_subclass__(**kwargs)
+        if not hasattr(cls, "KIND"):
+            return
+        word, folder = cls.KIND.word, cls.KIND.folder.replace(".", "/")
+        for key, text in (
+            (cls.KEY, f"{word.capitalize()}: a file of ``{folder}``, or a dotted path."),
+            ("params", f"Parameters of the {word}."),
+        ):
+            field = cls.__pydantic_fields__[key]
+            field.description = field.description or text
 
     @field_validator("name", "model", mode="after", check_fields=False)
     @classmethod
     def _exists(cls, name: str) -> str:
-        cls.KIND.find(name)
-        return name
+        return cls.KIND.known(name)
 
     @field_validator("params", mode="plain", check_fields=False)
     @classmethod
@@ -138,17 +163,79 @@ class Choice(Config):
             return params
         return cls.KIND.find(info.data[cls.KEY]).Config.model_validate(params)
 
-    @property
-    def plugin(self) -> type[Plugin[Any]]:
-        """The class of the plugin."""
-        return self.KIND.find(getattr(self, self.KEY))
-
     def make(self) -> Any:
         """Return a new plugin with these parameters."""
-        return self.plugin(getattr(self, "params"))  # noqa: B009
+        return self.KIND.find(getattr(self, self.KEY))(getattr(self, "params"))  # noqa: B009
 
 
-def spelt_out(value: Any) -> Any:
+class NamedChoice(Choice):
+    """A choice by ``name``."""
+
+    name: str
+    params: Params = left_out()
+
+
+class AlgorithmChoice(NamedChoice):
+    """The algorithm."""
+
+    KIND = ALGORITHM
+    name: str = "fedavg"
+
+
+class AvailabilityChoice(NamedChoice):
+    """When clients are there."""
+
+    KIND = AVAILABILITY
+    name: str = "always"
+
+
+class ModelChoice(NamedChoice):
+    """An architecture."""
+
+    KIND = MODEL
+    name: str
+    """Model: a file of ``fedsim/models``, or a dotted path; the label if left out."""
+
+
+class NetworkChoice(Choice):
+    """How transfers move over the links."""
+
+    KIND = NETWORK
+    KEY = "model"
+    model: str = "fluid"
+    params: Params = left_out()
+    overhead: OverheadConfig = OverheadConfig()
+    """What protocols add to each message on the link."""
+
+
+class PacingChoice(NamedChoice):
+    """When a round closes."""
+
+    KIND = PACING
+    name: str = "synchronous"
+
+
+class PartitionChoice(NamedChoice):
+    """Who holds which sample."""
+
+    KIND = PARTITION
+    name: str = "iid"
+
+
+class SelectorChoice(NamedChoice):
+    """Who is asked."""
+
+    KIND = SELECTOR
+    name: str = "uniform"
+
+
+class PublicSource(NamedChoice):
+    """Another data set."""
+
+    KIND = DATASET
+
+
+def _spelt_out(value: Any) -> Any:
     """Return a choice's table, which may be written as its name alone."""
     if isinstance(value, str):
         return {"name": value}
@@ -157,3 +244,15 @@ def spelt_out(value: Any) -> Any:
             "choice", f"{quoted(value)} is neither a name nor a table of name and params", "write a name"
         )
     return value
+
+
+class _ByName:
+    """Lets a choice be written as its name alone."""
+
+    def __get_pydantic_core_schema__(self, choice: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return BeforeValidator(_spelt_out, str | choice).__get_pydantic_core_schema__(choice, handler)
+
+
+T = TypeVar("T", bound=Choice)
+OrName = Annotated[T, _ByName()]
+"""A choice, as a table or as its name alone: ``OrName[SelectorChoice]``."""

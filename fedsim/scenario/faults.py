@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from fedsim import numerals
 from fedsim.errors import Fault
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.scenario import toml
-from fedsim.scenario.outline import field_at, table_at
+from fedsim.scenario.lookup import field_at, table_at
 
 _WANTED = {
     "int": "a whole number",
@@ -37,18 +37,17 @@ _LIMITS = {
 }
 
 
-def faults_of(error: ValidationError, schema: type[BaseModel], document: Mapping[str, Any]) -> list[Fault]:
+def faults_of(error: ValidationError, document: Mapping[str, Any]) -> list[Fault]:
     """Return a fault for each place that is wrong.
 
     Args:
         error: What validation raised.
-        schema: The class of the whole document.
         document: What was validated.
     """
     by_path: dict[str, list[tuple[str, str]]] = {}
     for line in error.errors():
-        path = toml.path(*_written(line["loc"], schema, document, line["type"] == "missing"))
-        by_path.setdefault(path, []).append(_reworded(line, schema, document))
+        path = toml.path(*_written(line["loc"], document, line["type"] == "missing"))
+        by_path.setdefault(path, []).append(_reworded(line, document))
     return [_merged(path, said) for path, said in by_path.items()]
 
 
@@ -76,14 +75,6 @@ def shown(item: Any) -> str:
     return shortened(text)
 
 
-def nearest(name: object, names: Sequence[str]) -> str:
-    """Return ``did you mean 'x'? there are: ...``."""
-    near = difflib.get_close_matches(str(name), names, n=1)
-    return (
-        f"did you mean {near[0]!r}? " if near else ""
-    ) + f"there are: {shortened(', '.join(names), MOST_SAID)}"
-
-
 def _paths(item: Any, above: tuple[str | int, ...]) -> list[str]:
     children: Any = ()
     if isinstance(item, Mapping):
@@ -94,9 +85,7 @@ def _paths(item: Any, above: tuple[str | int, ...]) -> list[str]:
     return [toml.path(*above), *inside] if above else inside
 
 
-def _written(
-    loc: Sequence[str | int], schema: type[BaseModel], document: Any, missing: bool
-) -> list[str | int]:
+def _written(loc: Sequence[str | int], document: Any, missing: bool) -> list[str | int]:
     """Return the path without what pydantic adds to it, such as the branch of a union that it tried.
 
     What is missing may lie in a table that is left out itself.
@@ -109,14 +98,10 @@ def _written(
         if in_table or in_list:
             item = item[name]
             path.append(name)
-        elif missing and isinstance(name, str) and _is_key(loc[: number + 1], schema, document):
+        elif missing and isinstance(name, str) and field_at(document, loc[: number + 1]):
             item = {}
             path.append(name)
     return path
-
-
-def _is_key(loc: Sequence[str | int], schema: type[BaseModel], document: Any) -> bool:
-    return field_at(schema, document, loc) is not None
 
 
 def _merged(path: str, said: Sequence[tuple[str, str]]) -> Fault:
@@ -126,13 +111,13 @@ def _merged(path: str, said: Sequence[tuple[str, str]]) -> Fault:
     return Fault(path, ", and ".join(problems), ", or ".join(mends))
 
 
-def _reworded(line: Any, schema: type[BaseModel], document: Mapping[str, Any]) -> tuple[str, str]:
+def _reworded(line: Any, document: Mapping[str, Any]) -> tuple[str, str]:
     kind: str = line["type"]
     item, loc, context = line["input"], line["loc"], line.get("ctx", {})
     if kind == "missing":
-        return _missing(loc, schema, document)
+        return _missing(loc, document)
     if kind == "extra_forbidden":
-        return _unknown_key(loc, schema, document)
+        return _unknown_key(loc, document)
     if kind in _LIMITS:
         broken, wanted = _LIMITS[kind]
         limit = {name: _limit(number) for name, number in context.items()}
@@ -166,13 +151,11 @@ def _limit(number: float) -> str:
     return short if isinstance(number, float) and float(short) == number else str(number)
 
 
-def _missing(
-    loc: Sequence[str | int], schema: type[BaseModel], document: Mapping[str, Any]
-) -> tuple[str, str]:
+def _missing(loc: Sequence[str | int], document: Mapping[str, Any]) -> tuple[str, str]:
     if isinstance(loc[-1], int):
         return f"the list ends before its entry {loc[-1]}", f"give at least {loc[-1] + 1} entries"
     name = str(loc[-1])
-    field = field_at(schema, document, loc)
+    field = field_at(document, loc)
     if loc == ("fleet",):
         return "it is missing, and a run needs clients", "add a table [[fleet]] with count = 10, say"
     meaning = f" ({field.description.rstrip('.').replace('``', '')})" if field and field.description else ""
@@ -180,10 +163,8 @@ def _missing(
     return f"it is missing, and has no default{meaning}", f"add {example}"
 
 
-def _unknown_key(
-    loc: Sequence[str | int], schema: type[BaseModel], document: Mapping[str, Any]
-) -> tuple[str, str]:
-    table = table_at(schema, document, loc[:-1])
+def _unknown_key(loc: Sequence[str | int], document: Mapping[str, Any]) -> tuple[str, str]:
+    table = table_at(document, loc[:-1])
     problem = f"no key is called {quoted(str(loc[-1]))} here"
     names = list(table.model_fields) if table else []
     return problem, nearest(loc[-1], names) if names else "leave it out: nothing can be set here"

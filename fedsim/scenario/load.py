@@ -19,9 +19,10 @@ from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.scenario import overrides as setting
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
+from fedsim.scenario.choices import AlgorithmChoice
 from fedsim.scenario.faults import faults_of, in_order
-from fedsim.scenario.schema import AlgorithmChoice, Scenario
-from fedsim.scenario.values import Values
+from fedsim.scenario.lookup import Values
+from fedsim.scenario.schema import Scenario
 
 
 def load_scenario(
@@ -52,7 +53,7 @@ def load_scenario(
     try:
         scenario = Scenario.model_validate(document)
     except ValidationError as error:
-        faults += faults_of(error, Scenario, document)
+        faults += faults_of(error, document)
     faults += check(Values(document, faults))
     if faults or scenario is None:
         raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], str(path))

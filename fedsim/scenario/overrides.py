@@ -57,28 +57,24 @@ def apply(document: dict[str, Any], override: Override) -> Fault | None:
     place: Any = document
     path = shortened(override.path)
     for depth, name in enumerate(override.keys):
-        here, last = toml.path(*override.keys[: depth + 1]), depth == len(override.keys) - 1
+        here, above = toml.path(*override.keys[: depth + 1]), shortened(toml.path(*override.keys[:depth]))
+        index: Any = name
         if isinstance(place, list):
-            number = whole(name)
-            if number is None or not 0 <= number < len(place):
-                above = shortened(toml.path(*override.keys[:depth]))
+            index = whole(name)
+            if index is None or not 0 <= index < len(place):
                 return Fault(
                     here,
                     f"--set {path}: {above} is a list of {len(place)}, and has no entry {quoted(name)}",
                     f"entries are numbered 0 to {len(place) - 1}" if place else "the file must give an entry",
                 )
-            index: Any = number
-        elif isinstance(place, dict):
-            index = name
-        else:
-            above = shortened(toml.path(*override.keys[:depth]))
+        elif not isinstance(place, dict):
             return Fault(
                 here,
                 f"--set {path}: {above} is {shortened(toml.value(place))}, no table that could hold "
                 f"{quoted(name)}",
                 f"set {above} itself",
             )
-        if last:
+        if depth == len(override.keys) - 1:
             place[index] = override.value
             return None
         if isinstance(place, dict):

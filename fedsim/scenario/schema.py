@@ -1,7 +1,7 @@
 """The schema of a scenario file: one class for each table, every key documented.
 
 Only what a table can say about itself is checked here; what tables say about each other is in ``checks.py``.
-The table ``[data]`` is in ``datatable.py``.
+Tables that choose a plugin are in ``choices.py``.
 """
 
 from __future__ import annotations
@@ -13,49 +13,67 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
+    Tag,
+    ValidationInfo,
     field_validator,
 )
 from pydantic.functional_validators import AfterValidator
 
 from fedsim.config import AsTuple, Config
+from fedsim.data import Shares, shares_fault
+from fedsim.data.public import Augment
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
-from fedsim.network import OverheadConfig
 from fedsim.quoting import quoted
-from fedsim.ranges import BatchSize, Clients, Interval, Rounds, Seed, Workers
+from fedsim.ranges import (
+    BatchSize,
+    Clients,
+    Interval,
+    PartialShare,
+    PositiveSamples,
+    Rounds,
+    Samples,
+    Seed,
+    Workers,
+)
 from fedsim.runtime.presence import OnLeave
+from fedsim.scenario import toml
 from fedsim.scenario.choices import (
-    ALGORITHM,
-    AVAILABILITY,
+    DATASET,
     DEVICE,
     EXECUTOR,
-    MODEL,
-    NETWORK,
-    PACING,
-    SELECTOR,
-    Choice,
-    Params,
+    AlgorithmChoice,
+    AvailabilityChoice,
+    ModelChoice,
+    NamedChoice,
+    NetworkChoice,
+    OrName,
+    PacingChoice,
+    PartitionChoice,
+    PublicSource,
+    SelectorChoice,
     fault,
     left_out,
-    spelt_out,
 )
-from fedsim.scenario.datatable import DataConfig
 from fedsim.units import PositiveSeconds
-
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-"""Names that are safe as folders and in messages."""
 
 MOST_NAME = 100
 """Characters of a name or a label."""
 
+NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MOST_NAME - 1}}}")
+"""Names that are safe as folders and in messages."""
+
 DEFAULT_MODEL = "mlp"
 """Label and name of the only model where the file has none."""
 
+DEFAULT_SPLIT: Shares = (0.7, 0.1, 0.2)
+
 
 def _plain_name(name: str) -> str:
-    if not NAME.fullmatch(name) or len(name) > MOST_NAME:
+    if not NAME.fullmatch(name):
         problem = (
             f"{quoted(name)} cannot name a folder: a name is 1 to 100 letters, digits, '-', '_' and '.', and"
         )
@@ -75,89 +93,95 @@ class RunConfig(Config):
     """How many rounds to run."""
 
 
-class ModelChoice(Choice):
-    """An architecture."""
+class PublicConfig(Config):
+    """The public set, on which knowledge is exchanged; nobody trains on its labels unless told to."""
 
-    KIND = MODEL
-    name: str
-    """Model: a file of ``fedsim/models``, or a dotted path; the label if left out."""
-    params: Params = left_out()
-    """Parameters of the model."""
-
-
-class AlgorithmChoice(Choice):
-    """The algorithm."""
-
-    KIND = ALGORITHM
-    name: str = "fedavg"
-    """Algorithm: a file of ``fedsim/algorithms``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the algorithm."""
+    size: Samples = 0
+    """Samples in the public set; without any there is none, and nothing else can be said about it."""
+    users: PartialShare = 0.0
+    """Instead of size, a share of the users, those of the global test set apart: all samples of theirs."""
+    source: OrName[PublicSource] | None = None
+    """Another data set to draw it from, without labels: a name, or a table of name and params; the public set
+    is held out of the data set itself if left out."""
+    augment: Augment = "none"
+    """How its images are transformed, once: fedet crops, flips, jitters colours and rotates at random."""
+    held: Literal["everywhere", "server"] = "everywhere"
+    """Who holds it from the start; what only the server holds it has to send."""
 
 
-class NetworkChoice(Choice):
-    """How transfers move over the links."""
-
-    KIND = NETWORK
-    KEY = "model"
-    model: str = "fluid"
-    """Network model: a file of ``fedsim/network``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the network model."""
-    overhead: OverheadConfig = OverheadConfig()
-    """What protocols add to each message on the link."""
+def _shares(shares: Shares) -> Shares:
+    if problem := shares_fault(shares):
+        raise fault("shares", problem, "write for example [0.7, 0.1, 0.2]")
+    return shares
 
 
-class SelectorChoice(Choice):
-    """Who is asked."""
-
-    KIND = SELECTOR
-    name: str = "uniform"
-    """Selector: a file of ``fedsim/runtime/selectors``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the selector."""
+def _form(split: Any) -> str:
+    first = split[0] if isinstance(split, list | tuple) and split else None
+    return "several" if isinstance(first, list | tuple) else "one"
 
 
-class PacingChoice(Choice):
-    """When a round closes."""
-
-    KIND = PACING
-    name: str = "synchronous"
-    """Pacing: a file of ``fedsim/runtime/pacing``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the pacing."""
+OneSplit = Annotated[Shares, AsTuple, AfterValidator(_shares)]
+Splits = Annotated[
+    Annotated[OneSplit, Tag("one")] | Annotated[tuple[OneSplit, ...], AsTuple, Tag("several")],
+    Discriminator(_form),
+]
 
 
-class AvailabilityChoice(Choice):
-    """When clients are there."""
+class DataConfig(NamedChoice):
+    """The data set, and how it is spread over the clients."""
 
-    KIND = AVAILABILITY
-    name: str = "always"
-    """Availability model: a file of ``fedsim/fleet/availability``, or a dotted path."""
-    params: Params = left_out()
-    """Parameters of the availability model."""
+    KIND = DATASET
+    name: str = "digits"
+    root: Annotated[str, Field(min_length=1)] | None = None
+    """Folder of data sets, relative to the working directory; FEDSIM_DATA if left out."""
+    limit: PositiveSamples | None = None
+    """Use only so many samples, equally many of each class (where there are no classes, or where samples have
+    users: at random); all if left out."""
+    split: Splits | None = Field(None, validate_default=True)
+    """Shares of each client's samples for train, validation and test, [0.7, 0.1, 0.2] if left out; or a list
+    of such, one of which each client draws."""
+    global_test: PartialShare = 0.0
+    """Share of all samples held out as the global test set, where the data set has no test part itself."""
+    global_test_users: PartialShare = 0.0
+    """Instead, a share of the users: all samples of theirs, and no client is one of them."""
+    public: PublicConfig = PublicConfig()
+    """The public set."""
+    partition: OrName[PartitionChoice] | None = Field(None, validate_default=True)
+    """Who holds which sample: a name, or a table of name and params; iid if left out."""
+
+    @field_validator("limit", "split", "partition", mode="before")
+    @classmethod
+    def _suits(cls, value: Any, info: ValidationInfo) -> Any:
+        # A data set of counts has nothing to draw from, to split and to spread; any other must be spread.
+        if "name" not in info.data:
+            return value
+        if DATASET.find(info.data["name"]).has_samples:
+            defaults: dict[str, Any] = {"split": DEFAULT_SPLIT, "partition": {}}
+            return defaults.get(info.field_name or "") if value is None else value
+        if value is not None:
+            problem = f"data set {quoted(info.data['name'])} has sample counts only, so there is nothing to"
+            act = {"limit": "draw from", "split": "split", "partition": "spread"}[info.field_name or ""]
+            raise fault("counts", f"{problem} {act}", f"leave data.{info.field_name} out")
+        return value
 
 
-def _found(device: str) -> str:
-    DEVICE.find(device)
-    return device
+def _is_known(device: str) -> str:
+    return DEVICE.known(device)
 
 
 class FleetGroup(GroupConfig):
     """One ``[[fleet]]`` entry: clients of one device class or file, and when they are there."""
 
-    availability: Annotated[AvailabilityChoice, BeforeValidator(spelt_out, str | AvailabilityChoice)] = Field(
-        "always", validate_default=True
-    )
+    availability: OrName[AvailabilityChoice] = Field("always", validate_default=True)
     """When these clients are there: a name, or a table of name and params."""
 
-    _exists = field_validator("device", mode="after")(_found)
+    _exists = field_validator("device", mode="after")(_is_known)
 
 
 class ServerEntry(ServerConfig):
     """The server's device, links and model."""
 
-    _exists = field_validator("device", mode="after")(_found)
+    _exists = field_validator("device", mode="after")(_is_known)
 
 
 class ParticipationConfig(Config):
@@ -170,31 +194,21 @@ class ParticipationConfig(Config):
     on_leave: OnLeave = "resume"
     """What becomes of work when its client goes away: when the client returns it goes on (resume) or begins
     anew (restart), or it is lost at once."""
-    selector: Annotated[SelectorChoice, BeforeValidator(spelt_out, str | SelectorChoice)] = Field(
-        "uniform", validate_default=True
-    )
+    selector: OrName[SelectorChoice] = Field("uniform", validate_default=True)
     """Who is asked: a name, or a table of name and params."""
-    pacing: Annotated[PacingChoice, BeforeValidator(spelt_out, str | PacingChoice)] = Field(
-        "synchronous", validate_default=True
-    )
+    pacing: OrName[PacingChoice] = Field("synchronous", validate_default=True)
     """When a round closes: a name, or a table of name and params."""
 
 
 class EngineConfig(Config):
     """Who trains, on this computer; no result depends on it, except on the kind of device."""
 
-    executor: str = "threads"
+    executor: Annotated[str, AfterValidator(EXECUTOR.known)] = "threads"
     """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
     workers: Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
-
-    @field_validator("executor", mode="after")
-    @classmethod
-    def _exists(cls, name: str) -> str:
-        EXECUTOR.find(name)
-        return name
 
 
 class EvaluationConfig(Config):
@@ -222,7 +236,7 @@ def _labelled(models: Any) -> Any:
 
 
 def _label(label: str) -> str:
-    if not NAME.fullmatch(label) or len(label) > MOST_NAME:
+    if not NAME.fullmatch(label):
         raise fault(
             "label",
             f"{quoted(label)} cannot label a model: a label is 1 to 100 letters, digits, '-', '_' and '.'",
@@ -287,3 +301,14 @@ class Scenario(Config):
     def num_clients(self) -> int:
         """Clients of all groups."""
         return sum(group.count for group in self.fleet)
+
+
+def resolved_toml(scenario: Scenario) -> str:
+    """Return the scenario as TOML, every value written out, defaults too, so that it loads to an equal one.
+
+    What is left out is what has no value (such as no limit).
+    """
+    tables = scenario.model_dump(mode="json", exclude_none=True)
+    if not scenario.algorithms:
+        del tables["algorithms"]
+    return toml.document(tables)

@@ -13,10 +13,11 @@ import pytest
 from fedsim.algorithms.base import Algorithm
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
-from fedsim.data import FederatedData, LoadContext, federate
+from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
-from fedsim.data.federated import Holdings, Split
+from fedsim.data.federated import Holdings
 from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
+from fedsim.data.stratify import Split
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training import TrainingConfig
@@ -43,12 +44,14 @@ def _data(num_clients: int, public_size: int) -> FederatedData:
     return federate(
         dataset,
         DIRICHLET(DIRICHLET.Config(alpha=0.5)),
-        num_clients=num_clients,
-        shares=(0.7, 0.1, 0.2),
-        key=key,
-        public_size=public_size,
-        global_test_share=0.1,
-        limit=400,
+        Spreading(
+            num_clients=num_clients,
+            shares=(0.7, 0.1, 0.2),
+            public_size=public_size,
+            global_test_share=0.1,
+            limit=400,
+        ),
+        key,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.centralized import SamplesUp
-from fedsim.data import federate
+from fedsim.data import Spreading, federate
 from fedsim.data.base import Dataset
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
@@ -143,7 +143,7 @@ def test_it_runs_where_nothing_learns(settings: dict[str, Any], world: Any) -> N
 
 def test_counts_of_samples_are_uploaded_as_so_many_zeros(world: Any) -> None:
     counts = Dataset(world.data().task, sizes=np.array([4, 7, 3, 5]))
-    data = federate(counts, None, num_clients=4, shares=(1, 0, 0), key=Key.root(0))
+    data = federate(counts, None, Spreading(num_clients=4, shares=(1, 0, 0)), Key.root(0))
     algorithm = world.algorithm("centralized", upload=True)
     result = world.run(algorithm, data=data, executor=NULL(ExecutorConfig()))
     assert 19 * (64 + 8) < result.totals.data_up < 19 * (64 + 8) + 4 * 300  # zeros are images of eight bits

@@ -32,7 +32,8 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream
-from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.engine.losses import Batches, Extras, Models
+from fedsim.engine.steps import Descent
 from fedsim.params import Array, Model, mean_model
 from fedsim.runtime.run import run
 from fedsim.wire import Message, ModelBroadcast, counted, message

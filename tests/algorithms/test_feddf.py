@@ -17,7 +17,7 @@ from torch import Tensor
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import Distillation
 from fedsim.algorithms.feddf import MeanDivergence, ServerState, teacher_of
-from fedsim.engine.steps import Batch
+from fedsim.engine.losses import Batch
 from fedsim.errors import UserError
 from fedsim.params import Model
 from fedsim.task import Task

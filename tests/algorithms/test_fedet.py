@@ -18,7 +18,7 @@ from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.fedet import Ensemble, ServerState, consensus, head_of, with_head
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
-from fedsim.engine.steps import Batch
+from fedsim.engine.losses import Batch
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.perfed_ckt import Centroids, ClientState, HeldNear, ServerState, nearest
-from fedsim.engine.steps import Batch
+from fedsim.engine.losses import Batch
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
 from fedsim.runtime.run import run

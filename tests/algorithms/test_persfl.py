@@ -17,13 +17,13 @@ from fedsim.algorithms.common.fine_tuning import FineTuning
 from fedsim.algorithms.common.validation import validation_loss
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
-from fedsim.data import LoadContext, federate
+from fedsim.data import LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import Fitted, Score
-from fedsim.engine.steps import Batch
+from fedsim.engine.losses import Batch
 from fedsim.engine.training import TrainingConfig
 from fedsim.params import Model
 from fedsim.rng import Key
@@ -417,7 +417,7 @@ def test_who_gets_no_final_model_counts_with_the_global_one_among_the_teachers(w
 def test_without_validation_samples_it_says_so(world: Any) -> None:
     dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, 2, Key.root(7)))
     data = federate(
-        dataset, IID(IID.Config()), num_clients=2, shares=(0.8, 0.0, 0.2), key=Key.root(7), limit=80
+        dataset, IID(IID.Config()), Spreading(num_clients=2, shares=(0.8, 0.0, 0.2), limit=80), Key.root(7)
     )
     algorithm, seen = watched(world.algorithm("persfl", **SHORT))
     warnings: list[tuple[str, int]] = []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedsim.algorithms.persfl import Imitating
-from fedsim.engine.steps import Batch
+from fedsim.engine.losses import Batch
 
 SHORT: dict[str, Any] = {"lambdas": [0.5, 1.0], "temperatures": [1.0, 5.0], "distill_epochs": 3}
 

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from fedsim.config import Config
 from fedsim.data.base import Dataset, Indices
-from fedsim.data.federated import SPLITS, FederatedData, Shares, federate, shares_fault
+from fedsim.data.federated import FederatedData, Spreading, federate
 from fedsim.data.partitions.base import PartitionPlugin, Pool
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig
 from fedsim.data.partitions.iid import Iid
+from fedsim.data.stratify import SPLITS, Shares
 from fedsim.errors import DataError, InvariantError
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -36,8 +37,9 @@ def dataset(size: int = 60, num_tested: int = 0) -> Dataset:
 
 
 def spread(size: int = 60, num_clients: int = 3, **settings: Any) -> FederatedData:
-    wanted: dict[str, Any] = {"shares": (0.6, 0.2, 0.2), "key": KEY} | settings
-    return federate(dataset(size), IID, num_clients=num_clients, **wanted)
+    wanted: dict[str, Any] = {"shares": (0.6, 0.2, 0.2)} | settings
+    key = wanted.pop("key", KEY)
+    return federate(dataset(size), IID, Spreading(num_clients=num_clients, **wanted), key)
 
 
 def everything(data: FederatedData) -> list[Any]:
@@ -101,14 +103,14 @@ def test_clients_have_their_samples_in_the_order_of_the_data_set_and_not_of_clas
 def test_the_own_test_part_is_the_global_test_set() -> None:
     # The share applies only where there is no test part.
     data = federate(
-        dataset(30, 6), IID, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY, global_test_share=0.5
+        dataset(30, 6), IID, Spreading(num_clients=2, shares=(1.0, 0.0, 0.0), global_test_share=0.5), KEY
     )
     assert data.x[data.global_test, 0].tolist() == [1000, 1001, 1002, 1003, 1004, 1005]
     assert data.sizes("train").tolist() == [15, 15]
 
 
 def test_a_limit_shrinks_the_pool_and_the_own_test_part() -> None:
-    data = federate(dataset(40, 20), IID, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY, limit=10)
+    data = federate(dataset(40, 20), IID, Spreading(num_clients=2, shares=(1.0, 0.0, 0.0), limit=10), KEY)
     assert data.x.shape == (15, 1)
     assert data.sizes("train").tolist() == [5, 5]
     assert len(data.global_test) == 5
@@ -128,10 +130,8 @@ def test_a_limit_takes_equally_many_of_each_class_as_far_as_there_are() -> None:
         only = federate(
             Dataset(TASK, x.copy(), y),
             IID,
-            num_clients=1,
-            shares=(1.0, 0.0, 0.0),
-            key=Key.root(seed),
-            limit=limit,
+            Spreading(num_clients=1, shares=(1.0, 0.0, 0.0), limit=limit),
+            Key.root(seed),
         )
         assert only.y.tolist() == y[only.x[:, 0].astype(int)].tolist()
         return [int((only.y == label).sum()) for label in range(3)]
@@ -150,7 +150,10 @@ def test_a_limit_leaves_users_as_they_are() -> None:
     x, y = np.arange(100, dtype=np.float32)[:, None], np.repeat([0, 1, 2], [80, 10, 10])
     by_user = ByUser(ByUserConfig())
     data = federate(
-        Dataset(TASK, x, y, users=users), by_user, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY, limit=50
+        Dataset(TASK, x, y, users=users),
+        by_user,
+        Spreading(num_clients=2, shares=(1.0, 0.0, 0.0), limit=50),
+        KEY,
     )
     # A random half, and each client's samples are one user's.
     assert sorted(data.sizes("train").tolist()) == pytest.approx([5, 45], abs=4)
@@ -166,10 +169,8 @@ def test_users_stay_with_their_samples_when_others_are_held_out() -> None:
     data = federate(
         Dataset(TASK, x, y, *pool(6, start=1000), users=users),
         ByUser(ByUserConfig()),
-        num_clients=5,
-        shares=(0.6, 0.2, 0.2),
-        key=KEY,
-        public_size=20,
+        Spreading(num_clients=5, shares=(0.6, 0.2, 0.2), public_size=20),
+        KEY,
     )
     held = [np.concatenate([data.indices(k, split) for split in SPLITS]) for k in range(5)]
     assert sorted(np.concatenate([*held, data.public]).tolist()) == list(range(60))
@@ -184,7 +185,7 @@ def regression(size: int = 40) -> Dataset:
 
 def test_a_regression_is_spread_limited_and_split() -> None:
     data = federate(
-        regression(), IID, num_clients=3, shares=(0.6, 0.2, 0.2), key=KEY, public_size=4, limit=34
+        regression(), IID, Spreading(num_clients=3, shares=(0.6, 0.2, 0.2), public_size=4, limit=34), KEY
     )
     assert data.y.dtype == np.float32
     assert data.y.tolist() == np.sin(data.x[:, 0]).tolist()
@@ -196,7 +197,7 @@ def test_a_regression_is_spread_limited_and_split() -> None:
 def test_a_regression_is_not_spread_by_class() -> None:
     by_class = DirichletClient(DirichletClientConfig())
     with pytest.raises(DataError, match="dirichlet_client spreads classes") as caught:
-        federate(regression(), by_class, num_clients=3, shares=(1.0, 0.0, 0.0), key=KEY)
+        federate(regression(), by_class, Spreading(num_clients=3, shares=(1.0, 0.0, 0.0)), KEY)
     assert caught.value.setting == "partition"
 
 
@@ -225,11 +226,8 @@ def test_a_public_set_for_a_regression_has_no_targets() -> None:
     data = federate(
         regression(),
         IID,
-        num_clients=3,
-        shares=(1.0, 0.0, 0.0),
-        key=KEY,
-        public_size=8,
-        public_source=dataset(),
+        Spreading(num_clients=3, shares=(1.0, 0.0, 0.0), public_size=8, public_source=dataset()),
+        KEY,
     )
     assert np.isnan(data.y[data.public]).all()
     assert np.isfinite(data.y[:40]).all()
@@ -267,11 +265,8 @@ def test_only_the_public_images_are_transformed() -> None:
         return federate(
             Dataset(Task((1, 8, 8), 3), x.copy(), np.arange(40) % 3),
             IID,
-            num_clients=3,
-            shares=(1.0, 0.0, 0.0),
-            key=KEY,
-            public_size=10,
-            public_augment=augment,
+            Spreading(num_clients=3, shares=(1.0, 0.0, 0.0), public_size=10, public_augment=augment),
+            KEY,
         )
 
     plain, changed = draw("none"), draw("fedet")
@@ -310,11 +305,13 @@ def test_laws(
         return federate(
             dataset(size, num_tested),
             DirichletClient(DirichletClientConfig(alpha=0.3)),
-            num_clients=num_clients,
-            shares=shares,
-            key=key,
-            public_size=public_size,
-            global_test_share=global_test_share,
+            Spreading(
+                num_clients=num_clients,
+                shares=shares,
+                public_size=public_size,
+                global_test_share=global_test_share,
+            ),
+            key,
         )
 
     data = draw(Key.root(seed))
@@ -346,8 +343,12 @@ class Fixed(PartitionPlugin[Config]):
 
 
 def test_a_clients_split_does_not_depend_on_the_other_clients() -> None:
-    one = federate(dataset(9), Fixed([0, 1, 2, 3], [4, 5, 6]), num_clients=2, shares=(0.5, 0.0, 0.5), key=KEY)
-    other = federate(dataset(9), Fixed([3, 2, 1, 0], [8]), num_clients=2, shares=(0.5, 0.0, 0.5), key=KEY)
+    one = federate(
+        dataset(9), Fixed([0, 1, 2, 3], [4, 5, 6]), Spreading(num_clients=2, shares=(0.5, 0.0, 0.5)), KEY
+    )
+    other = federate(
+        dataset(9), Fixed([3, 2, 1, 0], [8]), Spreading(num_clients=2, shares=(0.5, 0.0, 0.5)), KEY
+    )
     assert one.indices(0, "train").tolist() == other.indices(0, "train").tolist()
 
 
@@ -374,7 +375,7 @@ def test_each_of_several_splits_is_checked() -> None:
 
 
 def test_a_client_may_have_nothing() -> None:
-    data = federate(dataset(4), Fixed([], [0, 1]), num_clients=2, shares=(0.5, 0.0, 0.5), key=KEY)
+    data = federate(dataset(4), Fixed([], [0, 1]), Spreading(num_clients=2, shares=(0.5, 0.0, 0.5)), KEY)
     assert data.sizes("train").tolist() == [0, 1]
     assert data.indices(0, "train").tolist() == []
     assert data.label_counts()[0].tolist() == [0, 0, 0]
@@ -391,7 +392,7 @@ def test_a_client_may_have_nothing() -> None:
 )
 def test_a_partition_that_breaks_its_promise(parts: tuple[list[int], ...], problem: str) -> None:
     with pytest.raises(InvariantError, match=problem):
-        federate(dataset(4), Fixed(*parts), num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY)
+        federate(dataset(4), Fixed(*parts), Spreading(num_clients=2, shares=(1.0, 0.0, 0.0)), KEY)
 
 
 @pytest.mark.parametrize(
@@ -437,30 +438,13 @@ def test_the_setting_that_leaves_too_few_is_named(settings: dict[str, Any], blam
 
 def test_samples_need_a_partition() -> None:
     with pytest.raises(DataError, match="needs a partition, such as iid"):
-        federate(dataset(), None, num_clients=2, shares=(1.0, 0.0, 0.0), key=KEY)
-
-
-@pytest.mark.parametrize(
-    ("shares", "problem"),
-    [
-        ((1.0, 0.0, 0.0), ""),
-        ((0.6, 0.2, 0.2), ""),
-        ((0.6, 0.2, 0.3), "sum to 1, 0.6, 0.2, 0.3 sum to 1.1"),
-        ((1.2, -0.2, 0.0), "each from 0 to 1"),
-        ((0.0, 0.5, 0.5), "share of train is above 0"),
-        ((float("nan"), 0.5, 0.5), "each from 0 to 1"),
-    ],
-)
-def test_shares_fault(shares: Shares, problem: str) -> None:
-    fault = shares_fault(shares)
-    assert problem in fault
-    assert bool(problem) == bool(fault)
+        federate(dataset(), None, Spreading(num_clients=2, shares=(1.0, 0.0, 0.0)), KEY)
 
 
 def counts(*sizes: int, **settings: Any) -> FederatedData:
     settings = {"num_clients": len(sizes), "partition": None} | settings
     only = Dataset(TASK, sizes=np.array(sizes))
-    return federate(only, settings.pop("partition"), shares=(0.6, 0.2, 0.2), key=KEY, **settings)
+    return federate(only, settings.pop("partition"), Spreading(shares=(0.6, 0.2, 0.2), **settings), KEY)
 
 
 def test_counts_only() -> None:
@@ -503,7 +487,7 @@ def test_counts_are_not_spread(settings: dict[str, Any], problem: str) -> None:
 def test_a_million_clients_are_arrays_only() -> None:
     num_clients = 1_000_000
     only = Dataset(TASK, sizes=np.ones(num_clients, np.int64))
-    data = federate(only, None, num_clients=num_clients, shares=(1.0, 0.0, 0.0), key=KEY)
+    data = federate(only, None, Spreading(num_clients=num_clients, shares=(1.0, 0.0, 0.0)), KEY)
     held = [holdings.offsets for holdings in data.holdings.values()]
     assert (
         sum(array.base.nbytes if array.base is not None else array.nbytes for array in held)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.data import Dataset, FederatedData, differences, federate, fingerprint, fingerprints
+from fedsim.data import Dataset, FederatedData, Spreading, differences, federate, fingerprint, fingerprints
 from fedsim.data.federated import Holdings
 from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.rng import Key
@@ -24,11 +24,8 @@ def spread(seed: int = 0) -> FederatedData:
     return federate(
         Dataset(Task((2,), 3), x, y),
         IID(IID.Config()),
-        num_clients=4,
-        shares=(0.6, 0.2, 0.2),
-        key=Key.root(seed),
-        public_size=6,
-        global_test_share=0.1,
+        Spreading(num_clients=4, shares=(0.6, 0.2, 0.2), public_size=6, global_test_share=0.1),
+        Key.root(seed),
     )
 
 
@@ -36,10 +33,8 @@ def counts(*sizes: int) -> FederatedData:
     return federate(
         Dataset(Task((2,), 3), sizes=np.array(sizes)),
         None,
-        num_clients=len(sizes),
-        shares=(1.0, 0.0, 0.0),
-        key=Key.root(0),
-        public_size=6,
+        Spreading(num_clients=len(sizes), shares=(1.0, 0.0, 0.0), public_size=6),
+        Key.root(0),
     )
 
 

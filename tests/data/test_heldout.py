@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.data.base import Dataset, Indices, LoadContext
-from fedsim.data.federated import SPLITS, FederatedData, federate
+from fedsim.data.federated import FederatedData, Spreading, federate
 from fedsim.data.files import Files, FilesConfig
 from fedsim.data.heldout import Drawn, HoldOut, hold_out
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
+from fedsim.data.stratify import SPLITS
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import DataError
@@ -99,8 +100,8 @@ PEOPLE = np.arange(40) % 8
 
 
 def spread(held: Dataset, **settings: Any) -> FederatedData:
-    wanted: dict[str, Any] = {"num_clients": 2, "shares": (0.5, 0.25, 0.25), "key": KEY} | settings
-    return federate(held, ByUser(ByUserConfig()), **wanted)
+    wanted: dict[str, Any] = {"num_clients": 2, "shares": (0.5, 0.25, 0.25)} | settings
+    return federate(held, ByUser(ByUserConfig()), Spreading(**wanted), KEY)
 
 
 @pytest.mark.parametrize(
@@ -202,11 +203,8 @@ def test_every_data_set_whose_samples_have_users(tmp_path: Path, make: Any, part
     data = federate(
         held,
         partition,
-        num_clients=2,
-        shares=(0.8, 0.0, 0.2),
-        key=KEY,
-        public_users=0.25,
-        global_test_users=0.2,
+        Spreading(num_clients=2, shares=(0.8, 0.0, 0.2), public_users=0.25, global_test_users=0.2),
+        KEY,
     )
     trained = np.concatenate([data.pooled(split) for split in SPLITS])
     people = [set(held.users[part].tolist()) for part in (data.global_test, data.public, trained)]

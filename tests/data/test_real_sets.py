@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.data import LoadContext, federate
+from fedsim.data import LoadContext, Spreading, federate
 from fedsim.data.fashion_mnist import FashionMnist
 from fedsim.data.files import Files, FilesConfig
 from fedsim.data.idx import IdxConfig
@@ -58,7 +58,7 @@ def test_a_subset_of_cifar10() -> None:
 
     partition = DirichletClass(DirichletClassConfig(alpha=0.5))
     data = federate(
-        dataset, partition, num_clients=10, shares=(0.6, 0.2, 0.2), key=Key.root(0), public_size=400
+        dataset, partition, Spreading(num_clients=10, shares=(0.6, 0.2, 0.2), public_size=400), Key.root(0)
     )
     assert data.label_counts().sum() == 3600
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.data.base import Labels
-from fedsim.data.stratify import split_client
+from fedsim.data.stratify import Shares, shares_fault, split_client
 
 SHARES = st.sampled_from(
     [
@@ -90,3 +90,20 @@ def test_laws(values: list[int], shares: tuple[float, float, float]) -> None:
         if held.sum() >= len(wanted):
             assert (np.abs(held - own) < 2).all()
             assert (held[own >= 1] >= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("shares", "problem"),
+    [
+        ((1.0, 0.0, 0.0), ""),
+        ((0.6, 0.2, 0.2), ""),
+        ((0.6, 0.2, 0.3), "sum to 1, 0.6, 0.2, 0.3 sum to 1.1"),
+        ((1.2, -0.2, 0.0), "each from 0 to 1"),
+        ((0.0, 0.5, 0.5), "share of train is above 0"),
+        ((float("nan"), 0.5, 0.5), "each from 0 to 1"),
+    ],
+)
+def test_shares_fault(shares: Shares, problem: str) -> None:
+    fault = shares_fault(shares)
+    assert problem in fault
+    assert bool(problem) == bool(fault)

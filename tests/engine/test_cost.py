@@ -27,9 +27,9 @@ from fedsim.engine.jobs import (
     per_sample,
     shared,
 )
-from fedsim.engine.losses import absolute_error, empirical_loss
+from fedsim.engine.losses import Batches, Extras, Models, absolute_error, empirical_loss
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
-from fedsim.engine.steps import Batches, Descent, Extras, Models
+from fedsim.engine.steps import Descent
 from fedsim.engine.worker import Resources
 from fedsim.errors import FedsimError, InvariantError, JobError, UserError
 from fedsim.fleet import Device

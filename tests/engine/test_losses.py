@@ -10,8 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsim.engine.losses import absolute_error, divergence, empirical_loss, label_loss, squared_error
-from fedsim.engine.steps import Batch, Loss
+from fedsim.engine.losses import (
+    Batch,
+    Loss,
+    absolute_error,
+    divergence,
+    empirical_loss,
+    label_loss,
+    squared_error,
+)
 
 
 @dataclass

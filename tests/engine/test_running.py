@@ -34,9 +34,10 @@ from fedsim.engine.jobs import (
     per_client,
     per_sample,
 )
+from fedsim.engine.losses import Batches, Extras, Models
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.running import fit, run
-from fedsim.engine.steps import Batches, Descent, Extras, Models, Work
+from fedsim.engine.steps import Descent, Work
 from fedsim.engine.worker import Resources, Worker
 from fedsim.errors import JobError
 from fedsim.models import Architecture, ModelPlugin, Net

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.data import FederatedData, federate
+from fedsim.data import FederatedData, Spreading, federate
 from fedsim.data.base import Dataset
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -103,9 +103,8 @@ def test_counts_cannot_be_trained_on(architectures: Mapping[str, Architecture]) 
     counts = federate(
         Dataset(Task((6,), 3), sizes=np.array([4, 7])),
         None,
-        num_clients=2,
-        shares=(1, 0, 0),
-        key=Key.root(0),
+        Spreading(num_clients=2, shares=(1, 0, 0)),
+        Key.root(0),
     )
     resources = Resources.of(counts, architectures, "cpu")
     assert resources.num_samples(ClientSamples(1)) == 7

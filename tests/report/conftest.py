@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedsim import plugins
-from fedsim.data import LoadContext, federate
+from fedsim.data import LoadContext, Spreading, federate
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
@@ -32,12 +32,10 @@ def make_parts() -> Callable[..., Parts]:
         data = federate(
             dataset,
             partition,
-            num_clients=4,
-            shares=(0.6, 0.1, 0.3),
-            key=key,
-            public_size=20,
-            global_test_share=0.1,
-            limit=200,
+            Spreading(
+                num_clients=4, shares=(0.6, 0.1, 0.3), public_size=20, global_test_share=0.1, limit=200
+            ),
+            key,
         )
         group = GroupConfig.model_validate({"count": 4, "device": "high", "model": "linear"})
         architecture = Architecture("linear", _plugin("fedsim.models", "linear"), data.task)

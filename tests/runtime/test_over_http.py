@@ -20,7 +20,7 @@ from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.server import HttpServer
 from fedsim.bus.http.store import StateFolder
 from fedsim.clock import Trace
-from fedsim.data import FederatedData, LoadContext, federate
+from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.federated import Holdings
 from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
@@ -54,12 +54,10 @@ def data() -> FederatedData:
     return federate(
         dataset,
         DIRICHLET(DIRICHLET.Config(alpha=0.5)),
-        num_clients=CLIENTS,
-        shares=(0.7, 0.1, 0.2),
-        key=key,
-        public_size=40,
-        global_test_share=0.1,
-        limit=400,
+        Spreading(
+            num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=40, global_test_share=0.1, limit=400
+        ),
+        key,
     )
 
 

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedsim.algorithms.base import Algorithm, mirrored
 from fedsim.algorithms.contexts import ClientContext
-from fedsim.data import LoadContext, federate
+from fedsim.data import LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
 from fedsim.engine.executors.base import ExecutorConfig
@@ -324,7 +324,10 @@ def _data() -> Any:
     dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, 3, Key.root(7)))
     partition = DIRICHLET(DIRICHLET.Config(alpha=0.5))
     return federate(
-        dataset, partition, num_clients=3, shares=(0.7, 0.1, 0.2), key=Key.root(7), public_size=20, limit=150
+        dataset,
+        partition,
+        Spreading(num_clients=3, shares=(0.7, 0.1, 0.2), public_size=20, limit=150),
+        Key.root(7),
     )
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.data import LoadContext
-from fedsim.data.federated import SPLITS
+from fedsim.data import SPLITS, LoadContext
 from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import ScenarioError
 from fedsim.rng import Key

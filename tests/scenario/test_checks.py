@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fedsim.errors import Fault, ScenarioError
-from fedsim.scenario import build
-from fedsim.scenario.resolved import resolved_toml
+from fedsim.scenario import build, resolved_toml
 
 Load = Callable[..., Any]
 Faults = Callable[..., dict[str, Fault]]

@@ -14,8 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import DTypeLike
 from torch import Tensor
 
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER
-from fedsim.engine.steps import Batches, Extras, Models
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Models
 from fedsim.params import Array
 from fedsim.task import Task
 

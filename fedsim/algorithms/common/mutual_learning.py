@@ -14,8 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
 from fedsim.algorithms.common.distillation import kl_divergence
-from fedsim.engine.losses import TRAIN, label_loss
-from fedsim.engine.steps import Batches, Extras, Models
+from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss
 
 PERSONAL = "personal"
 """Name of a client's own model in a job of two."""

@@ -12,8 +12,8 @@ from fedsim.algorithms.common import public_samples
 from fedsim.algorithms.common.public_samples import Sent
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.engine.jobs import PublicSamples, Stream, per_sample
-from fedsim.engine.losses import PUBLIC, TEACHER
-from fedsim.engine.steps import Descent, Loss
+from fedsim.engine.losses import PUBLIC, TEACHER, Loss
+from fedsim.engine.steps import Descent
 from fedsim.params import Array, Model
 from fedsim.wire import Form, LogitsDown, PublicBatch, PublicData, indices_digest
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedsim.bus.http.control import MOST_NOTES, MOST_SPENT_S
-from fedsim.plain import scalar
+from fedsim.numerals import scalar
 from fedsim.quoting import quoted
 
 MOST_PER_ANSWER = 16

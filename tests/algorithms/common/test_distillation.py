@@ -21,7 +21,7 @@ from fedsim.algorithms.common.distillation import (
     no_classes,
     softmax,
 )
-from fedsim.engine.steps import Batch
+from fedsim.engine.losses import Batch
 from fedsim.task import Task
 
 TEACHER = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.engine.losses import Batch
 from fedsim.engine.optimisers import Sgd
-from fedsim.engine.steps import Batch, Descent, Work
+from fedsim.engine.steps import Descent, Work
 
 
 class _Live:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.data import federate
+from fedsim.data import Spreading, federate
 from fedsim.data.base import Dataset
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
@@ -25,7 +25,7 @@ from fedsim.task import Task
 def null(architectures: Mapping[str, Architecture]) -> Iterator[Null]:
     """An executor over counts of samples, without any sample."""
     sizes = Dataset(Task((6,), 3), sizes=np.array([4, 7]))
-    data = federate(sizes, None, num_clients=2, shares=(1, 0, 0), key=Key.root(0))
+    data = federate(sizes, None, Spreading(num_clients=2, shares=(1, 0, 0)), Key.root(0))
     executor = NULL(ExecutorConfig())
     executor.open(Resources.of(data, architectures, "cpu"))
     yield executor

@@ -4,7 +4,7 @@ import pytest
 
 from fedsim.errors import Fault
 from fedsim.scenario import Scenario
-from fedsim.scenario.values import NotValidError, Values
+from fedsim.scenario.lookup import NotValidError, Values
 
 DOCUMENT: dict[str, Any] = {
     "run": {"rounds": 3},
@@ -60,3 +60,17 @@ def test_names_are_known_whatever_is_below_them() -> None:
     assert values.names("algorithms") == ()
     with pytest.raises(NotValidError):
         values.names("models")
+
+
+def test_given_are_valid_values_other_than_the_default() -> None:
+    values = Values(
+        DOCUMENT | {"data": {"global_test": 0.0, "public": {"size": 5, "users": 0.2}}},
+        [Fault("data.public.users", "")],
+    )
+    paths = [
+        ("data", "global_test"),
+        ("data", "public", "size"),
+        ("data", "public", "users"),
+        ("run", "seed"),
+    ]
+    assert list(values.given(*paths)) == [(("data", "public", "size"), 5)]

@@ -47,9 +47,10 @@ def test_only_rounds_and_a_fleet_are_required() -> None:
         ("DataConfig", DATASET, "data"),
         ("ModelChoice", MODEL, "models"),
         ("PartitionChoice", PARTITION, "data.partitions"),
+        ("PublicSource", DATASET, "data"),
     ],
 )
-def test_every_plugin_has_its_parameters(table: str, kind: Kind, folder: str) -> None:
+def test_every_plugin_has_its_parameters(table: str, kind: Kind[Any], folder: str) -> None:
     rules = SCHEMA["$defs"][table]["allOf"]
     offered = {
         rule["if"]["properties"]["name"]["const"]: rule["then"]["properties"]["params"]["$ref"]

@@ -8,38 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsim.plugins import Plugin, available
-from fedsim.scenario.choices import DEVICE, EXECUTOR, Choice, Kind
-from fedsim.scenario.datatable import DataConfig, PartitionChoice
-from fedsim.scenario.schema import (
-    AlgorithmChoice,
-    AvailabilityChoice,
-    ModelChoice,
+from fedsim.plugins import Found, available
+from fedsim.scenario.choices import (
+    ALGORITHM,
+    DEVICE,
+    EXECUTOR,
+    MODEL,
+    Choice,
+    Kind,
+    NamedChoice,
     NetworkChoice,
-    PacingChoice,
-    Scenario,
-    SelectorChoice,
 )
+from fedsim.scenario.schema import Scenario
 
 Json = dict[str, Any]
-
-CHOICES: tuple[type[Choice], ...] = (
-    AlgorithmChoice,
-    AvailabilityChoice,
-    DataConfig,
-    ModelChoice,
-    NetworkChoice,
-    PacingChoice,
-    PartitionChoice,
-    SelectorChoice,
-)
 
 
 def json_schema() -> Json:
     """Return the schema, with each key's description and default, and the parameters of every plugin."""
     schema = Scenario.model_json_schema(mode="validation")
     definitions: Json = schema["$defs"]
-    for choice in CHOICES:
+    choices: list[type[Choice]] = [NetworkChoice, *NamedChoice.__subclasses__()]
+    for choice in choices:
         _offer(definitions[choice.__name__], choice, definitions)
     for table, key, kind in (
         ("FleetGroup", "device", DEVICE),
@@ -67,46 +57,46 @@ def _offer(table: Json, choice: type[Choice], definitions: Json) -> None:
         condition: Json = {"properties": {choice.KEY: {"const": found.name}}}
         if found.name != default:
             condition["required"] = [choice.KEY]
-        then = {"properties": {"params": _parameters(choice.KIND, found.name, found.plugin, definitions)}}
+        then = {"properties": {"params": _parameters(choice.KIND, found, definitions)}}
         table["allOf"].append({"if": condition, "then": then})
 
 
-def _name(property_: Json, kind: Kind) -> None:
+def _name(property_: Json, kind: Kind[Any]) -> None:
     property_.pop("type", None)
     described = [{"const": found.name, "description": found.summary} for found in available(kind.folder)]
     private = {"type": "string", "pattern": r"\.", "description": "A private plugin, by its dotted path."}
     property_["anyOf"] = [*described, private]
 
 
-def _parameters(kind: Kind, name: str, plugin: type[Plugin[Any]], definitions: Json) -> Json:
+def _parameters(kind: Kind[Any], found: Found, definitions: Json) -> Json:
     """Put the schema of a plugin's parameters among the definitions; return the reference to it."""
-    prefix = f"{kind.folder.removeprefix('fedsim.')}.{name}"
+    prefix = f"{kind.folder.removeprefix('fedsim.')}.{found.name}"
     if prefix not in definitions:
-        own = plugin.Config.model_json_schema(mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}")
+        own = found.plugin.Config.model_json_schema(
+            mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}"
+        )
         definitions.update({f"{prefix}.{inner}": body for inner, body in own.pop("$defs", {}).items()})
-        definitions[prefix] = {**own, "title": f"{kind.word} {name}"}
+        definitions[prefix] = {**own, "title": f"{kind.word} {found.name}"}
     return {"$ref": f"#/$defs/{prefix}"}
 
 
 def _label_is_name(models: Json, definitions: Json) -> None:
     """A model's label is its name unless it says otherwise."""
-    kind, table = ModelChoice.KIND, {"$ref": "#/$defs/ModelChoice"}
+    table = {"$ref": "#/$defs/ModelChoice"}
     models["properties"] = {
         found.name: {
             **table,
             "if": {"not": {"required": ["name"]}},
-            "then": {"properties": {"params": _parameters(kind, found.name, found.plugin, definitions)}},
+            "then": {"properties": {"params": _parameters(MODEL, found, definitions)}},
         }
-        for found in available(kind.folder)
+        for found in available(MODEL.folder)
     }
     models["additionalProperties"] = table
 
 
 def _parameters_by_name(algorithms: Json, definitions: Json) -> None:
-    kind = AlgorithmChoice.KIND
     algorithms["properties"] = {
-        found.name: _parameters(kind, found.name, found.plugin, definitions)
-        for found in available(kind.folder)
+        found.name: _parameters(ALGORITHM, found, definitions) for found in available(ALGORITHM.folder)
     }
     algorithms["patternProperties"] = {r"\.": {"type": "object"}}
     algorithms["additionalProperties"] = False
