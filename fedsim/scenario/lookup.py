@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from fedsim.errors import Fault
-from fedsim.fleet.quantity import Choice as AnyOf
-from fedsim.fleet.quantity import Distribution, LogNormal, Normal, Uniform
+from fedsim.fleet.distributions import Choice as AnyOf
+from fedsim.fleet.distributions import Distribution, LogNormal, Normal, Uniform
 from fedsim.scenario import toml
 from fedsim.scenario.choices import Choice
 from fedsim.scenario.schema import Scenario
