@@ -29,10 +29,18 @@ from fedsim.errors import OutputError
 MARK = "summary.json"
 """The file by which a folder is known as the folder of a run."""
 
+RUNS = Path("runs")
+"""Where run folders go unless the user says otherwise."""
+
 _MEND = "Choose another --out, or make room there"
 
 _STAGED = ".fedsim-staged-"
 _REPLACED = ".replaced-by-fedsim-"
+
+
+def run_name(algorithm: str, seed: int) -> str:
+    """Return the name of a run's folder among the runs of one scenario."""
+    return f"{algorithm}-seed{seed}"
 
 
 def check_folders(folders: Sequence[Path], *, force: bool) -> None:

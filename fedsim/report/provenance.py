@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from fedsim import __version__
 from fedsim.plugins import name_of
-from fedsim.report.plan import Plan
+from fedsim.scenario.plan import Plan
 
 Bus = Literal["memory", "http"]
 """What carries messages: simulated links in one process, or sockets between several."""

@@ -12,7 +12,7 @@ Names of columns carry SI units: ``_s``, ``_bytes``, ``_bps``, ``_flops``; share
 stands for what was not measured. ``bytes_*`` are frames of messages, ``data_*`` bytes of frames that carry
 raw samples, and neither is part of the other; *up* is towards the server. In ``rounds`` and ``clients``,
 ``download_s``, ``compute_s``, ``upload_s``, ``away_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are
-sums over dispatches (:mod:`fedsim.report.spending`), and each cause of drops that occurs has a column
+sums over dispatches (:mod:`fedsim.report.cost_breakdown`), and each cause of drops that occurs has a column
 ``dropped_*``. In ``messages``, ``bytes`` is the length of a frame, and ``overhead`` the bytes that protocols
 add to it on the link. Rows of ``rounds`` sum to what the summary says of the run.
 Each file's metadata holds ``fedsim_table`` and ``fedsim_schema``, the version of these columns.
@@ -29,7 +29,7 @@ import numpy as np
 from fedsim.bus import Ledger
 from fedsim.fleet import Fleet
 from fedsim.params import Array
-from fedsim.report import spending
+from fedsim.report import cost_breakdown
 from fedsim.report.folder import new
 from fedsim.runtime.dispatches import PHASES, Dispatches
 from fedsim.runtime.parts import Parts
@@ -99,7 +99,7 @@ def rounds(result: RunResult) -> Columns:
             for name in ("asked", "merged", "dropped", "rejected", "late")
         },
         **{name: ("int64", [getattr(row.traffic, name) for row in rows]) for name in TRAFFIC},
-        **spending.by_round(result),
+        **cost_breakdown.by_round(result),
         "accuracy_mean": ("double", [a and a.mean for a in accuracy]),
         "accuracy_std": ("double", [a and a.std for a in accuracy]),
         "accuracy_worst_decile": ("double", [a and a.worst_decile for a in accuracy]),
@@ -127,7 +127,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         "num_test": ("int64", data.sizes("test")),
         **{name: ("int32", values) for name, values in result.by_client.items()},
         **{name: ("int64", values) for name, values in traffic_by_client(result.ledger, population).items()},
-        **spending.by_client(result, population),
+        **cost_breakdown.by_client(result, population),
         "accuracy": ("double", accuracy),
         "loss": ("double", loss),
     }

@@ -3,7 +3,8 @@
 from fedsim.scenario.build import build
 from fedsim.scenario.editor import json_schema
 from fedsim.scenario.load import load_scenario
+from fedsim.scenario.plan import Plan
 from fedsim.scenario.resolved import resolved_toml
 from fedsim.scenario.schema import Scenario
 
-__all__ = ["Scenario", "build", "json_schema", "load_scenario", "resolved_toml"]
+__all__ = ["Plan", "Scenario", "build", "json_schema", "load_scenario", "resolved_toml"]

@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -97,7 +98,7 @@ def test_a_bug_in_a_rehearsal_is_no_fault_of_the_scenario(
     def broken(parts: object) -> None:
         raise InvariantError("a frame was counted twice")
 
-    monkeypatch.setattr("fedsim.report.forecast.rehearse", broken)
+    monkeypatch.setattr("fedsim.cli.check.rehearse", broken)
     result = call("check", "tiny.toml")
     assert result.exit_code == 1
     assert result.stderr == "fedsim: the run failed: a frame was counted twice\n"
@@ -110,3 +111,9 @@ def test_who_cannot_hold_the_job_is_told(call: Call, here: Path) -> None:
     assert f"  never asked: {said}" in call("check", "tiny.toml").stdout
     result = call("run", "tiny.toml", "--quiet")
     assert re.search(rf"ineligible +{said}", result.stdout)
+
+
+def test_the_schema_is_json(call: Callable[..., Result]) -> None:
+    result = call("schema")
+    assert result.exit_code == 0
+    assert "fleet" in json.loads(result.stdout)["properties"]
