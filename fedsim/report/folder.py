@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from fedsim.durable import create, sync, telling
+from fedsim.durable import create, sync, telling, write
 from fedsim.errors import OutputError
 
 MARK = "summary.json"
@@ -98,19 +98,12 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write_file(file: Path, content: bytes) -> None:
-    """Write a file so that a crash at any instant leaves the old content, if any, or the new.
+    """Write a file into a folder that exists; a crash at any instant leaves the old content, if any, or the new.
 
     Raises:
         FileError: It cannot be written.
     """
-    file = file.resolve()
-    with _beside(file) as hidden:
-        with new(hidden / "file", file) as whole:
-            whole.write(content)
-        with telling(file, _MEND):
-            sync(hidden / "file")
-            _rename(hidden / "file", file)
-            sync(file.parent)
+    write(file.resolve(), content, mend=_MEND, private=False)
 
 
 def new(path: Path, place: Path) -> BinaryIO:
