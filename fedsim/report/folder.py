@@ -98,7 +98,7 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write_file(file: Path, content: bytes) -> None:
-    """Write a file into a folder that exists; a crash at any instant leaves the old content, if any, or the new.
+    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new.
 
     Raises:
         FileError: It cannot be written.

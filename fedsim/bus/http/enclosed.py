@@ -3,8 +3,8 @@
 Nothing of it is a part of the run: no ledger counts it, and no hook sees it. It travels in the control part
 of the answer, so it is taken as often as the answer is, which is once, and is lost with it. Whoever sends it
 may lie: times are held against what the server has seen itself (:mod:`fedsim.bus.http.accounts`), notes are
-bounded (:mod:`fedsim.bus.client_reports`, and their number here), and what is none is turned away by itself, without
-harm to the answer.
+bounded (:mod:`fedsim.bus.client_reports`; their number here), and what is none is turned away by itself,
+without harm to the answer.
 """
 
 from __future__ import annotations
