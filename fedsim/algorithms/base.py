@@ -61,7 +61,7 @@ class Reply(Generic[U]):
 
     Attributes:
         client: Who.
-        dispatch: To which asking.
+        dispatch: The number of the dispatch that it answers.
         exchange: In which exchange.
         version: The server's version (number of merges) that the client was asked with.
         staleness: Merges since then; 0 in a synchronous round.
@@ -114,7 +114,7 @@ def mirrored() -> Any:
     """Declare a field of a client's state that mirrors something at the server (specification 3.4).
 
     Its new value counts only once the server has merged the reply that went with it; otherwise the field goes
-    back to its value before the asking. All other fields are kept, whatever becomes of the reply.
+    back to its value before the dispatch. All other fields are kept, whatever becomes of the reply.
     """
     return field(metadata={"mirrored": True})
 

@@ -28,7 +28,7 @@ class FedProxConfig(FedAvgConfig):
     mu: Coefficient = 0.01
     """Weight of the proximal term (the paper tries 0.001, 0.01, 0.1 and 1); 0 is FedAvg, bit for bit."""
     gamma: PositiveShare = 1.0
-    """Least share of the local epochs that a client does; each asking draws its share from [gamma, 1]."""
+    """Least share of the local epochs that a client does; each dispatch draws its share from [gamma, 1]."""
 
 
 @dataclass(frozen=True, slots=True)

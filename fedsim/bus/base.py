@@ -28,8 +28,8 @@ class Header:
         receiver: Address.
         round: The round in which the server asked; 0 before the first, one more than the last after it.
         exchange: Name of the algorithm's exchange.
-        dispatch: Which asking of this client it is, over the whole run, from 0.
-        turn: Which asking of this client *in this exchange* it is, from 0; names the client's generators.
+        dispatch: Number of the dispatch to this client, over the whole run, from 0.
+        turn: Number of the dispatch to this client *in this exchange*, from 0; names the client's generators.
         merged: The newest dispatch of this client whose reply was merged; ``-1`` where there is none. It
             settles what the client holds in mirrored fields (specification 3.4).
     """
