@@ -583,7 +583,7 @@ def test_regressions_are_refused(world: Any) -> None:
         ({"raise_at": [1.5, 2, 3]}, "whole number"),
         ({"raise_at": [0.0, 0.5, 0.9]}, "greater than 0"),
         ({"candidates": ["a", "a"]}, "each candidate once"),
-        ({"candidate_epochs": 0}, "greater than 0"),
+        ({"candidate_epochs": 0}, "greater than or equal to 1"),
         ({"finetune_epochs": -1}, "greater than or equal to 0"),
         ({"tune_on": "test"}, "'validation' or 'train'"),
     ],

@@ -455,7 +455,7 @@ def test_regressions_are_refused(world: Any) -> None:
         ({"lambdas": [0.5, 0.25]}, "ascending"),
         ({"lambdas": [0.5, 1.5]}, "less than or equal to 1"),
         ({"temperatures": [5.0, 5.0]}, "each once"),
-        ({"temperatures": [0.0]}, "greater than 0"),
+        ({"temperatures": [0.0]}, "greater than or equal to 0.000001"),
         ({"distill_epochs": -1}, "greater than or equal to 0"),
         ({"teacher": "first"}, "'best' or 'final'"),
     ],

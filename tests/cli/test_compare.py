@@ -13,6 +13,12 @@ from fedsim.errors import RunError
 
 Call = Callable[..., Result]
 
+DIVERGING = (
+    *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),
+    *("--set", "training.lr=1e6", "--set", "training.weight_decay=1e6"),
+)
+"""Two steps take weights to some 1e23: finite, unlike their outputs."""
+
 
 def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
@@ -95,7 +101,7 @@ def test_runs_that_are_not_finite_are_named_once_all_have_ended(
         return state
 
     monkeypatch.setattr(FedAvg, "merge", diverge)  # so the global model stays as it was
-    result = call("compare", "tiny.toml", "--algorithms", "local,fedavg", "--set", "training.lr=1e38")
+    result = call("compare", "tiny.toml", "--algorithms", "local,fedavg", *DIVERGING)
     assert result.exit_code == 1
     parent = here / "runs" / "tiny"
     assert left(parent) == ["comparison.csv", "comparison.json", "fedavg-seed0", "local-seed0"]

@@ -17,6 +17,12 @@ from fedsim.errors import JobError
 
 Call = Callable[..., Result]
 
+DIVERGING = (
+    *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),
+    *("--set", "training.lr=1e6", "--set", "training.weight_decay=1e6"),
+)
+"""Two steps take weights to some 1e23: finite, unlike their outputs."""
+
 
 def left(here: Path) -> list[str]:
     return sorted(path.name for path in here.iterdir())
@@ -167,7 +173,7 @@ def test_a_bug_exits_with_1_a_traceback_and_a_word(
 
 
 def test_models_that_are_not_finite_exit_with_1_once_all_is_written(call: Call, here: Path) -> None:
-    result = call("run", "tiny.toml", "--set", "training.lr=1e38")
+    result = call("run", "tiny.toml", *DIVERGING)
     assert result.exit_code == 1
     folder = here / "runs" / "tiny" / "fedavg-seed0"
     assert json.loads((folder / "summary.json").read_text())["finite"] is False

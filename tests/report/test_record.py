@@ -171,7 +171,7 @@ def test_rounds_sum_to_the_summary_where_the_run_ends_before_its_clients(
 def test_a_run_that_ends_with_models_that_are_not_finite_says_so(
     make_parts: Callable[..., Parts], tmp_path: Path
 ) -> None:
-    parts = make_parts("local", training=TrainingConfig(lr=1e38))
+    parts = make_parts("local", training=TrainingConfig(lr=1e6, weight_decay=1e6, steps=3))
     done = record(Plan("tiny", "local", "", parts), tmp_path / "run")
     assert {path.name for path in done.folder.iterdir()} == FILES
     assert json.loads((done.folder / "summary.json").read_text())["finite"] is False
