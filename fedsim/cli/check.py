@@ -43,7 +43,7 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
     round_time = text.duration(last.ended_at_s - last.began_at_s)
     pairs(
         [
-            ("a round", f"{round_time}, {text.size(up)} up, {text.size(down)} down, {last.asked} askings"),
+            ("a round", f"{round_time}, {text.size(up)} up, {text.size(down)} down, {last.asked} dispatches"),
             (
                 text.several(rehearsal.planned, "round"),
                 f"about {text.duration(rehearsal.simulated_s)}, {text.size(total_up)} up, "
@@ -53,10 +53,10 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
         ]
     )
     if parts.fleet.is_traced:
-        say("  links that follow traces were taken at the mean of a trace; a run takes them as they change")
+        say("  links that follow traces had the mean of their trace here; in a run they change over time")
     if who := ineligible_line(ineligible(parts), len(parts.fleet)):
-        say(f"  never asked: {who}")
+        say(f"  never selected: {who}")
     if last.dropped:
         causes = sorted(rehearsal.result.drops)
         hint = ", see participation.client_timeout" if "timeout" in causes else ""
-        say(f"  {last.dropped} of {last.asked} askings were dropped: {', '.join(causes)}{hint}")
+        say(f"  {last.dropped} of {last.asked} dispatches were dropped: {', '.join(causes)}{hint}")

@@ -25,7 +25,7 @@ def list_plugins(kind: str, details: bool) -> None:
             _describe(found)
     else:
         rows = [(found.name, found.summary) for found in plugins]
-        table(TextTable(("name", "what it is"), rows, text_columns=frozenset({0, 1})))
+        table(TextTable(("name", "description"), rows, text_columns=frozenset({0, 1})))
 
 
 def parameters(config: type[Config]) -> list[tuple[str, str, str]]:

@@ -28,7 +28,7 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
     if accuracy["personal_mean"] is not None:
         spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
         worst = text.percent(accuracy["personal_worst_decile"])
-        lines.append(("accuracy", f"{spread} % over clients, worst tenth {worst} %"))
+        lines.append(("accuracy", f"{spread} % over clients, worst 10 %: {worst} %"))
     if accuracy["global"] is not None:
         lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
     if not lines and loss["personal_mean"] is not None:
@@ -54,7 +54,7 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
             if (who := ineligible_line(summary["ineligible"], summary["clients"]))
             else []
         ),
-        ("real time", text.duration(summary["wall_s"])),
+        ("wall time", text.duration(summary["wall_s"])),
     ]
     pairs(lines)
     heading(cost_breakdown.TITLE)

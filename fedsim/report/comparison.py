@@ -141,23 +141,22 @@ def table(summaries: Sequence[Summary]) -> TextTable:
     ]
     headings = (
         "algorithm",
-        *(("loss", "global\nloss") if by_loss else ("accuracy\n%", "worst\ntenth", "global\n%")),
+        *(("loss", "global\nloss") if by_loss else ("accuracy\n%", "worst\n10 %", "global\n%")),
         "simulated\ntime",
         "bytes\nup",
         "bytes\ndown",
-        "part of\nlargest",
-        "params\nsent",
+        "relative\ntraffic",
+        "parameters\nsent",
         "drops",
     )
-    worst = "" if by_loss else "worst tenth: mean over the tenth of clients that fare worst; "
-    notes = [
-        f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}",
-        f"{worst}part of largest: bytes up and down",
-    ]
+    notes = [f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}"]
+    if not by_loss:
+        notes.append("worst 10 %: mean over the 10 % of clients with the lowest accuracy")
+    notes.append("relative traffic: bytes up and down, as a fraction of the largest")
     if several:
         notes.append("every figure is a mean over seeds")
     if any(best[name] is not None for name in FIGURES):
-        notes.append(f"{BEST} best of its column")
+        notes.append(f"{BEST} best in its column")
     return TextTable(headings, cells, notes)
 
 

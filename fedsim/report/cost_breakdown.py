@@ -102,7 +102,7 @@ def table(summaries: Sequence[Summary]) -> TextTable:
             )
         )
         if away_s := means["away_s"]:
-            notes.append(f"away in the middle of work, {algorithm}: {text.duration(away_s)}")
+            notes.append(f"pauses during work, {algorithm}: {text.duration(away_s)}")
         causes = sorted({cause for one in runs for cause in one["drops_by_cause"]})
         if causes:
             counts = [
@@ -148,7 +148,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ),
     ]
     clients = f"{part['clients_asked']} of {text.several(summary['clients'], 'client')}"
-    result.append(("asked", f"{clients}, {text.several(part['asked'], 'time')}: {outcomes}"))
+    result.append(("dispatches", f"{part['asked']} to {clients}: {outcomes}"))
     return result
 
 
@@ -180,8 +180,8 @@ FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
 """What is compared, beside the figures of :mod:`fedsim.report.comparison`."""
 
 EXPLANATION = (
-    "times: virtual time of all clients together, without pauses in the middle of work",
-    "wasted: for replies that were not merged, and frames lost on the way; payload: frames, both ways",
+    "times: virtual time, summed over clients; pauses during work are left out",
+    "wasted: for replies that were not merged and frames that were lost; payload: frames, up and down",
 )
 
 

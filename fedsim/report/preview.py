@@ -39,12 +39,12 @@ def groups(parts: Parts) -> TextTable:
             small = mine & ~holds[own]
             if small.any():
                 need, most = text.size(parts.needed_bytes(label)), text.size(float(memory[own][small].max()))
-                who = f"{group.label}: {text.several(int(np.count_nonzero(small)), 'client')} never asked"
+                who = f"{group.label}: {text.several(int(np.count_nonzero(small)), 'client')} never selected"
                 notes.append(f"{who}: {label!r} needs {need} of memory, they have {most} at most")
         if idle := int(np.count_nonzero(~has_samples[own])):
-            notes.append(f"{group.label}: {text.several(idle, 'client')} never asked: no training samples")
+            notes.append(f"{group.label}: {text.several(idle, 'client')} never selected: no training samples")
     rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
-    headings = ("group", "clients", "able to\ntake part", "model", "training samples\nin all")
+    headings = ("group", "clients", "eligible", "model", "training\nsamples")
     return TextTable(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
 
 
@@ -60,7 +60,7 @@ def data(parts: Parts) -> TextTable:
         f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {_outputs(held.task)}",
     ]
     title = "Data: samples of a client"
-    return TextTable(("split", *QUANTILE_HEADINGS, "in all"), rows, notes, title=title)
+    return TextTable(("split", *QUANTILE_HEADINGS, "total"), rows, notes, title=title)
 
 
 def models(parts: Parts) -> TextTable:

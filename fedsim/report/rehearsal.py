@@ -65,7 +65,7 @@ class Rehearsal:
         return self.result.totals + (self.planned - self.rounds) * self.last.traffic
 
     def compute(self) -> TextTable:
-        """Return operations and time: of a client in one asking, and of each of the server's jobs."""
+        """Return operations and time: of a client per dispatch, and of each of the server's jobs."""
         flops: dict[tuple[int, int], float] = {}
         seconds: dict[tuple[int, int], float] = {}
         for client, dispatch, operations, duration_s in self.jobs:
@@ -84,7 +84,7 @@ class Rehearsal:
                 ("server's jobs, operations", *quantiles([job[2] for job in at_server], operations_text)),
                 ("server's jobs, time", *quantiles([job[3] for job in at_server], text.duration)),
             ]
-        return TextTable(("in one asking", *QUANTILE_HEADINGS), rows, title="Computing")
+        return TextTable(("per dispatch", *QUANTILE_HEADINGS), rows, title="Computing")
 
     def frames(self) -> TextTable:
         """Return the frames by exchange, kind and direction, as the ledger has them."""
@@ -111,13 +111,13 @@ class Rehearsal:
         headings = (
             "exchange",
             "kind",
-            "way",
+            "direction",
             "frames",
             "smallest",
             "median",
             "largest",
             "parameters\n(median)",
-            "in all",
+            "total",
         )
         title = f"Frames in {text.several(self.rounds, 'round')}"
         if any(row.round < 1 or row.round > self.rounds for row in self.result.rounds):

@@ -4,7 +4,7 @@ Everything but ``wall_s`` is the same on every host. None (``null``) stands for 
 accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test
 set of the cross-entropy, nat, or, for a regression, of the squared error. ``finite`` is false where at the
 end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``ineligible`` names the first
-20 clients that are never asked because they cannot hold their job in memory.
+20 clients that are never selected because they cannot hold their job in memory.
 """
 
 from __future__ import annotations

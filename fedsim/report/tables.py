@@ -2,9 +2,9 @@
 
 ==================== ==========================================================================
 ``rounds``           one row per round, and one each for what came before and after, if anything
-``clients``          one row per client of the population, asked or not
+``clients``          one row per client of the population, selected or not
 ``evaluations``      one row per evaluation and client measured
-``dispatches``       one row per asking of a client: where its time went, and what became of it
+``dispatches``       one row per dispatch to a client: where its time went, and how it ended
 ``messages``         one row per frame: the ledger
 ==================== ==========================================================================
 
@@ -151,7 +151,7 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
 
 
 def dispatches(table: Dispatches) -> Columns:
-    """Return every asking, in the order of asking, as columns."""
+    """Return every dispatch, in the order of sending, as columns."""
     columns = table.columns()
     types = {
         "client": "int64",

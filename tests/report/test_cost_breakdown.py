@@ -179,7 +179,7 @@ def test_time_away_is_told_where_there_is_any() -> None:
     away = summary("fedavg", time={"away_s": 90.0})
     grid = cost_breakdown.table([away, summary("local")])
     assert grid.headings[:5] == ("algorithm", "download", "compute", "upload", "waiting")
-    assert grid.notes[-1] == "away in the middle of work, fedavg: 1 min 30 s"
+    assert grid.notes[-1] == "pauses during work, fedavg: 1 min 30 s"
     # A quarter of the work is wasted, as without the absence.
     assert grid.rows[0][5] == grid.rows[1][5] == "25.0"
     assert cost_breakdown.lines(away)[0] == (
@@ -210,5 +210,5 @@ def test_the_block_of_one_run() -> None:
         ("wasted", "25.0 % of the work, 10.0 % of the bytes"),
         ("payload", "1 kB up, 3 kB down"),
         ("overhead", "40 B up, 60 B down"),
-        ("asked", "4 of 5 clients, 9 times: merged 6, dropped 2, rejected 1, late 1"),
+        ("dispatches", "9 to 4 of 5 clients: merged 6, dropped 2, rejected 1, late 1"),
     ]

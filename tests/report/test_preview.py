@@ -50,8 +50,8 @@ def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts])
     assert [row[:3] for row in grid.rows[:2]] == [("roomy", "1", "1"), ("tiny", "3", "0")]
     # 650 parameters with a gradient, and 32 samples of 64 numbers, a label and 10 logits: 5200 + 9728 B.
     assert grid.notes == [
-        "tiny: 3 clients never asked: 'linear' needs 14.9 kB of memory, they have 1 kB at most",
-        "tiny: 1 client never asked: no training samples",
+        "tiny: 3 clients never selected: 'linear' needs 14.9 kB of memory, they have 1 kB at most",
+        "tiny: 1 client never selected: no training samples",
     ]
 
 

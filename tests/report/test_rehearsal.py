@@ -39,7 +39,7 @@ def test_frames_are_told_by_exchange_kind_and_way(make_parts: Callable[..., Part
     assert grid.title == "Frames in 2 rounds"
 
 
-def test_computing_is_told_for_each_asking(make_parts: Callable[..., Parts]) -> None:
+def test_computing_is_told_for_each_dispatch(make_parts: Callable[..., Parts]) -> None:
     operations, time = rehearse(make_parts()).compute().rows
     assert operations[0] == "client, operations"
     assert operations[3].endswith("FLOP")
