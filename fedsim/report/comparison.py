@@ -150,9 +150,8 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         "drops",
     )
     notes = [f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}"]
-    if not by_loss:
-        notes.append("worst 10 %: mean over the 10 % of clients with the lowest accuracy")
-    notes.append("relative traffic: bytes up and down, as a fraction of the largest")
+    worst = "" if by_loss else "worst 10 %: mean over the 10 % least accurate clients; "
+    notes.append(f"{worst}relative traffic: bytes / largest")
     if several:
         notes.append("every figure is a mean over seeds")
     if any(best[name] is not None for name in FIGURES):
