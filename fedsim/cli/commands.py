@@ -38,7 +38,7 @@ def late(place: str) -> Callable[..., Any]:
     """Return a function that is imported when it is called.
 
     Args:
-        place: Its module and its name, as in ``cli.run:serve``.
+        place: Its module and its name, as in ``cli.serve:serve``.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -141,9 +141,14 @@ def main() -> None:
 )
 @_number("--processes", "Processes", "Client processes, with --bus http.  [default: 2]", "N")
 @_output
-def run(**values: Any) -> None:
+def run(bus: str, processes: int | None, **values: Any) -> None:
     """Run a scenario, and write a folder with its results."""
-    late("cli.run:run")(**values)
+    if bus == "http":
+        late("cli.serve:run")(processes=processes or 2, **values)
+    elif processes is not None:
+        raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
+    else:
+        late("cli.run:run")(**values)
 
 
 @main.command()
@@ -202,7 +207,7 @@ def serve(**values: Any) -> None:
     all clients that can take part have joined, and writes the same folder as 'fedsim run'. Speeds, links and
     availability of the scenario's devices are not used: machines have their own.
     """
-    late("cli.run:serve")(**values)
+    late("cli.serve:serve")(**values)
 
 
 @main.command()

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from fedsim.bus import Ledger
 from fedsim.fleet import Fleet
@@ -212,24 +214,21 @@ def write_table(file: BinaryIO, name: str, columns: Columns) -> None:
         name: What the table is, for its metadata.
         columns: Its columns, of equal length; NaN becomes null.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
     words = pa.dictionary(pa.int32(), pa.string())
     fields, arrays = [], []
     for column, (kind, values) in columns.items():
         if kind == "words":
             fields.append((column, words))
-            arrays.append(_array(pa, values, pa.string()).dictionary_encode())
+            arrays.append(_array(values, pa.string()).dictionary_encode())
         else:
             fields.append((column, pa.type_for_alias(kind)))
-            arrays.append(_array(pa, values, pa.type_for_alias(kind)))
+            arrays.append(_array(values, pa.type_for_alias(kind)))
     metadata = {"fedsim_table": name, "fedsim_schema": str(SCHEMA)}
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
     parquet.write_table(table, file, compression="zstd")
 
 
-def _array(pa: Any, values: Any, kind: Any) -> Any:
+def _array(values: Any, kind: Any) -> Any:
     # A cast first: Arrow takes an array only as the type that it has.
     if isinstance(values, np.ndarray) and values.dtype != object:
         values = values.astype(kind.to_pandas_dtype(), copy=False)

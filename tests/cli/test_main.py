@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import click
 import pytest
@@ -64,23 +65,34 @@ def test_every_command_explains_itself(call: Call, name: str) -> None:
     assert "Usage: " in result.stdout
 
 
-@pytest.mark.parametrize("command", list(leaves(main)), ids=lambda command: command.name)
-def test_what_does_the_work_takes_the_options_of_its_command(
-    command: click.Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("command", "changes"),
+    [*((command, {}) for command in leaves(main)), (main.commands["run"], {"bus": "http"})],
+)
+def test_what_does_the_work_takes_what_its_command_gives(
+    command: click.Command, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places: list[str] = []
+    calls: list[tuple[str, set[str]]] = []
 
     def note(place: str) -> Callable[..., None]:
-        places.append(place)
-        return lambda **values: None
+        return lambda **values: calls.append((place, set(values)))
 
     monkeypatch.setattr(commands, "late", note)
     assert command.callback is not None
-    command.callback()
-    (place,) = places
+    command.callback(**dict.fromkeys(one.name for one in command.params) | changes)
+    ((place, given),) = calls
     module, _, name = place.partition(":")
     worker = getattr(import_module(f"fedsim.{module}"), name)
-    assert set(inspect.signature(worker).parameters) == {option.name for option in command.params}
+    taken = set(inspect.signature(worker).parameters)
+    if "options" in taken:  # those that several commands share
+        (shared,) = get_args(get_type_hints(worker)["options"])
+        taken = taken - {"options"} | set(shared.__annotations__)
+    assert taken == given
+
+
+def test_a_simulated_run_does_not_load_what_sockets_need() -> None:
+    script = "import sys, fedsim.cli.run\nprint('aiohttp' in sys.modules)"
+    assert fedsim(script=script) == "False\n"
 
 
 IMPORTED = (
