@@ -112,16 +112,8 @@ _one_run = _all(
 )
 
 
-def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        click.echo(f"fedsim {__version__}")
-        context.exit()
-
-
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
-)
+@click.version_option(__version__, prog_name="fedsim", message="%(prog)s %(version)s")
 def main() -> None:
     """Simulate federated learning: real training, real bytes, simulated time.
 
