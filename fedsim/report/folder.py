@@ -1,9 +1,10 @@
 """Places for results: what is written there appears whole or not at all.
 
-Everything is written into a hidden folder beside its place, on the same file system, brought to the disk,
-and renamed into place at the very end. A crash at any instant leaves either nothing at the place or what was
-there before. What a killed process left behind hidden is told from a run in progress by its lock, and swept
-away by the next run that writes to the same parent.
+A run's folder is written as a hidden folder beside its place, on the same file system, brought to the disk,
+and renamed into place at the very end; single files are written by :func:`fedsim.durable.write`. A crash at
+any instant leaves either nothing at the place or what was there before. What a killed process left behind
+hidden is told from a run in progress by its lock, and swept away by the next run that writes to the same
+parent.
 
 Replacing a folder is one exchange of two names where the file system can do that (Linux's usual ones can).
 Elsewhere it takes two renames, and a crash exactly between them leaves the old folder complete under a hidden
