@@ -61,15 +61,21 @@ def create(path: Path, place: Path, mend: str, *, private: bool = False) -> Bina
         return BufferedWriter(_Growing(path, place, mend, private), _BUFFER_BYTES)
 
 
-def write(path: Path, *pieces: bytes, mend: str) -> None:
-    """Put a private file in place of an old one, if any, durably and at once.
+def write(path: Path, *pieces: bytes, mend: str, private: bool = True) -> None:
+    """Put a file in place of an old one, if any, durably and at once.
+
+    Args:
+        path: The file, in a folder that exists.
+        pieces: Its content.
+        mend: What to do if the system refuses.
+        private: Whether others than the owner are kept from it.
 
     Raises:
         FileError: The system refuses it; the old file is whole.
     """
     beside = path.with_name(f"{path.name}.part")
     try:
-        with create(beside, path, mend, private=True) as file:
+        with create(beside, path, mend, private=private) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim import numerals
-from fedsim.cli.compare import command as compare
-from fedsim.cli.options import WORKERS
-from fedsim.cli.sockets import address
+from fedsim.cli.commands import compare
+from fedsim.cli.values import whole_number
 from fedsim.errors import DataError, UnitError, UserError
 from fedsim.fleet.availability.trace import PLUGIN as TRACE
 from fedsim.fleet.csv_rows import Row
 from fedsim.fleet.device_table import parse_table
 from fedsim.network.capacity import read_csv, read_mahimahi
+from fedsim.processes.sockets import address
 from fedsim.scenario.overrides import apply, parse
 from fedsim.units import parse as quantity
 
@@ -55,8 +55,8 @@ READERS: dict[str, Read] = {
     ).read(),
     "capacity": lambda text, folder: read_csv(file_of(folder, "c.csv", f"at_s,bps\n0,{text}\n")),
     "mahimahi": lambda text, folder: read_mahimahi(file_of(folder, "m.up", f"{text}\n")),
-    "port": lambda text, _: address(None, None, f"localhost:{text}"),  # type: ignore[arg-type]
-    "workers": lambda text, _: WORKERS.convert(text, None, None),
+    "port": lambda text, _: address(f"localhost:{text}"),
+    "workers": lambda text, _: whole_number(text, "Workers"),
     "seeds": seeds,
     "entries of lists": entry,
 }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedsim.clock import Trace
 from fedsim.errors import RunError
 from fedsim.report import tables
-from fedsim.report.spending import spending
+from fedsim.report.cost_breakdown import breakdown
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import Scenario, build
 
@@ -89,7 +89,7 @@ def scenarios(draw: Any) -> dict[str, Any]:
 
 def check_sums(result: RunResult) -> None:
     """Check that the table of rounds sums to what the summary says."""
-    columns, summary = tables.rounds(result), spending(result)
+    columns, summary = tables.rounds(result), breakdown(result)
     sums = {name: sum(values) for name, (kind, values) in columns.items() if kind in ("int32", "int64")}
     whole = {
         name: summary["participation"][name] for name in ("asked", "merged", "dropped", "rejected", "late")

@@ -115,7 +115,7 @@ def test_only_an_error_that_a_scenario_may_earn_is_no_failure(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("fuzz_scenarios.load", fail)
+    monkeypatch.setattr("fuzz_scenarios.load_scenario", fail)
     assert run(tmp_path, 1)[0] == end
 
 

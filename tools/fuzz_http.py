@@ -21,7 +21,8 @@ from time import perf_counter
 import numpy as np
 
 from fedsim.bus import Header
-from fedsim.bus.http.enclosed import Note, read, written
+from fedsim.bus.client_reports import Note
+from fedsim.bus.http.enclosed import read, written
 from fedsim.bus.http.session import (
     FROM_CLIENT,
     FROM_SERVER,

@@ -33,9 +33,9 @@ from folder_faults import faults_of
 from random_scenarios import RandomScenario, random_scenario
 from run_folder import TABLES, RunFolder
 
-from fedsim.cli.plans import load, plan
 from fedsim.errors import RunError, UserError
 from fedsim.report.record import record
+from fedsim.scenario import Plan, load_scenario
 
 MOST_S = 60
 """Real time after which both runs of a scenario count as hanging; they take a second."""
@@ -92,8 +92,8 @@ def run(folder: Path, workers: int) -> tuple[str, str]:
     """Run ``scenario.toml`` into a folder; return how it ended, and why."""
     file = Path("scenario.toml")
     try:
-        scenario = load(file, [f"engine.workers={workers}"])
-        record(plan(scenario, file, verify=True), folder)
+        scenario = load_scenario(file, [f"engine.workers={workers}"])
+        record(Plan.of(scenario, str(file), verify=True), folder)
     except UserError as error:
         return "refused", str(error)
     except Exception as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fedsim.report.grid import Grid
+from fedsim.report.text_table import TextTable
 
 
 def say(line: str = "") -> None:
@@ -43,7 +43,7 @@ def pairs(lines: Sequence[tuple[str, str]]) -> None:
         click.echo(f"  {name.ljust(width)}  {value}")
 
 
-def table(grid: Grid) -> None:
+def table(grid: TextTable) -> None:
     """Print a table."""
     if grid.title:
         heading(grid.title)
@@ -61,8 +61,6 @@ def table(grid: Grid) -> None:
 
 def terminal(*, error: bool = False) -> Console:
     """Return rich's console on standard output, or on standard error; it respects NO_COLOR."""
-    from rich.console import Console
-
     return Console(stderr=error, highlight=False)
 
 
@@ -70,11 +68,7 @@ def _is_dressed() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _rich_table(grid: Grid) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
+def _rich_table(grid: TextTable) -> None:
     shown = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
     )

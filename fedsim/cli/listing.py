@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import Any
 
 import click
 
+from fedsim.cli.commands import FOLDERS
 from fedsim.cli.console import say, strong, table
+from fedsim.config import Config
+from fedsim.plugins import Found, available
+from fedsim.report.text_table import TextTable
 
-if TYPE_CHECKING:
-    from fedsim.plugins import Found
-
-FOLDERS = {
-    "algorithms": "fedsim.algorithms",
-    "datasets": "fedsim.data",
-    "models": "fedsim.models",
-    "partitions": "fedsim.data.partitions",
-    "devices": "fedsim.fleet.devices",
-    "availability": "fedsim.fleet.availability",
-    "networks": "fedsim.network",
-    "executors": "fedsim.engine.executors",
-    "selectors": "fedsim.runtime.selectors",
-    "pacings": "fedsim.runtime.pacing",
-}
-"""Where the plugins of each kind are."""
+REQUIRED = "(required)"
+NONE = "(none)"
 
 
-@click.command("list")
-@click.argument("kind", type=click.Choice(list(FOLDERS)))
-@click.option("--details", is_flag=True, help="Show the parameters of each, with defaults.")
-def command(kind: str, details: bool) -> None:
-    """List what there is to choose from."""
-    from fedsim.plugins import available
-    from fedsim.report.grid import Grid
-
+def list_plugins(kind: str, details: bool) -> None:
+    """Print the plugins of a kind, with their parameters if so wished."""
     plugins = available(FOLDERS[kind])
     if details:
         for found in plugins:
             _describe(found)
     else:
         rows = [(found.name, found.summary) for found in plugins]
-        table(Grid(("name", "what it is"), rows, text_columns=frozenset({0, 1})))
+        table(TextTable(("name", "description"), rows, text_columns=frozenset({0, 1})))
+
+
+def parameters(config: type[Config]) -> list[tuple[str, str, str]]:
+    """Return name, default as a scenario would write it, and documentation of each setting."""
+    schema = config.model_json_schema()
+    required = schema.get("required", [])
+    return [
+        (
+            name,
+            REQUIRED if name in required else _value(field.get("default")),
+            _documentation(config, name, field),
+        )
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _documentation(config: type[Config], name: str, field: dict[str, Any]) -> str:
+    # Where a class only changes the default of an inherited field, the field's words are the base's.
+    fields = (base.model_fields.get(name) for base in config.__mro__ if issubclass(base, Config))
+    described = (one.description for one in fields if one is not None and one.description)
+    text = " ".join(next(described, "").split())
+    choices = _choices(field)
+    return f"{text} One of: {', '.join(choices)}." if choices else text
+
+
+def _choices(field: dict[str, Any]) -> list[str]:
+    return [_value(choice) for choice in field.get("enum", [])]
+
+
+def _value(value: Any) -> str:
+    """Write a value as TOML does, in one line."""
+    if value is None:
+        return NONE
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(inner)}" for name, inner in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(inner) for inner in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _describe(found: Found) -> None:
-    from fedsim.cli.parameters import parameters
-
     say(f"{strong(found.name)}: {found.summary}")
     for name, default, documentation in parameters(found.plugin.Config):
         say(f"  {name} = {default}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedsim.cli.console import heading, note, pairs
 from fedsim.cli.progress import SIMULATED
 from fedsim.errors import RunError
-
-if TYPE_CHECKING:
-    from fedsim.report.record import Recorded
+from fedsim.report import cost_breakdown, text
+from fedsim.report.record import Recorded
+from fedsim.report.summary import ineligible_line
 
 
 def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
@@ -22,8 +21,6 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
         folder: Its folder, as the user would name it.
         passed: What its time is called.
     """
-    from fedsim.report import ineligible, spending, text
-
     summary, result = recorded.summary, recorded.result
     accuracy, loss = summary["accuracy"], summary["loss"]
     heading(f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}")
@@ -31,7 +28,7 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
     if accuracy["personal_mean"] is not None:
         spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
         worst = text.percent(accuracy["personal_worst_decile"])
-        lines.append(("accuracy", f"{spread} % over clients, worst tenth {worst} %"))
+        lines.append(("accuracy", f"{spread} % over clients, worst 10 %: {worst} %"))
     if accuracy["global"] is not None:
         lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
     if not lines and loss["personal_mean"] is not None:
@@ -54,14 +51,14 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
         ("rejected", _counted(summary["rejected"], result.rejections)),
         *(
             [("ineligible", who)]
-            if (who := ineligible.line(summary["ineligible"], summary["clients"]))
+            if (who := ineligible_line(summary["ineligible"], summary["clients"]))
             else []
         ),
-        ("real time", text.duration(summary["wall_s"])),
+        ("wall time", text.duration(summary["wall_s"])),
     ]
     pairs(lines)
-    heading(spending.TITLE)
-    pairs(spending.lines(summary))
+    heading(cost_breakdown.TITLE)
+    pairs(cost_breakdown.lines(summary))
     note(f"\nresults are in {folder}")
 
 

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedsim.cli.console import note, terminal
-
-if TYPE_CHECKING:
-    from fedsim.runtime.result import RoundRow
+from fedsim.report import text
+from fedsim.runtime.result import RoundRow
 
 LINE_EVERY_S = 2.0
 """At most one line in so much real time, ..."""
@@ -20,9 +20,12 @@ LINE_EVERY_SHARE = 0.1
 """... unless this share of the rounds has passed since the last one."""
 
 SIMULATED = "simulated"
-"""What virtual time is called."""
+"""What the time of a simulated run is called."""
 
-Watch = Callable[["RoundRow"], None]
+PASSED = "passed"
+"""What the time of a run over sockets is called."""
+
+Watch = Callable[[RoundRow], None]
 
 
 @contextmanager
@@ -57,8 +60,6 @@ class Words:
 
     def __call__(self, row: RoundRow) -> str:
         """Describe a round that has ended."""
-        from fedsim.report import text
-
         if row.accuracy is not None and row.accuracy.mean is not None:
             self._measured = f", accuracy {text.percent(row.accuracy.mean)} %"
         elif row.accuracy is not None and row.accuracy.mean_loss is not None:
@@ -105,8 +106,6 @@ class Lines:
 
 @contextmanager
 def _bar(label: str, rounds: int, passed: str) -> Iterator[Watch]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),

@@ -1,106 +1,54 @@
-"""``fedsim run``."""
+"""``fedsim run``, and what all commands that do one run share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TypedDict, Unpack
 
-import click
-
-from fedsim.cli import options, plans
-from fedsim.cli.console import note
 from fedsim.cli.outcome import check_finite, show
-from fedsim.cli.progress import SIMULATED, watching
-from fedsim.errors import UserError
+from fedsim.cli.progress import PASSED, SIMULATED, watching
+from fedsim.report.folder import RUNS, check_folders, run_name
+from fedsim.report.provenance import Bus
+from fedsim.report.record import Perform, record
+from fedsim.runtime.run import run as simulate
+from fedsim.scenario import Plan, load_scenario
 
-if TYPE_CHECKING:
-    from fedsim.cli.serving import OverSockets
-    from fedsim.report.plan import Plan
-    from fedsim.report.record import Perform
+
+class Options(TypedDict):
+    """The options of all commands that do one run."""
+
+    scenario_file: Path
+    overrides: Sequence[str]
+    algorithm: str | None
+    seed: int | None
+    out: Path | None
+    force: bool
+    verify: bool
+    quiet: bool
 
 
-@click.command("run")
-@options.scenario
-@options.algorithm
-@options.seed
-@options.out
-@click.option(
-    "--bus",
-    type=click.Choice(["memory", "http"]),
-    default="memory",
-    show_default=True,
-    help="Simulate in this process, or run in real time over sockets between processes of this machine.",
-)
-@click.option(
-    "--processes",
-    type=options.PROCESSES,
-    metavar="N",
-    help="Client processes, with --bus http.  [default: 2]",
-)
-@options.output
-def command(
-    scenario_file: Path,
-    overrides: Sequence[str],
-    algorithm: str | None,
-    seed: int | None,
-    out: Path | None,
-    bus: Literal["memory", "http"],
-    processes: int | None,
-    force: bool,
-    verify: bool,
-    quiet: bool,
-) -> None:
-    """Run a scenario, and leave a folder with all that it has shown."""
-    from fedsim.report.folder import check_folders
-    from fedsim.report.record import record
-    from fedsim.runtime.run import run
+def run(**options: Unpack[Options]) -> None:
+    """Run a scenario in virtual time."""
+    plan, folder = planned(options)
+    run_and_show(plan, folder, simulate, "memory", options)
 
-    if processes is not None and bus == "memory":
-        raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
-    scenario = plans.load(scenario_file, overrides, algorithm=algorithm, seed=seed)
-    name, folder = plans.place(scenario, out)
-    check_folders([folder], force=force)
-    plan = plans.plan(scenario, scenario_file, verify=verify)
-    passed = SIMULATED
-    perform: Perform = run
-    if bus == "http":
-        from fedsim.cli.sockets import PASSED
 
-        passed = PASSED
-        perform = _over_sockets(plan, processes or 2)
-    with watching(f"{plan.name} {name}", plan.parts.rounds, quiet=quiet, passed=passed) as watch:
-        recorded = record(plan, folder, force=force, watch=watch, perform=perform, bus=bus)
+def planned(options: Options) -> tuple[Plan, Path]:
+    """Return what to run, and the folder of its results, which is free."""
+    file = options["scenario_file"]
+    scenario = load_scenario(file, options["overrides"], algorithm=options["algorithm"], seed=options["seed"])
+    name = run_name(scenario.algorithm.name, scenario.run.seed)
+    folder = options["out"] or RUNS / scenario.run.name / name
+    check_folders([folder], force=options["force"])
+    return Plan.of(scenario, str(file), verify=options["verify"]), folder
+
+
+def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: Options) -> None:
+    """Do a run, write its folder, and print its results."""
+    label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
+    passed = SIMULATED if bus == "memory" else PASSED
+    with watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch:
+        recorded = record(plan, folder, force=options["force"], watch=watch, perform=perform, bus=bus)
     show(recorded, folder, passed=passed)
     check_finite({"": recorded.result.non_finite})
-
-
-def _over_sockets(plan: Plan, num_processes: int) -> OverSockets:
-    """Return what runs a plan over sockets, with so many client processes started by itself."""
-    from fedsim.bus.http.access import Access, ClientRanges, new_token
-    from fedsim.cli.processes import Processes
-    from fedsim.cli.serving import OverSockets
-    from fedsim.cli.sockets import Address
-    from fedsim.runtime.serve import unused
-
-    clients = len(plan.parts.fleet)
-    num_processes = min(num_processes, clients)
-    ends = [clients * place // num_processes for place in range(num_processes + 1)]
-    shares = [f"{first}-{end - 1}" for first, end in pairwise(ends)]
-    secret, line = new_token(ClientRanges.parse(f"0-{clients - 1}"))
-    workers = max(1, plan.parts.executor.config.workers // num_processes)
-
-    def processes(here: Address) -> Processes:
-        own = ("--workers", str(workers), "--while-fed")
-        commands = [("join", f"http://{here}", "--clients", share, *own) for share in shares]
-        return Processes(commands, {"FEDSIM_TOKEN": secret})
-
-    if (remark := unused(plan.parts)) is not None:
-        note(f"note: {remark}")
-    return OverSockets(
-        plan=plan,
-        address=Address("127.0.0.1", 0),
-        access=Access.from_lines([line]),
-        processes=processes,
-    )

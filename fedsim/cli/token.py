@@ -7,34 +7,14 @@ import fcntl
 import os
 from pathlib import Path
 
-import click
-
+from fedsim.bus.http.access import ClientRanges, new_token
 from fedsim.cli.console import note, say
 from fedsim.durable import telling
 from fedsim.errors import OutputError
 
 
-@click.group("token")
-def command() -> None:
-    """Make tokens, with which client processes show who they are."""
-
-
-@command.command("new")
-@click.option("--clients", required=True, metavar="0-9,12", help="The clients that it grants.")
-@click.option(
-    "--tokens",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Add it, hashed, to this file of the server's.",
-)
 def new(clients: str, tokens: Path | None) -> None:
-    """Make a token, and print it.
-
-    The secret goes to the holder, who gives it to 'fedsim join' as FEDSIM_TOKEN or --token. The server knows
-    only a hash of it, which is added to the file for 'fedsim serve --tokens', or shown.
-    """
-    from fedsim.bus.http.access import ClientRanges, new_token
-
+    """Make a token, print its secret, and add its hash to the file of tokens, if there is one."""
     ranges = ClientRanges.parse(clients)
     secret, line = new_token(ranges)
     if tokens is None:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsim import __version__
-from fedsim.report import spending, text
-from fedsim.report.grid import Grid
-from fedsim.report.summary import Summary, to_json
+from fedsim.report import cost_breakdown, text
+from fedsim.report.cost_breakdown import Summary, by_algorithm, mean
+from fedsim.report.summary import to_json
+from fedsim.report.text_table import TextTable
 
 BEST = "*"
 """Marks the best value of a column."""
@@ -40,10 +41,7 @@ class Spread:
     def of(cls, values: Sequence[float | None]) -> Spread:
         """Return the spread of the values that are there."""
         present = [value for value in values if value is not None]
-        return cls(
-            statistics.fmean(present) if present else None,
-            statistics.stdev(present) if len(present) > 1 else None,
-        )
+        return cls(mean(present), statistics.stdev(present) if len(present) > 1 else None)
 
 
 FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
@@ -73,7 +71,7 @@ class Row:
     Attributes:
         algorithm: Its name.
         seeds: The seeds that it ran with.
-        figures: Its figures, by the names of :data:`FIGURES` and of :data:`fedsim.report.spending.FIGURES`.
+        figures: Its figures, by the names of :data:`FIGURES` and of ``cost_breakdown.FIGURES``.
     """
 
     algorithm: str
@@ -87,21 +85,18 @@ class Row:
 
 def rows(summaries: Sequence[Summary]) -> list[Row]:
     """Return a row for each algorithm, in the order of first appearance."""
-    by_algorithm: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        by_algorithm.setdefault(summary["algorithm"], []).append(summary)
-    figures = {**FIGURES, **spending.FIGURES}
+    figures = {**FIGURES, **cost_breakdown.FIGURES}
     return [
         Row(
             algorithm,
             tuple(one["seed"] for one in runs),
             {name: Spread.of([figure(one) for one in runs]) for name, figure in figures.items()},
         )
-        for algorithm, runs in by_algorithm.items()
+        for algorithm, runs in by_algorithm(summaries).items()
     ]
 
 
-def grid(summaries: Sequence[Summary]) -> Grid:
+def table(summaries: Sequence[Summary]) -> TextTable:
     """Return the table for people; it fits in 100 columns."""
     compared = rows(summaries)
     several = any(len(row.seeds) > 1 for row in compared)
@@ -146,24 +141,22 @@ def grid(summaries: Sequence[Summary]) -> Grid:
     ]
     headings = (
         "algorithm",
-        *(("loss", "global\nloss") if by_loss else ("accuracy\n%", "worst\ntenth", "global\n%")),
+        *(("loss", "global\nloss") if by_loss else ("accuracy\n%", "worst\n10 %", "global\n%")),
         "simulated\ntime",
         "bytes\nup",
         "bytes\ndown",
-        "part of\nlargest",
-        "params\nsent",
+        "relative\ntraffic",
+        "parameters\nsent",
         "drops",
     )
-    worst = "" if by_loss else "worst tenth: mean over the tenth of clients that fare worst; "
-    notes = [
-        f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}",
-        f"{worst}part of largest: bytes up and down",
-    ]
+    notes = [f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}"]
+    worst = "" if by_loss else "worst 10 %: mean over the 10 % least accurate clients; "
+    notes.append(f"{worst}relative traffic: bytes / largest")
     if several:
         notes.append("every figure is a mean over seeds")
     if any(best[name] is not None for name in FIGURES):
-        notes.append(f"{BEST} best of its column")
-    return Grid(headings, cells, notes)
+        notes.append(f"{BEST} best in its column")
+    return TextTable(headings, cells, notes)
 
 
 def to_csv(summaries: Sequence[Summary]) -> bytes:

@@ -1,9 +1,10 @@
 """Places for results: what is written there appears whole or not at all.
 
-Everything is written into a hidden folder beside its place, on the same file system, brought to the disk,
-and renamed into place at the very end. A crash at any instant leaves either nothing at the place or what was
-there before. What a killed process left behind hidden is told from a run in progress by its lock, and swept
-away by the next run that writes to the same parent.
+A run's folder is written as a hidden folder beside its place, on the same file system, brought to the disk,
+and renamed into place at the very end; single files are written by :func:`fedsim.durable.write`. A crash at
+any instant leaves either nothing at the place or what was there before. What a killed process left behind
+hidden is told from a run in progress by its lock, and swept away by the next run that writes to the same
+parent.
 
 Replacing a folder is one exchange of two names where the file system can do that (Linux's usual ones can).
 Elsewhere it takes two renames, and a crash exactly between them leaves the old folder complete under a hidden
@@ -23,16 +24,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from fedsim.durable import create, sync, telling
+from fedsim.durable import create, sync, telling, write
 from fedsim.errors import OutputError
 
 MARK = "summary.json"
 """The file by which a folder is known as the folder of a run."""
 
+RUNS = Path("runs")
+"""Where run folders go unless the user says otherwise."""
+
 _MEND = "Choose another --out, or make room there"
 
 _STAGED = ".fedsim-staged-"
 _REPLACED = ".replaced-by-fedsim-"
+
+
+def run_name(algorithm: str, seed: int) -> str:
+    """Return the name of a run's folder among the runs of one scenario."""
+    return f"{algorithm}-seed{seed}"
 
 
 def check_folders(folders: Sequence[Path], *, force: bool) -> None:
@@ -90,19 +99,12 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write_file(file: Path, content: bytes) -> None:
-    """Write a file so that a crash at any instant leaves the old content, if any, or the new.
+    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new.
 
     Raises:
         FileError: It cannot be written.
     """
-    file = file.resolve()
-    with _beside(file) as hidden:
-        with new(hidden / "file", file) as whole:
-            whole.write(content)
-        with telling(file, _MEND):
-            sync(hidden / "file")
-            _rename(hidden / "file", file)
-            sync(file.parent)
+    write(file.resolve(), content, mend=_MEND, private=False)
 
 
 def new(path: Path, place: Path) -> BinaryIO:

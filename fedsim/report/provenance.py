@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
+import torch
+
 from fedsim import __version__
 from fedsim.plugins import name_of
-from fedsim.report.plan import Plan
+from fedsim.scenario.plan import Plan
 
 Bus = Literal["memory", "http"]
 """What carries messages: simulated links in one process, or sockets between several."""
@@ -71,6 +73,4 @@ def _version(name: str) -> str | None:
 def _device(device: str) -> str:
     if not device.startswith("cuda"):
         return device
-    import torch
-
     return f"{device} ({torch.cuda.get_device_name(torch.device(device))})"

@@ -21,16 +21,17 @@ from time import perf_counter
 from typing import Protocol
 
 from fedsim.clock import Trace
+from fedsim.report.cost_breakdown import Summary
 from fedsim.report.folder import MARK, check_folders, new, staged
 from fedsim.report.logs import line_log
-from fedsim.report.plan import Plan
 from fedsim.report.provenance import Bus, now, provenance
-from fedsim.report.summary import Summary, summarise, to_json
+from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
 from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult, run
+from fedsim.scenario.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,22 +4,27 @@ Everything but ``wall_s`` is the same on every host. None (``null``) stands for 
 accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test
 set of the cross-entropy, nat, or, for a regression, of the squared error. ``finite`` is false where at the
 end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``ineligible`` names the first
-20 clients that are never asked because they cannot hold their job in memory.
+20 clients that are never selected because they cannot hold their job in memory.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from fedsim import __version__
-from fedsim.report.ineligible import ineligible
-from fedsim.report.plan import Plan
-from fedsim.report.spending import spending
-from fedsim.runtime.run import RunResult
+import numpy as np
 
-Summary = dict[str, Any]
+from fedsim import __version__
+from fedsim.report import text
+from fedsim.report.cost_breakdown import Summary, breakdown
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.run import RunResult
+from fedsim.scenario.plan import Plan
+
+MOST_NAMED = 20
+"""Ineligible clients that are named at most; the table of clients has all of them, with their memory."""
 
 
 def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
@@ -73,8 +78,37 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "finite": result.non_finite is None,
         "trace_hash": result.trace_hash,
         "model_hash": result.model_hash,
-        **spending(result),
+        **breakdown(result),
     }
+
+
+def ineligible(parts: Parts) -> dict[str, Any]:
+    """Return what the summary says: their ``count``, the first of them as ``clients``, and the ``reason``.
+
+    The reason is ``memory``, or None where there are none.
+    """
+    clients = np.flatnonzero(~parts.holds_job())
+    return {
+        "count": len(clients),
+        "clients": clients[:MOST_NAMED].tolist(),
+        "reason": "memory" if len(clients) else None,
+    }
+
+
+def ineligible_line(found: Mapping[str, Any], population: int) -> str | None:
+    """Return the same in a line for people; None where there are none.
+
+    Args:
+        found: What :func:`ineligible` returns.
+        population: Clients of the fleet.
+    """
+    if not found["count"]:
+        return None
+    named = ", ".join(map(str, found["clients"]))
+    if more := found["count"] - len(found["clients"]):
+        named += f" and {more} more"
+    of = text.several(population, "client")
+    return f"{found['count']} of {of}, too little memory to hold their job: {named}"
 
 
 def finite(value: float | None) -> float | None:

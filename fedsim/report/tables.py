@@ -2,9 +2,9 @@
 
 ==================== ==========================================================================
 ``rounds``           one row per round, and one each for what came before and after, if anything
-``clients``          one row per client of the population, asked or not
+``clients``          one row per client of the population, selected or not
 ``evaluations``      one row per evaluation and client measured
-``dispatches``       one row per asking of a client: where its time went, and what became of it
+``dispatches``       one row per dispatch to a client: where its time went, and how it ended
 ``messages``         one row per frame: the ledger
 ==================== ==========================================================================
 
@@ -12,7 +12,7 @@ Names of columns carry SI units: ``_s``, ``_bytes``, ``_bps``, ``_flops``; share
 stands for what was not measured. ``bytes_*`` are frames of messages, ``data_*`` bytes of frames that carry
 raw samples, and neither is part of the other; *up* is towards the server. In ``rounds`` and ``clients``,
 ``download_s``, ``compute_s``, ``upload_s``, ``away_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are
-sums over dispatches (:mod:`fedsim.report.spending`), and each cause of drops that occurs has a column
+sums over dispatches (:mod:`fedsim.report.cost_breakdown`), and each cause of drops that occurs has a column
 ``dropped_*``. In ``messages``, ``bytes`` is the length of a frame, and ``overhead`` the bytes that protocols
 add to it on the link. Rows of ``rounds`` sum to what the summary says of the run.
 Each file's metadata holds ``fedsim_table`` and ``fedsim_schema``, the version of these columns.
@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from fedsim.bus import Ledger
 from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
-from fedsim.report import spending
+from fedsim.report import cost_breakdown
 from fedsim.report.folder import new
 from fedsim.runtime.dispatches import PHASES, Dispatches
 from fedsim.runtime.parts import Parts
@@ -88,7 +90,7 @@ def rounds(result: RunResult) -> Columns:
             for name in ("asked", "merged", "dropped", "rejected", "late")
         },
         **{name: ("int64", [getattr(row.traffic, name) for row in rows]) for name in TRAFFIC},
-        **spending.by_round(result),
+        **cost_breakdown.by_round(result),
         "accuracy_mean": ("double", [a and a.mean for a in accuracy]),
         "accuracy_std": ("double", [a and a.std for a in accuracy]),
         "accuracy_worst_decile": ("double", [a and a.worst_decile for a in accuracy]),
@@ -116,7 +118,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         "num_test": ("int64", data.sizes("test")),
         **{name: ("int32", values) for name, values in result.by_client.items()},
         **{name: ("int64", values) for name, values in traffic_by_client(result.ledger, population).items()},
-        **spending.by_client(result, population),
+        **cost_breakdown.by_client(result, population),
         "accuracy": ("double", accuracy),
         "loss": ("double", loss),
     }
@@ -140,7 +142,7 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
 
 
 def dispatches(table: Dispatches) -> Columns:
-    """Return every asking, in the order of asking, as columns."""
+    """Return every dispatch, in the order of sending, as columns."""
     columns = table.columns()
     types = {
         "client": "int64",
@@ -201,24 +203,21 @@ def write_table(file: BinaryIO, name: str, columns: Columns) -> None:
         name: What the table is, for its metadata.
         columns: Its columns, of equal length; NaN becomes null.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
     words = pa.dictionary(pa.int32(), pa.string())
     fields, arrays = [], []
     for column, (kind, values) in columns.items():
         if kind == "words":
             fields.append((column, words))
-            arrays.append(_array(pa, values, pa.string()).dictionary_encode())
+            arrays.append(_array(values, pa.string()).dictionary_encode())
         else:
             fields.append((column, pa.type_for_alias(kind)))
-            arrays.append(_array(pa, values, pa.type_for_alias(kind)))
+            arrays.append(_array(values, pa.type_for_alias(kind)))
     metadata = {"fedsim_table": name, "fedsim_schema": str(SCHEMA)}
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
     parquet.write_table(table, file, compression="zstd")
 
 
-def _array(pa: Any, values: Any, kind: Any) -> Any:
+def _array(values: Any, kind: Any) -> Any:
     # A cast first: Arrow takes an array only as the type that it has.
     if isinstance(values, np.ndarray) and values.dtype != object:
         values = values.astype(kind.to_pandas_dtype(), copy=False)

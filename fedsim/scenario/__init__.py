@@ -3,6 +3,7 @@
 from fedsim.scenario.build import build
 from fedsim.scenario.json_schema import json_schema
 from fedsim.scenario.load import load_scenario
+from fedsim.scenario.plan import Plan
 from fedsim.scenario.schema import Scenario, resolved_toml
 
-__all__ = ["Scenario", "build", "json_schema", "load_scenario", "resolved_toml"]
+__all__ = ["Plan", "Scenario", "build", "json_schema", "load_scenario", "resolved_toml"]

@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -36,21 +37,21 @@ def test_a_check_takes_another_algorithm_and_values(call: Call) -> None:
 def test_dropped_clients_are_told(call: Call) -> None:
     result = call("check", "tiny.toml", "--set", "participation.client_timeout=1 ms")
     assert result.exit_code == 0, result.output
-    assert "4 of 4 askings were dropped: timeout, see participation.client_timeout" in result.stdout
+    assert "4 of 4 dispatches were dropped: timeout, see participation.client_timeout" in result.stdout
 
 
 def test_dropping_as_planned_is_not_blamed_on_the_timeout(call: Call) -> None:
     pacing = "participation.pacing.params.over_selection=2"
     result = call("check", "tiny.toml", "--set", pacing, "--set", "participation.clients_per_round=2")
     assert result.exit_code == 0, result.output
-    assert "2 of 4 askings were dropped: too late\n" in result.stdout
+    assert "2 of 4 dispatches were dropped: too late\n" in result.stdout
 
 
 def test_clients_that_cannot_hold_the_model_are_told(call: Call) -> None:
     small = "fleet=[{count = 3, memory = '10 kB'}, {count = 1, name = 'roomy'}]"
     result = call("check", "tiny.toml", "--set", small)
     assert result.exit_code == 0, result.output
-    said = "mid: 3 clients never asked: 'linear' needs 14.9 kB of memory, they have 10 kB at most"
+    said = "mid: 3 clients never selected: 'linear' needs 14.9 kB of memory, they have 10 kB at most"
     assert said in result.stdout
     result = call("check", "tiny.toml", "--set", "fleet=[{count = 4, memory = '10 kB'}]")
     assert result.exit_code == 2
@@ -97,7 +98,7 @@ def test_a_bug_in_a_rehearsal_is_no_fault_of_the_scenario(
     def broken(parts: object) -> None:
         raise InvariantError("a frame was counted twice")
 
-    monkeypatch.setattr("fedsim.report.forecast.rehearse", broken)
+    monkeypatch.setattr("fedsim.cli.check.rehearse", broken)
     result = call("check", "tiny.toml")
     assert result.exit_code == 1
     assert result.stderr == "fedsim: the run failed: a frame was counted twice\n"
@@ -107,6 +108,12 @@ def test_who_cannot_hold_the_job_is_told(call: Call, here: Path) -> None:
     group = '[[fleet]]\ncount = 2\nmemory = "1 kB"\n'
     (here / "tiny.toml").write_text((here / "tiny.toml").read_text() + group)
     said = "2 of 6 clients, too little memory to hold their job: 4, 5"
-    assert f"  never asked: {said}" in call("check", "tiny.toml").stdout
+    assert f"  never selected: {said}" in call("check", "tiny.toml").stdout
     result = call("run", "tiny.toml", "--quiet")
     assert re.search(rf"ineligible +{said}", result.stdout)
+
+
+def test_the_schema_is_json(call: Callable[..., Result]) -> None:
+    result = call("schema")
+    assert result.exit_code == 0
+    assert "fleet" in json.loads(result.stdout)["properties"]

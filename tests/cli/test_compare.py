@@ -100,7 +100,7 @@ def test_runs_that_are_not_finite_are_named_once_all_have_ended(
     async def diverge(self: FedAvg, server: Any, state: Any, replies: Any) -> Any:
         return state
 
-    monkeypatch.setattr(FedAvg, "merge_train", diverge)  # so the global model stays as it was
+    monkeypatch.setattr(FedAvg, "merge", diverge)  # so the global model stays as it was
     result = call("compare", "tiny.toml", "--algorithms", "local,fedavg", *DIVERGING)
     assert result.exit_code == 1
     parent = here / "runs" / "tiny"

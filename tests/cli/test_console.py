@@ -3,13 +3,13 @@ import sys
 import pytest
 
 from fedsim.cli.console import table
-from fedsim.report.grid import Grid
+from fedsim.report.text_table import TextTable
 
-GRID = Grid(("name", "n"), [("a", "1*"), ("b", "[2]")], ["a note"], title="Title")
+GRID = TextTable(("name", "n"), [("a", "1*"), ("b", "[2]")], ["a note"], title="Title")
 
 
 def show(
-    grid: Grid, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, **environment: str
+    grid: TextTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, **environment: str
 ) -> str:
     for name, value in ({"TERM": "xterm", "COLUMNS": "80"} | environment).items():
         monkeypatch.setenv(name, value)
@@ -41,9 +41,9 @@ def test_numbers_are_never_cut_off_and_words_wrap(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    numbers = Grid(("a", "b"), [("x", "9" * 30)])
+    numbers = TextTable(("a", "b"), [("x", "9" * 30)])
     assert "9" * 30 in show(numbers, capsys, monkeypatch, COLUMNS="20")
-    words = Grid(("a", "b"), [("x", "word " * 10)], text_columns=frozenset({0, 1}))
+    words = TextTable(("a", "b"), [("x", "word " * 10)], text_columns=frozenset({0, 1}))
     shown = show(words, capsys, monkeypatch, COLUMNS="20")
     assert shown.count("word") == 10
     assert max(map(len, shown.splitlines())) < 60  # 20, and what is invisible

@@ -1,9 +1,13 @@
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from click.testing import Result
+from pydantic import Field
 
-from fedsim.cli.listing import FOLDERS
+from fedsim.cli.commands import FOLDERS
+from fedsim.cli.listing import parameters
+from fedsim.config import Config
 from fedsim.plugins import available
 
 Call = Callable[..., Result]
@@ -32,3 +36,28 @@ def test_an_unknown_kind_is_a_mistake(call: Call) -> None:
     result = call("list", "unicorns")
     assert result.exit_code == 2
     assert "algorithms" in result.stderr
+
+
+class Base(Config):
+    size: int = 1
+    """How much."""
+
+
+class Settings(Base):
+    size: int = 2
+    mode: Literal["a", "b"] = "a"
+    """How."""
+    path: str = Field()
+    """Where."""
+    shares: tuple[float, ...] = (0.5, 0.5)
+    limit: int | None = None
+
+
+def test_parameters_are_told_as_a_scenario_writes_them() -> None:
+    assert parameters(Settings) == [
+        ("size", "2", "How much."),
+        ("mode", '"a"', 'How. One of: "a", "b".'),
+        ("path", "(required)", "Where."),
+        ("shares", "[0.5, 0.5]", ""),
+        ("limit", "(none)", ""),
+    ]

@@ -1,25 +1,64 @@
+"""The command as a whole: help, completion, and what is imported when."""
+
+import inspect
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import get_args, get_type_hints
 
+import click
 import pytest
 from click.testing import Result
 
+from fedsim.cli import commands, main
+
 Call = Callable[..., Result]
+
+NAMES = ["run", "compare", "serve", "join", "token", "list", "check", "schema"]
+HEAVY = {"torch", "numpy", "pydantic", "sklearn", "pyarrow", "torchvision", "aiohttp", "rich", "asyncio"}
+
+
+def fedsim(*arguments: str, script: str = "", **environment: str) -> str:
+    """Return what a new process prints."""
+    program = ["-c", script] if script else ["-m", "fedsim"]
+    return subprocess.run(  # noqa: S603
+        [sys.executable, *program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    ).stdout
+
+
+def leaves(group: click.Group) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            yield from leaves(command)
+        else:
+            yield command
 
 
 def test_help_and_version(call: Call) -> None:
     result = call("--help")
     assert result.exit_code == 0
-    for name in ("run", "compare", "serve", "join", "token", "list", "check", "schema"):
+    for name in NAMES:
         assert f"  {name} " in result.stdout
+        assert main.commands[name].get_short_help_str(100) in result.stdout
     version = call("--version")
     assert version.exit_code == 0
     assert version.stdout.startswith("fedsim ")
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "serve", "join", "token", "list", "check", "schema"])
+def test_an_unknown_command_is_a_mistake(call: Call) -> None:
+    result = call("dance")
+    assert result.exit_code == 2
+    assert "No such command 'dance'" in result.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_explains_itself(call: Call, name: str) -> None:
     result = call(name, "--help")
     assert result.exit_code == 0
@@ -27,26 +66,94 @@ def test_every_command_explains_itself(call: Call, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["list", "devices"], ["run", "--help"], ["serve", "--help"], ["join", "--help"]]
+    ("command", "changes"),
+    [*((command, {}) for command in leaves(main)), (main.commands["run"], {"bus": "http"})],
 )
-def test_torch_is_not_loaded_where_it_is_not_needed(arguments: list[str]) -> None:
+def test_what_does_the_work_takes_what_its_command_gives(
+    command: click.Command, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, set[str]]] = []
+
+    def note(place: str) -> Callable[..., None]:
+        return lambda **values: calls.append((place, set(values)))
+
+    monkeypatch.setattr(commands, "late", note)
+    assert command.callback is not None
+    command.callback(**dict.fromkeys(one.name for one in command.params) | changes)
+    ((place, given),) = calls
+    module, _, name = place.partition(":")
+    worker = getattr(import_module(f"fedsim.{module}"), name)
+    taken = set(inspect.signature(worker).parameters)
+    if "options" in taken:  # those that several commands share
+        (shared,) = get_args(get_type_hints(worker)["options"])
+        taken = taken - {"options"} | set(shared.__annotations__)
+    assert taken == given
+
+
+def test_a_simulated_run_does_not_load_what_sockets_need() -> None:
+    script = "import sys, fedsim.cli.run\nprint('aiohttp' in sys.modules)"
+    assert fedsim(script=script) == "False\n"
+
+
+IMPORTED = (
+    "import sys\n"
+    "from fedsim.cli import main\n"
+    "main(sys.argv[2:], prog_name='fedsim', standalone_mode=False)\n"
+    "print(sorted({*sys.argv[1].split(',')} & sys.modules.keys()))\n"
+)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in NAMES)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    assert fedsim(",".join(HEAVY), *arguments, script=IMPORTED).splitlines()[-1] == "[]"
+
+
+def test_torch_is_not_loaded_to_list_devices() -> None:
+    heavy = "torch,sklearn,pyarrow,torchvision,aiohttp"
+    assert fedsim(heavy, "list", "devices", script=IMPORTED).splitlines()[-1] == "[]"
+
+
+def complete(words: str, place: int, script: str = "") -> list[str]:
+    return fedsim(
+        script=script, _FEDSIM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(place)
+    ).splitlines()
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    assert complete("fedsim ", 1) == [f"plain,{name}" for name in sorted(NAMES)]
+    assert complete("fedsim list d", 2) == ["plain,datasets", "plain,devices"]
+    # Also behind options whose values would have to be read.
+    words = "fedsim serve s.toml --seed x --listen nowhere --tls"
+    assert complete(words, 7) == ["plain,--tls-cert", "plain,--tls-key"]
+
+
+def test_completion_imports_nothing_heavy() -> None:
     script = (
         "import sys\n"
         "from fedsim.cli import main\n"
-        "main(sys.argv[1:], standalone_mode=False)\n"
-        "print(sorted({'torch', 'sklearn', 'pyarrow', 'torchvision', 'aiohttp'} & sys.modules.keys()))\n"
+        "try:\n"
+        "    main(prog_name='fedsim')\n"
+        "finally:\n"
+        f"    print(sorted({HEAVY} & sys.modules.keys()))\n"
     )
-    shown = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout.splitlines()[-1] == "[]"
+    assert complete("fedsim join --seed 1 --pat", 4, script)[-2:] == ["plain,--patience", "[]"]
 
 
 def test_the_package_can_be_called() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "fedsim", "--help"], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout.startswith("Usage: fedsim ")
+    assert fedsim("--help").startswith("Usage: fedsim ")
+
+
+@pytest.mark.parametrize("place", ["fedsim.cli.run", "fedsim.cli.values"])
+def test_ctrl_c_while_a_command_is_imported(call: Call, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def interrupted(module: str) -> object:
+        if module == place:
+            raise KeyboardInterrupt
+        return import_module(module)
+
+    monkeypatch.setattr(commands, "import_module", interrupted)
+    result = call("run", "tiny.toml", "--seed", "1")
+    assert result.exit_code == 130
+    assert result.stderr == "fedsim: interrupted: nothing was left half-written\n"
 
 
 def test_a_private_plugin_of_the_working_folder_is_found(

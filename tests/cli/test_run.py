@@ -35,10 +35,10 @@ def test_a_run_leaves_its_folder_and_says_where(call: Call, here: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["scenario"], summary["rounds"], summary["clients"]) == ("tiny", 2, 4)
     assert "tiny: fedavg, seed 0" in result.stdout
-    assert "worst tenth" in result.stdout
+    assert "worst 10 %" in result.stdout
     assert "2 rounds" in result.stdout
     assert "where time and bytes went" in result.stdout
-    assert "4 of 4 clients, 8 times: merged 8, dropped 0, rejected 0, late 0" in result.stdout
+    assert "8 to 4 of 4 clients: merged 8, dropped 0, rejected 0, late 0" in result.stdout
     assert "tiny fedavg-seed0: round 1/2" in result.stderr
     assert "results are in runs/tiny/fedavg-seed0" in result.stderr
 

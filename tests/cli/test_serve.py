@@ -163,7 +163,7 @@ def test_run_starts_its_processes_itself(call: Call, here: Path, monkeypatch: py
     persfl = ("--algorithm", "persfl")
     result = call("run", "tiny.toml", *persfl, "--bus", "http", "--verify", "--out", "there", "--quiet")
     assert result.exit_code == 0, result.output
-    assert "4 of 4 clients, 12 times: merged 12, dropped 0, rejected 0, late 0" in result.stdout
+    assert "12 to 4 of 4 clients: merged 12, dropped 0, rejected 0, late 0" in result.stdout
     assert call("run", "tiny.toml", *persfl, "--out", "memory").exit_code == 0
     assert summary(here / "there")["model_hash"] == summary(here / "memory")["model_hash"]
     assert all(summary(here / "there")["time"][f"{phase}_s"] > 0 for phase in ("download", "compute"))

@@ -11,9 +11,9 @@ from fedsim.data import LoadContext, Spreading, federate
 from fedsim.engine.training import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
-from fedsim.report import Plan
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
+from fedsim.scenario import Plan
 
 
 def _plugin(package: str, name: str, **settings: Any) -> Any:

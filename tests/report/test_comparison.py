@@ -65,7 +65,7 @@ RUNS = [
 
 
 def test_the_table_of_one_seed() -> None:
-    grid = comparison.grid(RUNS)
+    grid = comparison.table(RUNS)
     assert [row[0] for row in grid.rows] == ["fedavg", "fedmd", "local"]
     fedavg, fedmd, local = grid.rows
     assert fedavg == ("fedavg", "90.0 ± 10.0*", "50.0", "-", "12 min 3 s", "120 MB", "120 MB", "1", "30", "2")
@@ -86,7 +86,7 @@ def test_several_seeds_are_means_with_their_spread_over_seeds() -> None:
     assert row.seeds == (0, 1, 2)
     assert row.figures["accuracy"].mean == pytest.approx(0.8)
     assert row.figures["accuracy"].std == pytest.approx(statistics.stdev((0.7, 0.8, 0.9)))
-    grid = comparison.grid(runs)
+    grid = comparison.table(runs)
     assert grid.rows[0][1] == "80.0 ± 10.0"
     assert "seeds" in grid.notes[0]
 
@@ -99,7 +99,7 @@ def test_a_regression_is_compared_by_its_loss() -> None:
         summary("fedavg", loss={"personal_mean": 0.01234, "personal_std": 0.5, "global": 1234.0}, **nothing),
         summary("local", loss={"personal_mean": 2.0}, **nothing),
     ]
-    grid = comparison.grid(runs)
+    grid = comparison.table(runs)
     assert grid.headings[1:3] == ("loss", "global\nloss")
     assert [row[1:3] for row in grid.rows] == [("0.0123 ± 0.5*", "1.23e+03"), ("2 ± 0.02", "-")]
     assert grid.notes[0] == "loss: mean over clients ± standard deviation over clients"

@@ -221,14 +221,19 @@ def test_what_a_killed_run_has_left_is_swept_and_what_runs_is_not(tmp_path: Path
     assert sorted(p.name for p in tmp_path.iterdir()) == ["quick", "slow"]
 
 
-def test_a_file_is_replaced_whole_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_file(tmp_path / "a" / "f.csv", b"old")
-    _failing("_rename", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), monkeypatch)
-    with pytest.raises(FileError, match="No space left"):
-        write_file(tmp_path / "a" / "f.csv", b"new")
-    assert contents(tmp_path) == {"a/f.csv": "old"}
-    write_file(tmp_path / "a" / "f.csv", b"new")
-    assert contents(tmp_path) == {"a/f.csv": "new"}
+@pytest.mark.parametrize("fault", ["open", "write", "fsync", "replace"])
+def test_a_file_is_replaced_whole_or_not(tmp_path: Path, disk: Any, fault: str) -> None:
+    file = tmp_path / "f.csv"
+    with disk.fails(None) as calls:
+        write_file(file, b"old")
+    with disk.fails(calls.index(fault)), pytest.raises(FileError, match="No space left"):
+        write_file(file, b"new")
+    assert contents(tmp_path) == {"f.csv": "old"}
+    write_file(file, b"new")
+    assert contents(tmp_path) == {"f.csv": "new"}
+    umask = os.umask(0o022)
+    os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
 def test_a_file_is_in_the_way_unless_forced(tmp_path: Path) -> None:

@@ -17,14 +17,15 @@ from fedsim.engine.training import TrainingConfig
 from fedsim.errors import FileError, JobError, OutputError
 from fedsim.fleet.device import QUANTITIES
 from fedsim.network import OverheadConfig
-from fedsim.report import Plan, tables
 from fedsim.report import record as module
+from fedsim.report import tables
 from fedsim.report.record import record
 from fedsim.runtime.log import Log
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult
+from fedsim.scenario import Plan
 
 FILES = {
     "scenario.toml",

@@ -11,11 +11,12 @@ from contextlib import suppress
 import aiohttp
 
 from fedsim.bus.base import Delivery, Header
+from fedsim.bus.client_reports import Report
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.answers import Answer, Answers
 from fedsim.bus.http.arrivals import Arrivals
 from fedsim.bus.http.beside import Beside
-from fedsim.bus.http.enclosed import Report, enclosed
+from fedsim.bus.http.enclosed import enclosed
 from fedsim.bus.http.frames import framed
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.link import Link

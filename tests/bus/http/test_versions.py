@@ -13,9 +13,9 @@ from aiohttp import web
 from fedsim import __version__
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.session import encode
-from fedsim.cli.joining import Joining
 from fedsim.data import fingerprint
 from fedsim.errors import UserError
+from fedsim.processes.client import ClientProcess
 from fedsim.runtime.greeting import FORMAT, Greeting
 from fedsim.scenario import Scenario, build
 
@@ -34,15 +34,14 @@ device = "high"
 
 async def join(url: str) -> None:
     """Join as ``fedsim join`` does."""
-    joining = Joining(
+    process = ClientProcess(
         url=url,
         clients=ClientRanges.parse("0-1"),
         workers=1,
         patience_s=5.0,
-        quiet=True,
     )
     async with asyncio.timeout(10):
-        await joining.host()
+        await process.host()
 
 
 def greeting(scenario: str = TINY, **changes: Any) -> bytes:

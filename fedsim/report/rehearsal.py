@@ -18,7 +18,7 @@ from fedsim.bus import Totals
 from fedsim.clock import Trace
 from fedsim.engine.executors.base import Executor
 from fedsim.report import text
-from fedsim.report.grid import Grid
+from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult, run
@@ -33,7 +33,7 @@ QUANTILE_HEADINGS = ("minimum", "5 %", "median", "95 %", "maximum")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Forecast:
+class Rehearsal:
     """What a rehearsal has shown.
 
     Attributes:
@@ -64,8 +64,8 @@ class Forecast:
         """Traffic of the whole run, if its later rounds are like the last one rehearsed."""
         return self.result.totals + (self.planned - self.rounds) * self.last.traffic
 
-    def compute(self) -> Grid:
-        """Return operations and time: of a client in one asking, and of each of the server's jobs."""
+    def compute(self) -> TextTable:
+        """Return operations and time: of a client per dispatch, and of each of the server's jobs."""
         flops: dict[tuple[int, int], float] = {}
         seconds: dict[tuple[int, int], float] = {}
         for client, dispatch, operations, duration_s in self.jobs:
@@ -84,9 +84,9 @@ class Forecast:
                 ("server's jobs, operations", *quantiles([job[2] for job in at_server], operations_text)),
                 ("server's jobs, time", *quantiles([job[3] for job in at_server], text.duration)),
             ]
-        return Grid(("in one asking", *QUANTILE_HEADINGS), rows, title="Computing")
+        return TextTable(("per dispatch", *QUANTILE_HEADINGS), rows, title="Computing")
 
-    def frames(self) -> Grid:
+    def frames(self) -> TextTable:
         """Return the frames by exchange, kind and direction, as the ledger has them."""
         columns = self.result.ledger.columns()
         keys = list(zip(columns["exchange"], columns["kind"], columns["up"].tolist(), strict=True))
@@ -111,21 +111,21 @@ class Forecast:
         headings = (
             "exchange",
             "kind",
-            "way",
+            "direction",
             "frames",
             "smallest",
             "median",
             "largest",
             "parameters\n(median)",
-            "in all",
+            "total",
         )
         title = f"Frames in {text.several(self.rounds, 'round')}"
         if any(row.round < 1 or row.round > self.rounds for row in self.result.rounds):
             title += ", and before the first and after the last"
-        return Grid(headings, rows, text_columns=frozenset({0, 1, 2}), title=title)
+        return TextTable(headings, rows, text_columns=frozenset({0, 1, 2}), title=title)
 
 
-def rehearse(parts: Parts) -> Forecast:
+def rehearse(parts: Parts) -> Rehearsal:
     """Run the first rounds of a run without learning.
 
     Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap.
@@ -153,7 +153,7 @@ def rehearse(parts: Parts) -> Forecast:
         if kind == "job_start"
         for client, dispatch, _, flops, duration_s in [values]
     ]
-    return Forecast(rounds, parts.rounds, result, jobs)
+    return Rehearsal(rounds, parts.rounds, result, jobs)
 
 
 def quantiles(values: Any, show: Any) -> tuple[str, ...]:

@@ -10,19 +10,20 @@ overhead stands apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedsim.params import Array
 from fedsim.report import text
-from fedsim.report.grid import Grid
+from fedsim.report.text_table import TextTable
 from fedsim.runtime.dispatches import PHASES, Fate
 from fedsim.runtime.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-Summary = Mapping[str, Any]
+Summary = dict[str, Any]
 Columns = dict[str, tuple[str, Any]]
 
 TITLE = "where time and bytes went"
@@ -30,7 +31,7 @@ SHOWN = tuple(phase for phase in PHASES if phase != "away")
 """The phases that are always told; time away only where there is any."""
 
 
-def spending(result: RunResult) -> dict[str, Any]:
+def breakdown(result: RunResult) -> dict[str, Any]:
     """Return what the summary says of a run: ``time``, ``bytes``, ``drops_by_cause``, ``participation``."""
     dispatches, totals = result.dispatches, result.totals
     time_ns: dict[str, int] = {phase: int(dispatches.phase_ns(phase).sum()) for phase in PHASES}
@@ -81,34 +82,27 @@ def by_client(result: RunResult, population: int) -> Columns:
     return _sums(result, frames, client, frames["client"], population) | drops
 
 
-def grid(summaries: Sequence[Summary]) -> Grid:
+def table(summaries: Sequence[Summary]) -> TextTable:
     """Return the table for people, a row for each algorithm with means over its seeds; 100 columns wide.
 
     Time away stands in a note where there is any, as it would make the table too wide.
     """
-    by_algorithm: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        by_algorithm.setdefault(summary["algorithm"], []).append(summary)
     rows, notes = [], []
-    for algorithm, runs in by_algorithm.items():
-
-        def mean(figure: Callable[[Summary], float | None], runs: Sequence[Summary] = runs) -> float | None:
-            values = [value for one in runs if (value := figure(one)) is not None]
-            return sum(values) / len(values) if values else None
-
-        times = [mean(FIGURES[f"{phase}_s"]) for phase in SHOWN]
+    for algorithm, runs in by_algorithm(summaries).items():
+        figures = {**FIGURES, "wasted_work": wasted_work, "wasted_payload": wasted_payload}
+        means = {name: mean(map(figure, runs)) for name, figure in figures.items()}
         rows.append(
             (
                 algorithm,
-                *map(text.duration, times),
-                text.percent(mean(wasted_work)),
-                text.size(mean(FIGURES["payload_bytes"])),
-                text.size(mean(FIGURES["overhead_bytes"])),
-                text.percent(mean(wasted_payload)),
+                *(text.duration(means[f"{phase}_s"]) for phase in SHOWN),
+                text.percent(means["wasted_work"]),
+                text.size(means["payload_bytes"]),
+                text.size(means["overhead_bytes"]),
+                text.percent(means["wasted_payload"]),
             )
         )
-        if away_s := mean(FIGURES["away_s"]):
-            notes.append(f"away in the middle of work, {algorithm}: {text.duration(away_s)}")
+        if away_s := means["away_s"]:
+            notes.append(f"pauses during work, {algorithm}: {text.duration(away_s)}")
         causes = sorted({cause for one in runs for cause in one["drops_by_cause"]})
         if causes:
             counts = [
@@ -119,7 +113,21 @@ def grid(summaries: Sequence[Summary]) -> Grid:
             )
             notes.append(f"drops of {algorithm}: {listed}")
     headings = ("algorithm", *SHOWN, "wasted\nwork %", "payload", "overhead", "wasted\nbytes %")
-    return Grid(headings, rows, [*EXPLANATION, *notes], title=TITLE)
+    return TextTable(headings, rows, [*EXPLANATION, *notes], title=TITLE)
+
+
+def by_algorithm(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """Return the summaries of each algorithm, in the order of first appearance."""
+    found: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        found.setdefault(summary["algorithm"], []).append(summary)
+    return found
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are there; None where there are none."""
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present else None
 
 
 def lines(summary: Summary) -> list[tuple[str, str]]:
@@ -140,7 +148,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ),
     ]
     clients = f"{part['clients_asked']} of {text.several(summary['clients'], 'client')}"
-    result.append(("asked", f"{clients}, {text.several(part['asked'], 'time')}: {outcomes}"))
+    result.append(("dispatches", f"{part['asked']} to {clients}: {outcomes}"))
     return result
 
 
@@ -172,8 +180,8 @@ FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
 """What is compared, beside the figures of :mod:`fedsim.report.comparison`."""
 
 EXPLANATION = (
-    "times: virtual time of all clients together, without pauses in the middle of work",
-    "wasted: for replies that were not merged, and frames lost on the way; payload: frames, both ways",
+    "times: virtual time, summed over clients; pauses during work are left out",
+    "wasted: for replies that were not merged and frames that were lost; payload: frames, up and down",
 )
 
 

@@ -2,25 +2,25 @@ from collections.abc import Callable
 
 import pytest
 
-from fedsim.report.forecast import rehearse
+from fedsim.report.rehearsal import rehearse
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import run
 
 
 def test_a_rehearsal_costs_what_the_run_costs(make_parts: Callable[..., Parts]) -> None:
-    forecast = rehearse(make_parts(rounds=5))
+    rehearsal = rehearse(make_parts(rounds=5))
     real = run(make_parts(rounds=5))
-    assert (forecast.rounds, forecast.planned) == (2, 5)
-    assert forecast.totals == real.totals
+    assert (rehearsal.rounds, rehearsal.planned) == (2, 5)
+    assert rehearsal.totals == real.totals
     # Loads are drawn anew in each round: 1.3 % on phones of the class `high`.
-    assert forecast.simulated_s == pytest.approx(real.simulated_s, rel=0.05)
+    assert rehearsal.simulated_s == pytest.approx(real.simulated_s, rel=0.05)
 
 
 def test_a_run_of_one_round_is_rehearsed_whole(make_parts: Callable[..., Parts]) -> None:
-    forecast = rehearse(make_parts(rounds=1))
+    rehearsal = rehearse(make_parts(rounds=1))
     real = run(make_parts(rounds=1))
-    assert forecast.simulated_s == real.simulated_s
-    assert forecast.totals == real.totals
+    assert rehearsal.simulated_s == real.simulated_s
+    assert rehearsal.totals == real.totals
 
 
 def test_a_rehearsal_stands_for_as_many_rounds_as_there_can_be(make_parts: Callable[..., Parts]) -> None:
@@ -39,7 +39,7 @@ def test_frames_are_told_by_exchange_kind_and_way(make_parts: Callable[..., Part
     assert grid.title == "Frames in 2 rounds"
 
 
-def test_computing_is_told_for_each_asking(make_parts: Callable[..., Parts]) -> None:
+def test_computing_is_told_for_each_dispatch(make_parts: Callable[..., Parts]) -> None:
     operations, time = rehearse(make_parts()).compute().rows
     assert operations[0] == "client, operations"
     assert operations[3].endswith("FLOP")
@@ -47,7 +47,7 @@ def test_computing_is_told_for_each_asking(make_parts: Callable[..., Parts]) -> 
 
 
 def test_an_algorithm_without_frames_has_an_empty_table(make_parts: Callable[..., Parts]) -> None:
-    forecast = rehearse(make_parts("local"))
-    assert forecast.frames().rows == []
-    assert forecast.totals.bytes_up == 0
-    assert forecast.compute().rows
+    rehearsal = rehearse(make_parts("local"))
+    assert rehearsal.frames().rows == []
+    assert rehearsal.totals.bytes_up == 0
+    assert rehearsal.compute().rows

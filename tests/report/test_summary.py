@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.report import Plan
-from fedsim.report.ineligible import ineligible, line
 from fedsim.report.record import record
+from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
+from fedsim.scenario import Plan
 
 
 def mixed(parts: Parts, roomy: int = 1, tiny: int = 3) -> Parts:
@@ -23,12 +23,12 @@ def mixed(parts: Parts, roomy: int = 1, tiny: int = 3) -> Parts:
 def test_who_cannot_hold_the_job_is_named(make_parts: Callable[..., Parts]) -> None:
     found = ineligible(mixed(make_parts()))
     assert found == {"count": 3, "clients": [1, 2, 3], "reason": "memory"}
-    assert line(found, 4) == "3 of 4 clients, too little memory to hold their job: 1, 2, 3"
+    assert ineligible_line(found, 4) == "3 of 4 clients, too little memory to hold their job: 1, 2, 3"
 
 
 def test_twenty_are_named_at_most(make_parts: Callable[..., Parts]) -> None:
     many = {"count": 25, "clients": list(range(20)), "reason": "memory"}
-    said = line(many, 30)
+    said = ineligible_line(many, 30)
     assert said is not None
     assert said.endswith(", 18, 19 and 5 more")
     parts = make_parts()
@@ -45,7 +45,7 @@ def test_twenty_are_named_at_most(make_parts: Callable[..., Parts]) -> None:
 def test_where_all_can_there_is_nothing_to_say(make_parts: Callable[..., Parts]) -> None:
     found = ineligible(make_parts())
     assert found == {"count": 0, "clients": [], "reason": None}
-    assert line(found, 4) is None
+    assert ineligible_line(found, 4) is None
 
 
 def test_the_summary_names_them(make_parts: Callable[..., Parts], tmp_path: Path) -> None:

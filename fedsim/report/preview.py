@@ -7,13 +7,13 @@ import numpy as np
 from fedsim.data import FederatedData
 from fedsim.plugins import name_of
 from fedsim.report import text
-from fedsim.report.forecast import QUANTILE_HEADINGS, quantiles
-from fedsim.report.grid import Grid
+from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
+from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.task import Task
 
 
-def fleet(parts: Parts) -> Grid:
+def fleet(parts: Parts) -> TextTable:
     """Return the quantities of the clients' devices."""
     rows = [row.cells for row in parts.fleet.quantiles()]
     notes = [
@@ -22,10 +22,10 @@ def fleet(parts: Parts) -> Grid:
         for quantity, traces in group.traces.items()
     ]
     title = f"Fleet: {text.several(len(parts.fleet), 'client')}"
-    return Grid(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
+    return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
 
 
-def groups(parts: Parts) -> Grid:
+def groups(parts: Parts) -> TextTable:
     """Return the groups of the fleet, how many of their clients can take part, and the server."""
     has_samples, holds = parts.data.sizes("train") > 0, parts.holds_job()
     memory = parts.fleet.values("memory")
@@ -39,16 +39,16 @@ def groups(parts: Parts) -> Grid:
             small = mine & ~holds[own]
             if small.any():
                 need, most = text.size(parts.needed_bytes(label)), text.size(float(memory[own][small].max()))
-                who = f"{group.label}: {text.several(int(np.count_nonzero(small)), 'client')} never asked"
+                who = f"{group.label}: {text.several(int(np.count_nonzero(small)), 'client')} never selected"
                 notes.append(f"{who}: {label!r} needs {need} of memory, they have {most} at most")
         if idle := int(np.count_nonzero(~has_samples[own])):
-            notes.append(f"{group.label}: {text.several(idle, 'client')} never asked: no training samples")
+            notes.append(f"{group.label}: {text.several(idle, 'client')} never selected: no training samples")
     rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
-    headings = ("group", "clients", "able to\ntake part", "model", "training samples\nin all")
-    return Grid(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
+    headings = ("group", "clients", "eligible", "model", "training\nsamples")
+    return TextTable(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
 
 
-def data(parts: Parts) -> Grid:
+def data(parts: Parts) -> TextTable:
     """Return how many samples clients hold, and what is held out."""
     held = parts.data
     rows = [
@@ -60,10 +60,10 @@ def data(parts: Parts) -> Grid:
         f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {_outputs(held.task)}",
     ]
     title = "Data: samples of a client"
-    return Grid(("split", *QUANTILE_HEADINGS, "in all"), rows, notes, title=title)
+    return TextTable(("split", *QUANTILE_HEADINGS, "total"), rows, notes, title=title)
 
 
-def models(parts: Parts) -> Grid:
+def models(parts: Parts) -> TextTable:
     """Return the architectures, and who has them."""
     rows = [
         (
@@ -76,7 +76,7 @@ def models(parts: Parts) -> Grid:
         for label, architecture in parts.architectures.items()
     ]
     headings = ("label", "model", "parameters", "as float32", "clients")
-    return Grid(headings, rows, text_columns=frozenset({0, 1}), title="Models")
+    return TextTable(headings, rows, text_columns=frozenset({0, 1}), title="Models")
 
 
 def _having(parts: Parts, label: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TextTable:
     """Cells under headings.
 
     Attributes:

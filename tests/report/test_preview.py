@@ -7,33 +7,33 @@ import numpy as np
 
 from fedsim import plugins
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.report import outlook
-from fedsim.report.forecast import rehearse
+from fedsim.report import preview
+from fedsim.report.rehearsal import rehearse
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 
 
 def test_the_tables_of_a_scenario(make_parts: Callable[..., Parts]) -> None:
     parts = make_parts()
-    assert outlook.fleet(parts).title == "Fleet: 4 clients"
-    assert [row[0] for row in outlook.fleet(parts).rows][:2] == ["speed", "memory"]
-    train, val, test = outlook.data(parts).rows
+    assert preview.fleet(parts).title == "Fleet: 4 clients"
+    assert [row[0] for row in preview.fleet(parts).rows][:2] == ["speed", "memory"]
+    train, val, test = preview.data(parts).rows
     assert train == ("train", "24", "24", "24", "24", "24", "96")
     assert (val[-1], test[-1]) == ("16", "48")
-    assert outlook.data(parts).notes[0] == "public set: 20 samples; global test set: 20 samples"
-    assert outlook.models(parts).rows == [("linear", "linear", "650", "2.6 kB", "4")]
-    assert outlook.groups(parts).rows == [
+    assert preview.data(parts).notes[0] == "public set: 20 samples; global test set: 20 samples"
+    assert preview.models(parts).rows == [("linear", "linear", "650", "2.6 kB", "4")]
+    assert preview.groups(parts).rows == [
         ("high", "4", "4", "linear", "96"),
         ("server (server)", "", "", "linear", ""),
     ]
-    assert not outlook.groups(parts).notes
+    assert not preview.groups(parts).notes
 
 
 def test_a_regression_has_outputs_and_no_classes(make_parts: Callable[..., Parts]) -> None:
     parts = make_parts()
-    assert outlook.data(parts).notes[1] == "one sample: 64 inputs, 10 classes"
+    assert preview.data(parts).notes[1] == "one sample: 64 inputs, 10 classes"
     data = replace(parts.data, task=replace(parts.data.task, num_outputs=1, kind="regression"))
-    assert outlook.data(replace(parts, data=data)).notes[1] == "one sample: 64 inputs, 1 output"
+    assert preview.data(replace(parts, data=data)).notes[1] == "one sample: 64 inputs, 1 output"
 
 
 def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts]) -> None:
@@ -46,24 +46,24 @@ def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts])
     train = parts.data.holdings["train"]
     offsets = np.array([0, 24, 24, 48, 72])
     holdings = {**parts.data.holdings, "train": replace(train, offsets=offsets)}
-    grid = outlook.groups(replace(parts, fleet=fleet, data=replace(parts.data, holdings=holdings)))
+    grid = preview.groups(replace(parts, fleet=fleet, data=replace(parts.data, holdings=holdings)))
     assert [row[:3] for row in grid.rows[:2]] == [("roomy", "1", "1"), ("tiny", "3", "0")]
     # 650 parameters with a gradient, and 32 samples of 64 numbers, a label and 10 logits: 5200 + 9728 B.
     assert grid.notes == [
-        "tiny: 3 clients never asked: 'linear' needs 14.9 kB of memory, they have 1 kB at most",
-        "tiny: 1 client never asked: no training samples",
+        "tiny: 3 clients never selected: 'linear' needs 14.9 kB of memory, they have 1 kB at most",
+        "tiny: 1 client never selected: no training samples",
     ]
 
 
 def test_where_the_public_set_is_from_and_who_holds_it(make_parts: Callable[..., Parts]) -> None:
     parts = make_parts()
     data = replace(parts.data, public_labelled=False, public_at_clients=False)
-    assert outlook.data(replace(parts, data=data)).notes[0] == (
+    assert preview.data(replace(parts, data=data)).notes[0] == (
         "public set: 20 samples of another data set, held by the server alone; global test set: 20 samples"
     )
 
 
-def test_links_that_follow_traces_are_told_and_forecast_at_their_mean(
+def test_links_that_follow_traces_are_told_and_rehearsed_at_their_mean(
     make_parts: Callable[..., Parts], tmp_path: Path
 ) -> None:
     path = tmp_path / "link.csv"
@@ -76,9 +76,9 @@ def test_links_that_follow_traces_are_told_and_forecast_at_their_mean(
         return make_parts(fleet=fleet, network=fluid(fluid.Config()))
 
     traced = parts_of(up_trace=str(path))
-    grid = outlook.fleet(traced)
+    grid = preview.fleet(traced)
     assert grid.notes == ["up of riders: mean of a trace, of 1 trace"]
     assert next(row for row in grid.rows if row[0] == "up")[1] == "2 Mbit/s"
     constant = parts_of(up="2 Mbit/s")
-    assert outlook.fleet(constant).notes == []
+    assert preview.fleet(constant).notes == []
     assert rehearse(traced).simulated_s == rehearse(constant).simulated_s

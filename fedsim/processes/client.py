@@ -1,4 +1,4 @@
-"""A client process, from the server's greeting to the end of the run."""
+"""A client process of a run over sockets, from the server's greeting to the end of the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import sys
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.store import StateFolder
-from fedsim.cli.console import note
 from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.runtime.greeting import Greeting, check_data, read
@@ -28,12 +27,24 @@ from fedsim.runtime.run import kinds_of
 from fedsim.scenario import Scenario, build
 
 SILENCE_S = 3.0
-"""After so long without a server a person is told."""
+"""Time without an answer from the server after which a person is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
-    """A client process."""
+class ClientProcess:
+    """A client process.
+
+    Attributes:
+        url: The server's.
+        clients: The clients to host.
+        token: The secret that grants them, where the server asks for one.
+        tls: Which certificates to trust; None for those that the system trusts.
+        state: Folder in which clients' states outlive this process; None for no folder.
+        data: Folder of data sets, used where the scenario's is not on this machine.
+        workers: Jobs at once; None for the scenario's.
+        patience_s: Time without the server after which the process gives up.
+        tell: Called with a line for a person.
+    """
 
     url: str
     clients: ClientRanges
@@ -43,10 +54,17 @@ class Joining:
     data: Path | None = None
     workers: int | None = None
     patience_s: float
-    quiet: bool
+    tell: Callable[[str], None] = lambda line: None
 
-    async def whole(self, *, while_fed: bool) -> None:
-        """Host the clients; end early, if so told, with the standard input."""
+    async def run(self, *, while_fed: bool = False) -> None:
+        """Host the clients until the run is over.
+
+        Args:
+            while_fed: Also end when the standard input does.
+
+        Raises:
+            ConnectionError, UserError: As of :meth:`host`.
+        """
         if not while_fed:
             await self.host()
             return
@@ -80,12 +98,12 @@ class Joining:
         try:
             async with self._told_of_silence():
                 greeting = read(await client.connect())
-            self._say(f"joined {self.url} for the clients {self.clients}: {greeting.algorithm}")
+            self.tell(f"joined {self.url} for the clients {self.clients}: {greeting.algorithm}")
             # Beside the loop, which has heartbeats to send meanwhile.
             parts = await asyncio.to_thread(self.build, greeting)
             client.kinds = kinds_of(parts)
             await host(parts, client, folder=folder, warn=self._warn)
-            self._say("the run is over")
+            self.tell("the run is over")
         finally:
             await client.close()
             if folder is not None:
@@ -116,19 +134,15 @@ class Joining:
         check_data(greeting, parts.data)
         return replace(parts, verify=greeting.verify)
 
-    def _say(self, line: str) -> None:
-        if not self.quiet:
-            note(line)
-
     def _warn(self, event: str, **values: Any) -> None:
         said = ", ".join(f"{name} {value}" for name, value in values.items())
-        self._say(f"note: {event} ({said})")
+        self.tell(f"note: {event} ({said})")
 
     @asynccontextmanager
     async def _told_of_silence(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         line = f"nobody answers at {self.url} yet: trying again, for {self.patience_s:g} s at most"
-        timer = loop.call_later(SILENCE_S, self._say, line)
+        timer = loop.call_later(SILENCE_S, self.tell, line)
         try:
             yield
         finally:

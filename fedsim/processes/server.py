@@ -1,4 +1,4 @@
-"""The run of a plan over sockets, seen from the server."""
+"""The server process of a run over sockets."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from fedsim.bus import Ledger
-from fedsim.bus.http.access import Access
+from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.server import HttpServer
-from fedsim.cli.processes import Processes
-from fedsim.cli.sockets import Address, reason
 from fedsim.clock import Trace
 from fedsim.data import fingerprint
 from fedsim.errors import UserError
 from fedsim.network import OverheadConfig
-from fedsim.report.plan import Plan
+from fedsim.processes.children import ChildProcesses
+from fedsim.processes.sockets import Address, reason
 from fedsim.runtime.greeting import Greeting
 from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.serve import serve
+from fedsim.scenario.plan import Plan
 
 
 @dataclass(slots=True)
-class _Telling:
-    """A log that also tells a person who comes and goes; what clients themselves note is for the log alone.
+class _PrintingLog:
+    """A log that also tells a person which processes join and leave; notes of clients are logged alone.
 
     Attributes:
         log: The log.
-        tell: Is given a line.
-        expected: Clients that the run has.
+        tell: Takes a line for a person.
+        num_clients: Clients of the run.
     """
 
     log: Log
     tell: Callable[[str], None]
-    expected: int
+    num_clients: int
 
     def info(self, event: str, **values: Any) -> Any:
         """Note something ordinary."""
@@ -54,23 +55,23 @@ class _Telling:
     def warning(self, event: str, **values: Any) -> Any:
         """Note something that a reader may have to know."""
         if event == "clients missing" and "told_by" not in values:
-            self.tell(f"beginning without {values['count']} of {self.expected} clients")
+            self.tell(f"beginning without {values['count']} of {self.num_clients} clients")
         return self.log.warning(event, **values)
 
 
 @dataclass(slots=True, kw_only=True)
-class OverSockets:
-    """Does a run as the server of client processes; what :func:`fedsim.report.record.record` performs.
+class ServerProcess:
+    """The server of a run over sockets; :func:`fedsim.report.record.record` calls it as its ``perform``.
 
     Attributes:
         plan: What is run.
         address: Where to listen.
         tls: How to encrypt; None for not at all.
         access: Who may host which clients.
-        wait_s: Begin after so long with whoever is there; None to wait for all.
-        listening: Is told the address once the server listens.
-        tell: Is told in words who comes and goes.
-        processes: Makes the processes that are run beside, given the address.
+        wait_s: Begin after this time with the clients that have joined; None to wait for all.
+        listening: Called with the address once the server listens.
+        tell: Called with a line for a person when a process joins or leaves.
+        children: Returns the client processes that this process starts, given the address.
     """
 
     plan: Plan
@@ -80,8 +81,33 @@ class OverSockets:
     wait_s: float | None = None
     listening: Callable[[Address], None] = lambda address: None
     tell: Callable[[str], None] | None = None
-    processes: Callable[[Address], Processes] = lambda address: Processes((), {})
+    children: Callable[[Address], ChildProcesses] = lambda address: ChildProcesses((), {})
     _round: int = field(default=0, init=False)
+
+    @classmethod
+    def with_children(cls, plan: Plan, num_processes: int) -> ServerProcess:
+        """Return a server at a loopback address that starts its client processes itself, with a token.
+
+        Args:
+            plan: What is run.
+            num_processes: Client processes, which share the clients and the workers; one a client at most.
+        """
+        clients = len(plan.parts.fleet)
+        num_processes = min(num_processes, clients)
+        ends = [clients * place // num_processes for place in range(num_processes + 1)]
+        secret, line = new_token(ClientRanges.parse(f"0-{clients - 1}"))
+        workers = max(1, plan.parts.executor.config.workers // num_processes)
+
+        def children(here: Address) -> ChildProcesses:
+            options = ("--workers", str(workers), "--while-fed")
+            commands = [
+                ("join", f"http://{here}", "--clients", f"{first}-{end - 1}", *options)
+                for first, end in pairwise(ends)
+            ]
+            return ChildProcesses(commands, {"FEDSIM_TOKEN": secret})
+
+        access = Access.from_lines([line])
+        return cls(plan=plan, address=Address("127.0.0.1", 0), access=access, children=children)
 
     def __call__(
         self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
@@ -89,7 +115,7 @@ class OverSockets:
         """Run.
 
         Raises:
-            RunError: The run failed, or a process beside it.
+            RunError: The run failed, or one of its child processes.
             UserError: The address cannot be listened at.
         """
         return asyncio.run(self._run(parts, trace, log, watch))
@@ -102,7 +128,7 @@ class OverSockets:
             watch(row)
 
         if self.tell is not None:
-            log = _Telling(log, self.tell, parts.data.num_clients)
+            log = _PrintingLog(log, self.tell, parts.data.num_clients)
         ledger = Ledger()
         data = fingerprint(parts.data)
         server = HttpServer(
@@ -125,7 +151,7 @@ class OverSockets:
         try:
             here = Address(self.address.host, port)
             self.listening(here)
-            async with self.processes(here) as beside:
+            async with self.children(here) as children:
                 work = serve(
                     parts,
                     server,
@@ -135,9 +161,9 @@ class OverSockets:
                     watch=note_round,
                     wait_s=self.wait_s,
                 )
-                result = await beside.during(work)
+                result = await children.during(work)
                 server.finish()
-                await beside.ended()
+                await children.ended()
             return result
         finally:
             await server.close()

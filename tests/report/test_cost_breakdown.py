@@ -14,7 +14,7 @@ import pytest
 
 from fedsim.bus import Header, Ledger, Outcome, Totals
 from fedsim.clock import Trace
-from fedsim.report import spending
+from fedsim.report import cost_breakdown
 from fedsim.runtime.dispatches import Dispatches
 from fedsim.runtime.result import RoundRow, RunResult
 
@@ -68,12 +68,12 @@ def result() -> RunResult:
     return RunResult(16.0, rows, by_client, ledger, dispatches, drops, Counter(), "t", "m")
 
 
-def told(columns: spending.Columns) -> dict[str, list[Any]]:
+def told(columns: cost_breakdown.Columns) -> dict[str, list[Any]]:
     return {name: np.asarray(values).tolist() for name, (_, values) in columns.items()}
 
 
 def test_the_summary(result: RunResult) -> None:
-    assert spending.spending(result) == {
+    assert cost_breakdown.breakdown(result) == {
         "time": {
             "download_s": 3.0,
             "compute_s": 4.0 + 5.0 + 1.0,
@@ -104,7 +104,7 @@ def test_the_summary(result: RunResult) -> None:
 
 
 def test_rounds_count_the_work_that_they_asked_for(result: RunResult) -> None:
-    assert told(spending.by_round(result)) == {
+    assert told(cost_breakdown.by_round(result)) == {
         "download_s": [3.0, 0.0],
         "compute_s": [9.0, 1.0],
         "upload_s": [1.0, 0.0],
@@ -117,7 +117,7 @@ def test_rounds_count_the_work_that_they_asked_for(result: RunResult) -> None:
 
 
 def test_clients(result: RunResult) -> None:
-    assert told(spending.by_client(result, 3)) == {
+    assert told(cost_breakdown.by_client(result, 3)) == {
         "download_s": [3.0, 0.0, 0.0],
         "compute_s": [4.0, 0.0, 6.0],
         "upload_s": [1.0, 0.0, 0.0],
@@ -153,7 +153,7 @@ def summary(algorithm: str, **changes: Any) -> dict[str, Any]:
 def test_the_table_for_people() -> None:
     nothing = {"payload_up": 0, "payload_down": 0, "overhead_up": 0, "overhead_down": 0, "wasted": 0}
     idle = {"download_s": 0.0, "compute_s": 0.0, "upload_s": 0.0, "wasted_s": 0.0}
-    grid = spending.grid(
+    grid = cost_breakdown.table(
         [
             summary("fedavg", drops_by_cause={"timeout": 3, "left": 1}),
             summary("fedavg", time={"compute_s": 14.0}, drops_by_cause={"timeout": 2}),
@@ -169,12 +169,12 @@ def test_the_table_for_people() -> None:
 
 def test_time_away_is_told_where_there_is_any() -> None:
     away = summary("fedavg", time={"away_s": 90.0})
-    grid = spending.grid([away, summary("local")])
+    grid = cost_breakdown.table([away, summary("local")])
     assert grid.headings[:5] == ("algorithm", "download", "compute", "upload", "waiting")
-    assert grid.notes[-1] == "away in the middle of work, fedavg: 1 min 30 s"
+    assert grid.notes[-1] == "pauses during work, fedavg: 1 min 30 s"
     # A quarter of the work is wasted, as without the absence.
     assert grid.rows[0][5] == grid.rows[1][5] == "25.0"
-    assert spending.lines(away)[0] == (
+    assert cost_breakdown.lines(away)[0] == (
         "client time",
         "1 s download, 6 s compute, 1 s upload, 1 min 30 s away, 30 s waiting",
     )
@@ -183,7 +183,7 @@ def test_time_away_is_told_where_there_is_any() -> None:
 def test_the_table_fits_in_100_columns() -> None:
     long_s = 23 * 3600.0 + 59 * 60
     time = {f"{name}_s": long_s for name in ("download", "compute", "upload", "away", "waiting")}
-    grid = spending.grid(
+    grid = cost_breakdown.table(
         [
             summary(
                 "fedsomething",
@@ -197,10 +197,10 @@ def test_the_table_fits_in_100_columns() -> None:
 
 
 def test_the_block_of_one_run() -> None:
-    assert spending.lines(summary("fedavg")) == [
+    assert cost_breakdown.lines(summary("fedavg")) == [
         ("client time", "1 s download, 6 s compute, 1 s upload, 30 s waiting"),
         ("wasted", "25.0 % of the work, 10.0 % of the bytes"),
         ("payload", "1 kB up, 3 kB down"),
         ("overhead", "40 B up, 60 B down"),
-        ("asked", "4 of 5 clients, 9 times: merged 6, dropped 2, rejected 1, late 1"),
+        ("dispatches", "9 to 4 of 5 clients: merged 6, dropped 2, rejected 1, late 1"),
     ]

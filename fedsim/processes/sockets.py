@@ -1,22 +1,15 @@
-"""What the commands share that open sockets: addresses, durations, certificates."""
+"""Addresses and certificates of the sockets of a run."""
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
-
+from fedsim.bus.http.access import is_loopback
 from fedsim.errors import UserError
 from fedsim.numerals import whole
 from fedsim.quoting import MOST_SAID, quoted, shortened
-
-if TYPE_CHECKING:
-    import ssl
-
-PASSED = "passed"
-"""What the time of a run over sockets is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +25,21 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether nobody beyond this machine can reach it."""
-        from fedsim.bus.http.access import is_loopback
-
         return is_loopback(self.host)
 
 
-def address(context: click.Context, parameter: click.Parameter, value: str) -> Address:
-    """Read ``HOST:PORT``; a port of 0 lets the system choose."""
-    host, colon, port = value.rpartition(":")
+def address(text: str) -> Address:
+    """Read ``HOST:PORT``; a port of 0 lets the system choose.
+
+    Raises:
+        UserError: The text is no such address.
+    """
+    host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     number = whole(port)
     if not colon or not host or number is None or not 0 <= number <= 65535:
-        raise click.BadParameter(
-            f"{quoted(value)} is no address: write a host and a port, as in 127.0.0.1:8470"
-        )
+        raise UserError(f"{quoted(text)} is no address: write a host and a port, as in 127.0.0.1:8470")
     return Address(host, number)
-
-
-def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Read a duration, such as ``5 min``."""
-    from fedsim.errors import UnitError
-    from fedsim.units import parse
-
-    if value is None:
-        return None
-    try:
-        return parse(value, "time", positive=True)
-    except UnitError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
@@ -72,8 +52,6 @@ def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | N
         return None
     if certificate is None or key is None:
         raise UserError("--tls-cert and --tls-key belong together: give both")
-    import ssl
-
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -94,8 +72,6 @@ def client_tls(authority: Path | None) -> ssl.SSLContext | None:
     """
     if authority is None:
         return None
-    import ssl
-
     try:
         return ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as error:

@@ -1,25 +1,23 @@
-"""What a person is told while a run over sockets goes on."""
+"""What a person is told while a run over sockets goes on, and what client processes are told."""
 
 import tomllib
 from collections.abc import Coroutine
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
-from fedsim.cli.processes import Processes
-from fedsim.cli.serving import OverSockets, _Telling
-from fedsim.cli.sockets import Address
 from fedsim.clock import Trace
 from fedsim.data import fingerprint
 from fedsim.errors import RunError
-from fedsim.report.plan import Plan
+from fedsim.processes.children import ChildProcesses
+from fedsim.processes.server import ServerProcess, _PrintingLog
+from fedsim.processes.sockets import Address
 from fedsim.runtime.greeting import Greeting, read
 from fedsim.runtime.log import silent
-from fedsim.scenario import Scenario, build
+from fedsim.scenario import Plan, Scenario, build
 
 
 class Kept:
@@ -60,12 +58,12 @@ def test_a_person_is_told_what_the_server_notes(
     level: str, event: str, values: dict[str, Any], told: str | None
 ) -> None:
     log, said = Kept(), list[str]()
-    getattr(_Telling(log, said.append, 7), level)(event, **values)
+    getattr(_PrintingLog(log, said.append, 7), level)(event, **values)
     assert said == ([] if told is None else [told])
     assert log.lines == [(event, values)]
 
 
-class Visitor(Processes):
+class Visitor(ChildProcesses):
     """In place of client processes: joins, reads the greeting, and ends the run."""
 
     def __init__(self, here: Address, heard: list[Greeting]) -> None:
@@ -84,15 +82,14 @@ class Visitor(Processes):
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_the_greeting_tells_what_the_server_runs(verify: bool, here: Path) -> None:
-    scenario = (here / "tiny.toml").read_text()
+def test_the_greeting_tells_what_the_server_runs(verify: bool, scenario: str) -> None:
     parts = replace(build(Scenario.model_validate(tomllib.loads(scenario))), verify=verify)
     heard: list[Greeting] = []
-    perform = OverSockets(
+    perform = ServerProcess(
         plan=Plan("tiny", "fedavg", scenario, parts),
         address=Address("127.0.0.1", 0),
         access=Access.open(),
-        processes=lambda here: Visitor(here, heard),
+        children=lambda here: Visitor(here, heard),
     )
     with pytest.raises(RunError, match="heard enough"):
         perform(parts, trace=Trace(keep=verify), log=silent(), watch=lambda row: None)

@@ -1,4 +1,4 @@
-"""Client processes on this machine, which live no longer than the run."""
+"""Client processes that this process starts and ends on the same machine."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from typing import Any, Self, TypeVar
 from fedsim.clock import wait
 from fedsim.errors import RunError, UserError
 
-ENDING_S = 10.0
-"""So long a process may take to end by itself."""
+SHUTDOWN_TIMEOUT_S = 10.0
+"""How long a process may take to end by itself."""
 
-MOST_SAID = 4096
-"""Of what a process has said so much is remembered."""
+KEPT_OUTPUT_BYTES = 4096
+"""How many of the last bytes that a process printed are kept, for an error to show."""
 
 T = TypeVar("T")
 
 
-class Processes:
-    """Processes of fedsim itself, as an asynchronous context: what is left at its end is ended.
+class ChildProcesses:
+    """Processes that run ``fedsim`` commands, as an asynchronous context that ends them when it is left.
 
-    Each has a pipe as its standard input that ends with this process, however that ends: see ``fedsim join``.
+    The standard input of each is a pipe. It closes when this process ends, in whatever way; ``fedsim join
+    --while-fed`` then ends, too.
 
     Args:
-        commands: Their arguments.
-        environment: Variables beside this process's own; here secrets are not seen by other users.
+        commands: The arguments of each process.
+        environment: Variables beside this process's own. Other users cannot see them, so secrets go here.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> None:
         self._commands = commands
         self._environment = {**os.environ, **environment}
         self._processes: list[Process] = []
-        self._said: list[asyncio.Task[str]] = []
+        self._outputs: list[asyncio.Task[str]] = []
 
     async def __aenter__(self) -> Self:
         try:
@@ -55,7 +56,7 @@ class Processes:
                     start_new_session=True,
                 )
                 self._processes.append(process)
-                self._said.append(asyncio.create_task(_last_words(process)))
+                self._outputs.append(asyncio.create_task(_last_output(process)))
         except BaseException:
             await self.__aexit__()
             raise
@@ -71,7 +72,7 @@ class Processes:
             for process in self._processes:
                 with suppress(ProcessLookupError):
                     process.kill()
-            await asyncio.gather(*(process.wait() for process in self._processes), *self._said)
+            await asyncio.gather(*(process.wait() for process in self._processes), *self._outputs)
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work, as long as all processes live.
@@ -97,22 +98,22 @@ class Processes:
     async def ended(self) -> None:
         """Wait until all have ended, but not for ever."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(ENDING_S):
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 for process in self._processes:
                     await process.wait()
 
     async def _early(self, number: int) -> RunError | UserError:
         status = self._processes[number].returncode
-        said = (await self._said[number]).strip()
+        said = (await self._outputs[number]).strip()
         if status == 2:
             return UserError(said.removeprefix("fedsim: "))
         command = " ".join(self._commands[number])
         return RunError(f"'fedsim {command}' ended with status {status} in the middle of the run: {said}")
 
 
-async def _last_words(process: Process) -> str:
+async def _last_output(process: Process) -> str:
     said = b""
     assert process.stdout is not None  # noqa: S101
-    while piece := await process.stdout.read(MOST_SAID):
-        said = (said + piece)[-MOST_SAID:]
+    while piece := await process.stdout.read(KEPT_OUTPUT_BYTES):
+        said = (said + piece)[-KEPT_OUTPUT_BYTES:]
     return said.decode(errors="replace")

@@ -1,8 +1,8 @@
-from fedsim.report.grid import Grid
+from fedsim.report.text_table import TextTable
 
 
 def test_plain_lines_are_aligned() -> None:
-    grid = Grid(("name", "bytes\nup", "n"), [("a", "1 MB", "10"), ("long", "20.5 MB", "3")])
+    grid = TextTable(("name", "bytes\nup", "n"), [("a", "1 MB", "10"), ("long", "20.5 MB", "3")])
     assert grid.lines() == [
         "        bytes",
         "name       up   n",
@@ -13,7 +13,7 @@ def test_plain_lines_are_aligned() -> None:
 
 
 def test_words_are_aligned_left() -> None:
-    assert Grid(("a", "b"), [("x", "y"), ("xx", "yyy")], text_columns=frozenset({0, 1})).lines() == [
+    assert TextTable(("a", "b"), [("x", "y"), ("xx", "yyy")], text_columns=frozenset({0, 1})).lines() == [
         "a   b",
         "--  ---",
         "x   y",

@@ -1,0 +1,283 @@
+"""The commands and their options. Nothing heavy is imported here, so that help and completion are fast.
+
+What does the work of a command, or reads the value of an option, is named by its place and imported when it
+is called: see :func:`late`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fedsim import __version__
+from fedsim.cli.group import Group
+from fedsim.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FOLDERS = {
+    "algorithms": "fedsim.algorithms",
+    "datasets": "fedsim.data",
+    "models": "fedsim.models",
+    "partitions": "fedsim.data.partitions",
+    "devices": "fedsim.fleet.devices",
+    "availability": "fedsim.fleet.availability",
+    "networks": "fedsim.network",
+    "executors": "fedsim.engine.executors",
+    "selectors": "fedsim.runtime.selectors",
+    "pacings": "fedsim.runtime.pacing",
+}
+"""Where the plugins of each kind are."""
+
+
+def late(place: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is called.
+
+    Args:
+        place: Its module and its name, as in ``cli.serve:serve``.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        module, _, name = place.partition(":")
+        return getattr(import_module(f"fedsim.{module}"), name)(*args, **kwargs)
+
+    return call
+
+
+def _read_by(place: str, *args: Any, **kwargs: Any) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback that reads an option's text by a late function, whose UserErrors name the option."""
+    read = late(place)
+
+    def callback(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        if text is None or context.resilient_parsing:  # completion needs no values
+            return None
+        try:
+            return read(text, *args, **kwargs)
+        except UserError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _path(name: str, metavar: str, words: str) -> Callable[[Any], Any]:
+    return click.option(name, metavar=metavar, type=click.Path(path_type=Path), help=words)
+
+
+def _number(name: str, kind: str, words: str, metavar: str = "INTEGER") -> Callable[[Any], Any]:
+    """Return an option of a whole number, in the range of a type of :mod:`fedsim.ranges`."""
+    return click.option(name, metavar=metavar, callback=_read_by("cli.values:whole_number", kind), help=words)
+
+
+_duration = _read_by("units:parse", "time", positive=True)
+_quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result.")
+_scenario = _all(
+    click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path)),
+    click.option(
+        "--set",
+        "overrides",
+        metavar="PATH=VALUE",
+        multiple=True,
+        help="Replace a value, such as --set training.lr=0.1; may be repeated.",
+    ),
+)
+_algorithm = click.option("--algorithm", metavar="NAME", help="Run this algorithm instead of the scenario's.")
+_output = _all(
+    click.option("--force", is_flag=True, help="Replace the results of an earlier run."),
+    click.option(
+        "--verify",
+        is_flag=True,
+        help="Check every invariant while running; slower. Over sockets the server checks its own hooks, "
+        "the ledger, the trace and the table of dispatches, and client processes their hooks and jobs.",
+    ),
+    _quiet,
+)
+_one_run = _all(
+    _scenario,
+    _algorithm,
+    _number("--seed", "Seed", "Use this seed instead of the scenario's."),
+    _path("--out", "DIR", "Folder of the results.  [default: runs/<name>/<algorithm>-seed<seed>]"),
+)
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="fedsim", message="%(prog)s %(version)s")
+def main() -> None:
+    """Simulate federated learning: real training, real bytes, simulated time.
+
+    A scenario is a TOML file that describes a fleet of devices, a data set and how it is spread, and an
+    algorithm. Any value in it can be replaced with --set PATH=VALUE.
+    """
+
+
+@main.command()
+@_one_run
+@click.option(
+    "--bus",
+    type=click.Choice(["memory", "http"]),
+    default="memory",
+    show_default=True,
+    help="Simulate in this process, or run in real time over sockets between processes of this machine.",
+)
+@_number("--processes", "Processes", "Client processes, with --bus http.  [default: 2]", "N")
+@_output
+def run(bus: str, processes: int | None, **values: Any) -> None:
+    """Run a scenario, and write a folder with its results."""
+    if bus == "http":
+        late("cli.serve:run")(processes=processes or 2, **values)
+    elif processes is not None:
+        raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
+    else:
+        late("cli.run:run")(**values)
+
+
+@main.command()
+@_scenario
+@click.option(
+    "--algorithms",
+    required=True,
+    metavar="A,B",
+    callback=_read_by("cli.values:algorithms"),
+    help="The algorithms to compare, separated by commas.",
+)
+@click.option(
+    "--seeds",
+    metavar="0,1",
+    callback=_read_by("cli.values:seeds"),
+    help="Run each algorithm with each of these seeds.  [default: the scenario's]",
+)
+@_path("--out", "DIR", "Folder of the run folders.  [default: runs/<name>]")
+@_output
+def compare(**values: Any) -> None:
+    """Run several algorithms, and show side by side what each costs.
+
+    Beside the folders of the runs, comparison.csv and comparison.json hold what the tables show and more.
+    """
+    late("cli.compare:compare")(**values)
+
+
+@main.command()
+@_one_run
+@click.option(
+    "--listen",
+    default="127.0.0.1:8470",
+    show_default=True,
+    metavar="HOST:PORT",
+    callback=_read_by("processes.sockets:address"),
+    help="Where to listen.",
+)
+@_path("--tls-cert", "FILE", "Certificate, in PEM.")
+@_path("--tls-key", "FILE", "Its private key, in PEM.")
+@_path("--tokens", "FILE", "Ask for tokens; 'fedsim token new' writes them.")
+@click.option(
+    "--insecure", is_flag=True, help="Listen beyond this machine without TLS or without tokens all the same."
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="DURATION",
+    callback=_duration,
+    help="Begin after this time with the clients that have joined, such as '5 min'.  [default: wait for all]",
+)
+@_output
+def serve(**values: Any) -> None:
+    """Run a scenario over real sockets, in real time.
+
+    Clients are hosted by processes that 'fedsim join' starts, on this machine or others. The run begins when
+    all clients that can take part have joined, and writes the same folder as 'fedsim run'. Speeds, links and
+    availability of the scenario's devices are not used: machines have their own.
+    """
+    late("cli.serve:serve")(**values)
+
+
+@main.command()
+@click.argument("url")
+@click.option("--clients", required=True, metavar="0-9,12", help="The clients to host.")
+@click.option(
+    "--token",
+    envvar="FEDSIM_TOKEN",
+    metavar="TOKEN",
+    help="The secret of 'fedsim token new'; the variable FEDSIM_TOKEN is seen by fewer.",
+)
+@_path("--ca", "FILE", "Trust this certificate, in PEM.")
+@_path(
+    "--state",
+    "DIR",
+    "Keep clients' states here, so that a process that was killed goes on when it is started again.",
+)
+@_path("--data", "DIR", "Folder of data sets, where the scenario's is not here.  [default: FEDSIM_DATA]")
+@_number("--workers", "Workers", "Jobs at once.  [default: the scenario's]")
+@click.option(
+    "--patience",
+    "patience_s",
+    default="10 min",
+    show_default=True,
+    metavar="DURATION",
+    callback=_duration,
+    help="Give up after this time without the server.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing unless something fails.")
+@click.option("--while-fed", is_flag=True, hidden=True, help="End when the standard input does.")
+def join(**values: Any) -> None:
+    """Host clients of a run that 'fedsim serve' holds at URL.
+
+    The server sends the scenario, and this process builds its clients' data and models from it; join only
+    servers that you trust. If the data differ from the server's, the process stops and says what differs.
+    The server decides whether client processes verify. The process ends with the run.
+    """
+    late("cli.join:join")(**values)
+
+
+@main.group()
+def token() -> None:
+    """Make tokens, with which client processes show who they are."""
+
+
+@token.command()
+@click.option("--clients", required=True, metavar="0-9,12", help="The clients that it grants.")
+@_path("--tokens", "FILE", "Add it, hashed, to this file of the server's.")
+def new(**values: Any) -> None:
+    """Make a token, and print it.
+
+    The secret goes to the holder, who gives it to 'fedsim join' as FEDSIM_TOKEN or --token. The server knows
+    only a hash of it, which is added to the file for 'fedsim serve --tokens', or shown.
+    """
+    late("cli.token:new")(**values)
+
+
+@main.command("list")
+@click.argument("kind", type=click.Choice(list(FOLDERS)))
+@click.option("--details", is_flag=True, help="Show the parameters of each, with defaults.")
+def list_(**values: Any) -> None:
+    """List the plugins of a kind."""
+    late("cli.listing:list_plugins")(**values)
+
+
+@main.command()
+@_scenario
+@_algorithm
+def check(**values: Any) -> None:
+    """Check a scenario, and show what it will cost.
+
+    Shows the fleet, the data and the models, and rehearses the first rounds without training, so that bytes
+    and times are measured and not estimated. If the rehearsal fails, the exit status is 2.
+    """
+    late("cli.check:check")(**values)
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON schema of scenario files, for editors."""
+    late("cli.check:schema")()

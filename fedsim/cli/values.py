@@ -1,0 +1,65 @@
+"""Values of options, read from their text."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fedsim import ranges
+from fedsim.errors import UserError
+from fedsim.numerals import whole
+from fedsim.quoting import quoted
+
+T = TypeVar("T")
+
+
+def whole_number(text: str, kind: str) -> int:
+    """Read a whole number in ASCII digits.
+
+    Args:
+        text: The number.
+        kind: Name of the type of :mod:`fedsim.ranges` that says its range.
+
+    Raises:
+        UserError: The text is no such number, or out of range.
+    """
+    least, most = ranges.ends(getattr(ranges, kind))
+    number = whole(text.strip())
+    if number is None:
+        raise UserError(f"{quoted(text)} is not a whole number: write one from {least} to {most}")
+    if not least <= number <= most:
+        end = f"below {least}" if number < least else f"above {most}"
+        raise UserError(f"{quoted(text)} is {end}: write a whole number from {least} to {most}")
+    return number
+
+
+def algorithms(text: str) -> list[str]:
+    """Read names of algorithms, separated by commas.
+
+    Raises:
+        UserError: There are none, or one is named twice.
+    """
+    return _distinct(_items(text, "name at least one algorithm, such as fedavg,local"))
+
+
+def seeds(text: str) -> list[int]:
+    """Read seeds, separated by commas.
+
+    Raises:
+        UserError: There are none, or one is no seed or is named twice.
+    """
+    items = _items(text, f"{quoted(text)} must hold at least one seed, such as 0,1,2")
+    return _distinct([whole_number(item, "Seed") for item in items])
+
+
+def _items(text: str, lacking: str) -> list[str]:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if not items:
+        raise UserError(lacking)
+    return items
+
+
+def _distinct(values: list[T]) -> list[T]:
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise UserError(f"{quoted(twice[0])} is named twice: name each once")
+    return values

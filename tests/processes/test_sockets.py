@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from fedsim.errors import UserError
+from fedsim.processes.sockets import Address, address, client_tls, server_tls
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "shown", "is_loopback"),
+    [
+        ("127.0.0.1:80", "127.0.0.1", 80, "127.0.0.1:80", True),
+        ("localhost:0", "localhost", 0, "localhost:0", True),
+        ("[::1]:8470", "::1", 8470, "[::1]:8470", True),
+        ("0.0.0.0:1", "0.0.0.0", 1, "0.0.0.0:1", False),  # noqa: S104
+        ("example.org:1", "example.org", 1, "example.org:1", False),
+    ],
+)
+def test_addresses(text: str, host: str, port: int, shown: str, is_loopback: bool) -> None:
+    read = address(text)
+    assert read == Address(host, port)
+    assert (str(read), read.is_loopback) == (shown, is_loopback)
+
+
+@pytest.mark.parametrize("text", ["", "host", ":80", "host:", "host:x", "host:70000", "host:-1"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(UserError, match="host and a port"):
+        address(text)
+
+
+def test_certificates_come_in_pairs_and_are_files(tmp_path: Path) -> None:
+    assert server_tls(None, None) is None
+    assert client_tls(None) is None
+    for pair in ((tmp_path, None), (None, tmp_path)):
+        with pytest.raises(UserError, match="belong together"):
+            server_tls(*pair)
+    with pytest.raises(UserError, match="no such file"):
+        server_tls(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(UserError, match="no such file"):
+        client_tls(tmp_path / "a")
+    (tmp_path / "rubbish").write_text("rubbish")
+    with pytest.raises(UserError, match="PEM"):
+        server_tls(tmp_path / "rubbish", tmp_path / "rubbish")
+    with pytest.raises(UserError, match="PEM"):
+        client_tls(tmp_path / "rubbish")
