@@ -27,7 +27,7 @@ from fedsim.data import FederatedData
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Batch, Descent, Work
-from fedsim.engine.worker import BoundNet
+from fedsim.engine.worker_state import BoundNet
 from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model, Tree

@@ -36,7 +36,7 @@ from fedsim.engine.jobs import (
     Stream,
 )
 from fedsim.engine.steps import Batch, Work
-from fedsim.engine.worker import BoundNet, Resources
+from fedsim.engine.worker_state import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops

@@ -29,8 +29,8 @@ from fedsim.engine import jobs
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
 from fedsim.quoting import quoted, shortened
-from fedsim.runtime.hints import fits, hints_of
 from fedsim.runtime.host import Held
+from fedsim.runtime.type_check import fits, hints_of
 from fedsim.wire import Message
 from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, octets, plain
 from fedsim.wire.unpack import unpack

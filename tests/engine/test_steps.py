@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from fedsim.engine.execute import fit
 from fedsim.engine.jobs import Fit, shared
 from fedsim.engine.optimisers import Sgd
-from fedsim.engine.running import fit
 from fedsim.engine.steps import Batch, Batches, Descent, Extras, LiveModel, Models, Work
-from fedsim.engine.worker import BoundNet, Worker
+from fedsim.engine.worker_state import BoundNet, Worker
 from fedsim.params import Model
 from fedsim.rng import Key
 

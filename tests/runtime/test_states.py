@@ -33,14 +33,14 @@ from fedsim.network.none import PLUGIN as NONE
 from fedsim.params import Model
 from fedsim.plugins import available
 from fedsim.rng import Key
-from fedsim.runtime.hints import fits, hints_of
 from fedsim.runtime.host import ClientHost, Held
 from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.purity import fingerprint
 from fedsim.runtime.run import run
 from fedsim.runtime.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.states import MAGIC, StateLimits, classes_of, decode, decode_held, encode
-from fedsim.runtime.verify import fingerprint
+from fedsim.runtime.type_check import fits, hints_of
 
 
 @dataclass(frozen=True)

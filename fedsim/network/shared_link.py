@@ -13,7 +13,7 @@ from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
 from fedsim.network.links import PerClient
-from fedsim.network.load import LoadCheck, Move, Room
+from fedsim.network.load_check import LoadCheck, Move, Room
 from fedsim.network.star import Flow, Star, noise_s
 from fedsim.network.traces import Shifted, Traces
 
