@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.params import unwarned
+from fedsim.walk import parts
 from fedsim.wire import Message
 
 
@@ -47,20 +47,10 @@ def _where(value: Any, before: Any) -> str | None:
         return None if np.isfinite(value).all() else ""
     if isinstance(value, float | np.floating):
         return None if isfinite(value) else ""
-    if isinstance(value, Mapping):
-        former = before if isinstance(before, Mapping) else {}
-        for key, item in value.items():
-            if (place := _where(item, former.get(key))) is not None:
-                return f"[{key!r}]{place}"
-    elif isinstance(value, tuple | list):
-        former_items = before if isinstance(before, tuple | list) else ()
-        for number, item in enumerate(value):
-            former_item = former_items[number] if number < len(former_items) else None
-            if (place := _where(item, former_item)) is not None:
-                return f"[{number}]{place}"
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            item = getattr(value, field.name)
-            if (place := _where(item, getattr(before, field.name, None))) is not None:
-                return f".{field.name}{place}"
+    inner = parts(value)
+    former = parts(before) if inner else inner
+    for name, part in inner.items():
+        if (place := _where(part, former.get(name))) is not None:
+            step = f"[{name!r}]" if isinstance(value, Mapping | tuple | list) else f".{name}"
+            return step + place
     return None

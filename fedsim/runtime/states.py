@@ -31,8 +31,9 @@ from fedsim.params import Array, Model
 from fedsim.quoting import quoted, shortened
 from fedsim.runtime.host import Held
 from fedsim.runtime.type_check import fits, hints_of
+from fedsim.walk import octets
 from fedsim.wire import Message
-from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, octets, plain
+from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, plain
 from fedsim.wire.unpack import unpack
 
 MAGIC = b"fedsim state 1\r\n"

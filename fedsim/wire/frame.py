@@ -22,8 +22,9 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.quoting import quoted
+from fedsim.walk import octets
 from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
-from fedsim.wire.dtypes import NAMES, octets
+from fedsim.wire.dtypes import NAMES
 from fedsim.wire.limits import DEFAULT
 from fedsim.wire.unpack import fits
 
