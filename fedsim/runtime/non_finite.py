@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.params import unwarned
+from fedsim.params import is_finite, unwarned
 from fedsim.walk import parts
 from fedsim.wire import Message
 
@@ -41,10 +41,7 @@ def _where(value: Any, before: Any) -> str | None:
     if value is before:
         return None
     if isinstance(value, np.ndarray):
-        # NaN and infinities survive a sum, so a finite one says it all; one that is not may have overflowed.
-        if value.dtype.kind != "f" or isfinite(np.add.reduce(value, axis=None, dtype=np.float64)):
-            return None
-        return None if np.isfinite(value).all() else ""
+        return None if is_finite(value) else ""
     if isinstance(value, float | np.floating):
         return None if isfinite(value) else ""
     inner = parts(value)

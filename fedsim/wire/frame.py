@@ -21,7 +21,6 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.quoting import quoted
-from fedsim.walk import octets
 from fedsim.wire.bins import ALIGNMENT, Bins
 from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
 from fedsim.wire.limits import DEFAULT
@@ -146,10 +145,9 @@ def pack(message: Message) -> Packed:
         ValueError: More than a frame can hold.
     """
     plan = plan_of(type(message))
-    fields, arrays = _encoded(message, plan)
-    bins = Bins(arrays)
+    fields, bins = _encoded(message, plan)
     suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", msgpack.packb(bins.described)))
-    _check_size(message, plan.prefix + suffix, bins.num_bytes, len(arrays))
+    _check_size(message, plan.prefix + suffix, bins)
     return Packed(message, plan.prefix, suffix, bins)
 
 
@@ -162,24 +160,20 @@ def same(left: Message, right: Message) -> bool:
     if type(left) is not type(right):
         return False
     plan = plan_of(type(left))
-    (fields, arrays), (other_fields, other_arrays) = _encoded(left, plan), _encoded(right, plan)
-    return (
-        bool(msgpack.packb(fields) == msgpack.packb(other_fields))
-        and [(a.dtype, a.shape) for a in arrays] == [(b.dtype, b.shape) for b in other_arrays]
-        and all(
-            np.array_equal(np.frombuffer(octets(a), np.uint8), np.frombuffer(octets(b), np.uint8))
-            for a, b in zip(arrays, other_arrays, strict=True)
-        )
-    )
+    (fields, bins), (other_fields, others) = _encoded(left, plan), _encoded(right, plan)
+    return bool(
+        msgpack.packb((fields, bins.described)) == msgpack.packb((other_fields, others.described))
+    ) and all(map(np.array_equal, bins.parts, others.parts))
 
 
-def _encoded(message: Message, plan: Plan) -> tuple[dict[str, Any], list[Array]]:
+def _encoded(message: Message, plan: Plan) -> tuple[dict[str, Any], Bins]:
     arrays: list[Array] = []
-    return {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}, arrays
+    fields = {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}
+    return fields, Bins(arrays)
 
 
-def _check_size(message: Message, known: bytes, body: int, num_arrays: int) -> None:
-    kind, envelope = message.KIND, len(known)
+def _check_size(message: Message, known: bytes, bins: Bins) -> None:
+    kind, envelope, body, num_arrays = message.KIND, len(known), bins.num_bytes, len(bins.described)
     if num_arrays > DEFAULT.arrays:
         raise ValueError(f"a message {kind!r} of {num_arrays} arrays: a frame holds at most {DEFAULT.arrays}")
     # The longest name of an exchange takes four bytes a character.
