@@ -128,8 +128,8 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
     received = arrays_of_bytes(memoryview(data), position, described(arrays, limits))
     reader = _Reader(received, classes, limits)
     value = reader.value(tree, "state", 0)
-    if unused := reader.unused():
-        raise DecodeError(f"state: array {unused[0]} belongs to nothing")
+    if reader.unused:
+        raise DecodeError(f"state: array {min(reader.unused)} belongs to nothing")
     return value
 
 
@@ -197,13 +197,10 @@ class _Reader:
 
     def __init__(self, arrays: list[Array], classes: Collection[type], limits: StateLimits) -> None:
         self._arrays = arrays
-        self._used = [False] * len(arrays)
+        self.unused = set(range(len(arrays)))
         self._classes = {_name(cls): cls for cls in classes}
         self._left = limits.values
         self._limits = limits
-
-    def unused(self) -> list[int]:
-        return [number for number, used in enumerate(self._used) if not used]
 
     def value(self, tree: Any, where: str, depth: int) -> Any:
         self._left -= 1
@@ -222,7 +219,7 @@ class _Reader:
         if tag in (_ARRAY, _SCALAR) and len(rest) == 1 and type(rest[0]) is int:
             if not 0 <= rest[0] < len(self._arrays):
                 raise DecodeError(f"{where:.200}: there is no array {rest[0]}")
-            self._used[rest[0]] = True
+            self.unused.discard(rest[0])
             array = self._arrays[rest[0]]
             if tag == _ARRAY:
                 return array
