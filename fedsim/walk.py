@@ -60,12 +60,11 @@ def little_endian(array: Array) -> Array:
 
 
 def octets(array: Array) -> memoryview:
-    """Return the bytes of an array in C order as a read-only flat view; nothing is copied."""
-    if array.nbytes == 0:
-        return memoryview(b"")  # memoryview.cast refuses a zero in a shape
-    if array.dtype.char in "gFDGSU":  # which memoryview.cast does not know
-        array = array.reshape(-1).view(np.uint8)
-    return array.data.cast("B").toreadonly()
+    """Return the bytes of an array in C order as a read-only flat view; only texts and complex are copied."""
+    try:
+        return array.data.cast("B").toreadonly()
+    except (TypeError, ValueError):  # a zero in the shape, or a dtype that memoryview does not know
+        return memoryview(array.tobytes())
 
 
 def digest(value: Any, named: Callable[[Any], str]) -> str:

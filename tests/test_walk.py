@@ -67,7 +67,8 @@ def test_octets_are_the_bytes_in_c_order(kind: str, shape: tuple[int, ...]) -> N
     assert little_endian(little) is little
     assert bytes(octets(little)) == little.tobytes()
     assert octets(little).readonly
-    assert not little.nbytes or np.shares_memory(np.frombuffer(octets(little), np.uint8), little)
+    if little.nbytes and little.dtype.kind in "biuf" and kind != "<g":
+        assert np.shares_memory(np.frombuffer(octets(little), np.uint8), little)
 
 
 def _named(value: Any) -> str:

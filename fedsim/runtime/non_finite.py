@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.params import is_finite, unwarned
+from fedsim.params import is_finite
 from fedsim.walk import parts
 from fedsim.wire import Message
 
 
 def non_finite(message: Message) -> str | None:
     """Return the name of the first field that holds NaN or an infinity, or None."""
-    with unwarned():
-        for name, _, _ in message.PLAN.fields:
-            if _where(getattr(message, name), None) is not None:
-                return name
+    for name, _, _ in message.PLAN.fields:
+        if _where(getattr(message, name), None) is not None:
+            return name
     return None
 
 
@@ -31,8 +30,7 @@ def spoiled(after: Any, before: Any = None) -> str | None:
         after: The value.
         before: What stood there before; objects that stand where they stood then are not looked at again.
     """
-    with unwarned():
-        place = _where(after, before)
+    place = _where(after, before)
     return None if place is None else type(after).__name__ + place
 
 
