@@ -28,7 +28,7 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.losses import Batch
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent, Work
-from fedsim.engine.worker import BoundNet
+from fedsim.engine.worker_state import BoundNet
 from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model, Tree

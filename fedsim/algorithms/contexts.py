@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsim.data import Split
 from fedsim.engine.engine import Engine
-from fedsim.engine.keeping import Keeping
+from fedsim.engine.optimiser_memory import Keeping
 from fedsim.engine.training import TrainingConfig
 from fedsim.engine.workbench import Workbench
 from fedsim.fleet import Device

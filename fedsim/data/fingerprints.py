@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsim.data.federated import FederatedData
 from fedsim.data.stratify import SPLITS
+from fedsim.walk import little_endian, octets
 
 Fingerprint: TypeAlias = Mapping[str, str]
 """By the name of a part what it is, in words, and after ``#`` its digest."""
@@ -68,11 +69,11 @@ def _arrays(data: FederatedData, split: Any) -> Iterator[np.ndarray[Any, Any]]:
 def _digest(*arrays: np.ndarray[Any, Any]) -> str:
     state = hashlib.blake2b(digest_size=16)
     for array in arrays:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        little = little_endian(array)
         state.update(f"{little.dtype.str}{little.shape};".encode())
-        flat = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+        flat = octets(little)
         for start, end in _spans(len(flat)):
-            state.update(flat[start:end].data)
+            state.update(flat[start:end])
     return state.hexdigest()
 
 

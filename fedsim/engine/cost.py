@@ -37,7 +37,7 @@ from fedsim.engine.jobs import (
 )
 from fedsim.engine.losses import Batch
 from fedsim.engine.steps import Work
-from fedsim.engine.worker import BoundNet, Resources
+from fedsim.engine.worker_state import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops

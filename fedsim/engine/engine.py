@@ -18,7 +18,7 @@ from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, running
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.jobs import Job
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))

@@ -29,8 +29,8 @@ from fedsim.engine.jobs import (
     Score,
     Stream,
 )
-from fedsim.engine.keeping import Keeping
 from fedsim.engine.losses import MODEL, TRAIN
+from fedsim.engine.optimiser_memory import Keeping
 from fedsim.engine.optimisers import Optimiser
 from fedsim.engine.steps import Descent, Step
 from fedsim.engine.training import TrainingConfig

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 
 from fedsim.errors import InvariantError
 from fedsim.models.architecture import Architecture
-from fedsim.models.remembered import Memory, key_of
+from fedsim.models.meta_op_cache import Memory, key_of
 
 FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 """Layers whose weight may be a matrix although they look up or scale, which counts nothing."""

@@ -18,8 +18,8 @@ from fedsim.errors import VirtualTimeError
 from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.links import Links
-from fedsim.network.load import LoadCheck
-from fedsim.network.shared import FluidPassage, SharedLink
+from fedsim.network.load_check import LoadCheck
+from fedsim.network.shared_link import FluidPassage, SharedLink
 
 
 class FluidCarrier:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fedsim.config import Config
 from fedsim.network.base import Carrier, Listener, LonePassage, NetworkPlugin, Parcel, Passage
 from fedsim.network.links import Links
-from fedsim.network.load import CheckedLone
+from fedsim.network.load_check import CheckedLone
 
 
 class NaiveCarrier:

@@ -19,9 +19,9 @@ FAR_BITS = 2.0**43
 """Beyond this, virtual work is counted from 0 again: up to it, a sum is good to a thousandth of a bit."""
 
 _FEW_MOVES = 1024  # below this, stale entries are not worth a tidying
-_UNITS = (
-    2.0**60
-)  # in a bit/s; sums of caps are whole numbers of these units, which no rounding error can enter
+# Units in a bit/s. Caps are summed as whole numbers of them: as flows come and go by the million, a float sum
+# that is added to and taken from would drift, and one made anew each time would cost O(n).
+_UNITS = 2.0**60
 _WHOLE_UNITS = 2**60
 
 
@@ -83,7 +83,8 @@ class Star:
         self._is_solved = True
         self._stamp = 0
         self._moves = 0  # since the last tidying
-        # An entry whose stamp is not its flow's is stale, and skipped when it surfaces. Every flow with a
+        # Nothing is taken out of the middle of a heap, which would cost O(n): an entry whose stamp is not its
+        # flow's is stale, and skipped when it surfaces. Every flow with a
         # finite cap has one that counts in either of the first two, and one or more in the other two.
         self._largest: Heap = []  # capped flows by -cap
         self._smallest: Heap = []  # sharing flows by cap
@@ -124,7 +125,7 @@ class Star:
             ValueError: The instant is past.
         """
         passed_s = at_s - self._now_s
-        if passed_s == 0:
+        if passed_s == 0:  # many changes fall on one instant, and are solved together once time passes
             return
         if not passed_s > 0:
             raise ValueError(f"time goes forward: {at_s!r} s does not come after {self._now_s!r} s")
@@ -176,6 +177,7 @@ class Star:
         """
         if not cap_bps >= 0:
             raise ValueError(f"cap {cap_bps!r} bit/s must be 0 or more")
+        # A new stamp makes all of its old entries stale at once. Removing raises the error of a strange flow.
         if not flow._stamp or cap_bps != flow._cap_bps:
             self.add(flow, self.remove(flow), cap_bps)
 
@@ -241,7 +243,7 @@ class Star:
             early_s, stamp, flow = ends[0]
             if stamp != flow._stamp:
                 heappop(ends)
-            elif not flow._is_capped:
+            elif not flow._is_capped:  # put off until now, so a flow that changes kind often is moved once
                 heappop(ends)
                 flow._in_ends = False
                 heappush(self._targets, (flow._work_bits, stamp, flow))
@@ -267,6 +269,7 @@ class Star:
     # ---- the two kinds of flow
 
     def _remaining_bits(self, flow: Flow) -> float:
+        # Worked out when asked, from what was noted when it last changed kind: time costs no look at flows.
         if flow._is_capped:
             bits = flow._work_bits - (self._now_s - flow._since_s) * flow._cap_bps
         else:

@@ -26,11 +26,11 @@ from fedsim.runtime.log import Log
 from fedsim.runtime.merging import merged
 from fedsim.runtime.observer import Observer
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.purity import unchanged
 from fedsim.runtime.recorder import Recorder
 from fedsim.runtime.records import MERGE, REJECT
 from fedsim.runtime.selectors.base import Candidates
 from fedsim.runtime.tickets import Asked, Newest, Tickets
-from fedsim.runtime.verify import unchanged
 from fedsim.runtime.vetting import misfit
 from fedsim.wire import SERVER, Message, Packed, pack
 

@@ -18,12 +18,12 @@ from typing import Any, Protocol
 
 from fedsim.algorithms.base import unmirrored
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.engine.keeping import Keeping
+from fedsim.engine.optimiser_memory import Keeping
 from fedsim.params import Tree
 from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.purity import unchanged
 from fedsim.runtime.tasks import Tasks
-from fedsim.runtime.verify import unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Held:
         merged: The state if that reply was merged.
         otherwise: The state if it was not.
         optimisers: What the client's optimisers hold in either case, by the keys of
-            :class:`fedsim.engine.keeping.Keeping`.
+            :class:`fedsim.engine.optimiser_memory.Keeping`.
     """
 
     dispatch: int

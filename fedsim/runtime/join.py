@@ -18,7 +18,7 @@ from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.host import ClientHost, Held
 from fedsim.runtime.invariants import check_trace
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.remote import QUESTION
+from fedsim.runtime.remote_states import QUESTION
 from fedsim.runtime.reports import Reports
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.tasks import Tasks

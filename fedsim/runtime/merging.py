@@ -8,9 +8,9 @@ from typing import Any
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.errors import JobError, MergeError
-from fedsim.runtime.finite import spoiled
+from fedsim.runtime.non_finite import spoiled
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.verify import unchanged
+from fedsim.runtime.purity import unchanged
 
 _REFUSED = "the merge of exchange "
 

@@ -14,7 +14,7 @@ from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import Initial
 from fedsim.data import FederatedData, Split
 from fedsim.engine.executors.base import Executor
-from fedsim.engine.memory import needed_bytes
+from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.fleet import Fleet
@@ -135,7 +135,7 @@ class Parts:
         )
 
     def needed_bytes(self, label: str) -> int:
-        """Return the memory that a client needs to train an architecture (:mod:`fedsim.engine.memory`)."""
+        """Return the memory that training takes at a client (:mod:`fedsim.engine.memory_need`)."""
         return needed_bytes(self.architectures[label], self.training.batch_size, self.training)
 
     def holds_job(self) -> NDArray[np.bool_]:

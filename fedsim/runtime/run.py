@@ -8,7 +8,7 @@ from fedsim import clock
 from fedsim.bus import Ledger, MemoryBus
 from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import UserError
 from fedsim.network import Links
 from fedsim.params import unwarned

@@ -23,7 +23,7 @@ from fedsim.runtime.log import Log, silent
 from fedsim.runtime.observer import FinalModels, Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.recorder import Recorder
-from fedsim.runtime.remote import Probed, RemoteStates
+from fedsim.runtime.remote_states import Probed, RemoteStates
 from fedsim.runtime.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.tasks import Tasks

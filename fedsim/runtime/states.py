@@ -1,11 +1,10 @@
 """Clients' states as bytes: for the observer's probes between processes, and for state folders. No pickle.
 
 A state is made of None, booleans, numbers, strings, arrays, tuples, mappings with strings or integers as
-keys, and frozen dataclasses of classes that the reader names beforehand. Its *structure* travels as msgpack,
-in which everything that is not plain is a list that starts with its tag. Arrays follow it, each once however
-often it occurs, aligned, so that decoding makes read-only views and copies nothing::
-
-    magic | length of the structure | structure | array | array | ...
+keys, and frozen dataclasses of classes that the reader names beforehand. It travels as a frame without an
+address: one msgpack list of a word, the value and the list of arrays, and behind it the arrays
+(:mod:`fedsim.wire.bins`). In the value everything that is not plain is a list that starts with its tag; an
+array is its number, so that it travels once however often it occurs.
 
 Arrays come back bit for bit and mappings in their order, so digests of models stay the same.
 """
@@ -14,60 +13,51 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import struct
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from math import prod
-from typing import Any
+from typing import Any, get_args
 
 import msgpack
 import numpy as np
 
 from fedsim.algorithms.base import Algorithm
-from fedsim.engine import jobs
+from fedsim.engine.jobs import Samples
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
 from fedsim.quoting import quoted, shortened
-from fedsim.runtime.hints import fits, hints_of
 from fedsim.runtime.host import Held
-from fedsim.wire import Message
-from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, octets, plain
-from fedsim.wire.unpack import unpack
+from fedsim.runtime.type_check import fits, hints_of
+from fedsim.walk import field_names, parts
+from fedsim.wire import Limits, Message, unpack
+from fedsim.wire.bins import Bins, arrays_of_bytes, described
+from fedsim.wire.dtypes import plain
 
-MAGIC = b"fedsim state 1\r\n"
-ALIGNMENT = 16
+WORD = "fedsim state"
+"""The first thing in every state."""
 
-SAMPLES = (
-    jobs.ClientSamples,
-    jobs.PublicSamples,
-    jobs.GlobalTest,
-    jobs.InlineSamples,
-    jobs.PooledSamples,
-)
+SAMPLES = get_args(Samples)
 """Records of samples, which several algorithms' clients remember."""
 
-_LENGTH = struct.Struct("<Q")
+_HEAD = b"\x93" + msgpack.packb(WORD)  # a list of three
 _TUPLE, _MAPPING, _RECORD, _ARRAY, _SCALAR = "t", "m", "r", "a", "s"
 
 
 @dataclass(frozen=True, slots=True)
-class StateLimits:
-    """What a decoder accepts.
+class StateLimits(Limits):
+    """What a decoder accepts: the limits of a frame, and two of its own.
 
     Attributes:
-        state_bytes: Longest state.
-        structure_bytes: Longest structure.
-        values: Most values in it, all levels together.
+        values: Most values in the structure, all levels together.
         depth: Deepest nesting.
-        arrays: Most arrays.
     """
 
-    state_bytes: int = 2**32
-    structure_bytes: int = 2**24
+    frame_bytes: int = 2**32
+    envelope_bytes: int = 2**24
+    arrays: int = 100_000
+    string_bytes: int = 2**24
     values: int = 1_000_000
     depth: int = 32
-    arrays: int = 100_000
 
 
 DEFAULT = StateLimits()
@@ -97,22 +87,18 @@ def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
     """
     writer = _Writer(limits)
     tree = writer.tree(value, "state", 0)
-    described = [(NAMES[array.dtype], array.shape) for array in writer.arrays]
+    bins = Bins(writer.arrays)
     try:
-        structure = bytes(msgpack.packb((tree, described)))
+        head = bytes(msgpack.packb((WORD, tree, bins.described)))
     except (OverflowError, UnicodeError) as error:
         raise ValueError(
             f"state: a number beyond 64 bits, or a string that is no Unicode ({error})"
         ) from None
-    parts: list[bytes | memoryview] = [MAGIC, _LENGTH.pack(len(structure)), structure]
-    position = sum(map(len, parts))
-    for array in writer.arrays:
-        gap = bytes(-position % ALIGNMENT)
-        parts += [gap, octets(array)]
-        position += len(gap) + array.nbytes
-    if position > limits.state_bytes or len(structure) > limits.structure_bytes:
-        raise ValueError(f"state: {position} bytes, {len(structure)} of them structure: more than {limits}")
-    return b"".join(parts)
+    lead = bins.lead(len(head))
+    size = len(head) + len(lead) + bins.num_bytes
+    if size > limits.frame_bytes or len(head) > limits.envelope_bytes or not unpack.fits(head, size):
+        raise ValueError(f"state: {size} bytes, {len(head)} of them structure: more than {limits}")
+    return b"".join((head, lead, *bins.parts))
 
 
 def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Any:
@@ -126,19 +112,24 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
     Raises:
         DecodeError: Anything else, down to a field of a record that does not suit its annotation.
     """
-    if len(data) > limits.state_bytes:
-        raise DecodeError(f"state: {len(data)} bytes, the limit is {limits.state_bytes}")
-    start = len(MAGIC) + _LENGTH.size
-    if len(data) < start or data[: len(MAGIC)] != MAGIC:
+    if len(data) > limits.frame_bytes:
+        raise DecodeError(f"state: {len(data)} bytes, the limit is {limits.frame_bytes}")
+    if not data.startswith(_HEAD):
         raise DecodeError("state: these bytes are no state of a client, or of another format")
-    (length,) = _LENGTH.unpack_from(data, len(MAGIC))
-    if length > limits.structure_bytes or length > len(data) - start:
-        raise DecodeError(f"state: a structure of {length} bytes cannot be in {len(data)}")
-    tree, described = _parsed(data[start : start + length], len(data), limits)
-    reader = _Reader(_arrays(data, start + length, described, limits), classes, limits)
+    (_, tree, arrays), position = unpack.unpack(
+        data,
+        where="state: the structure is damaged",
+        whole_bytes=len(data),
+        most_bytes=limits.envelope_bytes,
+        str_bytes=limits.string_bytes,
+        array_items=limits.values,
+        map_items=0,
+    )
+    received = arrays_of_bytes(memoryview(data), position, described(arrays, limits))
+    reader = _Reader(received, classes, limits)
     value = reader.value(tree, "state", 0)
-    if unused := reader.unused():
-        raise DecodeError(f"state: array {unused[0]} belongs to nothing")
+    if reader.unused:
+        raise DecodeError(f"state: array {min(reader.unused)} belongs to nothing")
     return value
 
 
@@ -178,8 +169,7 @@ class _Writer:
         if isinstance(value, Mapping):
             return (_MAPPING, *self._pairs(value, where, depth))
         if _is_frozen(type(value)):
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            return (_RECORD, _name(type(value)), *self._pairs(fields, where, depth))
+            return (_RECORD, _name(type(value)), *self._pairs(parts(value), where, depth))
         raise TypeError(
             f"{where:.200}: a {type(value).__name__} cannot be part of a state that leaves its process: use "
             "frozen dataclasses, tuples, mappings, arrays, numbers and strings"
@@ -207,13 +197,10 @@ class _Reader:
 
     def __init__(self, arrays: list[Array], classes: Collection[type], limits: StateLimits) -> None:
         self._arrays = arrays
-        self._used = [False] * len(arrays)
+        self.unused = set(range(len(arrays)))
         self._classes = {_name(cls): cls for cls in classes}
         self._left = limits.values
         self._limits = limits
-
-    def unused(self) -> list[int]:
-        return [number for number, used in enumerate(self._used) if not used]
 
     def value(self, tree: Any, where: str, depth: int) -> Any:
         self._left -= 1
@@ -232,7 +219,7 @@ class _Reader:
         if tag in (_ARRAY, _SCALAR) and len(rest) == 1 and type(rest[0]) is int:
             if not 0 <= rest[0] < len(self._arrays):
                 raise DecodeError(f"{where:.200}: there is no array {rest[0]}")
-            self._used[rest[0]] = True
+            self.unused.discard(rest[0])
             array = self._arrays[rest[0]]
             if tag == _ARRAY:
                 return array
@@ -256,8 +243,8 @@ class _Reader:
             raise DecodeError(
                 f"{where:.200}: {quoted(name)} is none of the classes of this algorithm's states"
             )
-        names = [field.name for field in dataclasses.fields(cls)]
-        if list(values) != names:
+        names = field_names(cls) or ()
+        if tuple(values) != names:
             raise DecodeError(f"{where:.200}: {name} has the fields {names}, not {shortened(list(values))}")
         for field, hint in hints_of(cls).items():
             if field in values and not fits(values[field], hint):
@@ -267,50 +254,6 @@ class _Reader:
             return cls(**values)
         except (TypeError, ValueError) as error:
             raise DecodeError(f"{where:.200}: {name}: {error}") from None
-
-
-def _parsed(structure: bytes, state_bytes: int, limits: StateLimits) -> tuple[Any, Any]:
-    parsed, length = unpack(
-        structure,
-        where="state: the structure is damaged",
-        whole_bytes=state_bytes,
-        most_bytes=limits.structure_bytes,
-        str_bytes=limits.structure_bytes,
-        array_items=limits.values,
-        map_items=0,
-    )
-    if length != len(structure) or type(parsed) is not tuple or len(parsed) != 2:
-        raise DecodeError("state: the structure is not [value, arrays]")
-    return parsed[0], parsed[1]
-
-
-def _arrays(data: bytes, position: int, described: Any, limits: StateLimits) -> list[Array]:
-    """Return views of the bytes; nothing is made before each shape agrees with them."""
-    if type(described) is not tuple or len(described) > limits.arrays:
-        raise DecodeError(f"state: not a list of at most {limits.arrays} arrays")
-    arrays = []
-    for number, entry in enumerate(described):
-        name, shape = entry if type(entry) is tuple and len(entry) == 2 else (None, None)
-        dtype = DTYPES.get(name) if type(name) is str else None
-        sizes = shape if type(shape) is tuple and len(shape) <= 32 else (-1,)
-        if dtype is None or not all(type(size) is int and 0 <= size <= len(data) for size in sizes):
-            raise DecodeError(f"state: array {number}: {quoted(entry)} is not [dtype, shape]")
-        gap = data[position : position + (-position % ALIGNMENT)]
-        position += -position % ALIGNMENT
-        num_bytes = prod(sizes) * dtype.itemsize
-        # Beside a zero the other sizes are free, but NumPy counts them without it.
-        if prod(size or 1 for size in sizes) > limits.state_bytes:
-            raise DecodeError(f"state: array {number}: the shape {quoted(sizes)} is absurd")
-        if gap.strip(b"\0") or position + num_bytes > len(data):
-            raise DecodeError(f"state: array {number}: {num_bytes} bytes are not at byte {position}")
-        array: Array = np.ndarray(sizes, dtype, data, position if num_bytes else 0)
-        if dtype is BOOL and array.view(np.uint8).max(initial=0) > 1:
-            raise DecodeError(f"state: array {number}: a bool is neither 0 nor 1")
-        arrays.append(array)
-        position += num_bytes
-    if position != len(data):
-        raise DecodeError(f"state: {len(data) - position} bytes are left over at byte {position}")
-    return arrays
 
 
 def _is_frozen(cls: type) -> bool:

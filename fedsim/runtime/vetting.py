@@ -6,9 +6,9 @@ from typing import Any
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.runtime.finite import non_finite
+from fedsim.runtime.non_finite import non_finite
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.verify import unchanged
+from fedsim.runtime.purity import unchanged
 
 
 def misfit(parts: Parts, server: ServerContext, state: Any, exchange: Exchange, reply: Reply) -> str | None:

@@ -10,18 +10,13 @@ where and what. Non-finite numbers are not wrong here: the merge refuses them (s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedsim.errors import DecodeError
-from fedsim.params import Array
-from fedsim.quoting import shortened
+from fedsim.wire.bins import arrays_of_bytes, arrays_of_parts, described
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
-from fedsim.wire.dtypes import BOOL, DTYPES
 from fedsim.wire.fields import Received, show
-from fedsim.wire.frame import ALIGNMENT, Frame
+from fedsim.wire.frame import Frame
 from fedsim.wire.limits import DEFAULT, Limits
 from fedsim.wire.unpack import unpack
 
@@ -44,11 +39,7 @@ class Envelope(NamedTuple):
     exchange: str
 
 
-_Described = tuple[np.dtype[Any], tuple[int, ...], int]
-"""Dtype, shape and length in bytes of one array."""
-
 _KEYS = frozenset({"fedsim", "kind", "sender", "receiver", "round", "exchange", "fields", "arrays"})
-_BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 _HIGHEST = 2**31 - 1
 
 
@@ -73,12 +64,12 @@ def decode(
         parts = frame.parts
         parsed, position = _envelope(parts[0], len(frame), limits)
         envelope, plan = _route(parsed, kinds, limits)
-        arrays = _arrays_of_parts(parts, position, _described(parsed["arrays"], limits))
+        arrays = arrays_of_parts(parts, position, described(parsed["arrays"], limits))
     else:
         whole = memoryview(frame).cast("B").toreadonly()
         parsed, position = _envelope(whole, len(whole), limits)
         envelope, plan = _route(parsed, kinds, limits)
-        arrays = _arrays_of_bytes(whole, position, _described(parsed["arrays"], limits))
+        arrays = arrays_of_bytes(whole, position, described(parsed["arrays"], limits))
     return envelope, _message(parsed["fields"], plan, Received(arrays, limits))
 
 
@@ -128,104 +119,6 @@ def _route(parsed: dict[Any, Any], kinds: Kinds, limits: Limits) -> tuple[Envelo
             f"envelope.exchange: {show(exchange)} has not at most {limits.name_characters} characters"
         )
     return Envelope(kind, sender, receiver, round_, exchange), plan
-
-
-def _described(wire: Any, limits: Limits) -> list[_Described]:
-    """Check the list of arrays: nothing is allocated before every shape agrees with its bytes."""
-    if type(wire) is not tuple or len(wire) > limits.arrays:
-        raise DecodeError(f"envelope.arrays: {show(wire)} is not a list of at most {limits.arrays}")
-    described = []
-    for number, entry in enumerate(wire):
-        if type(entry) is not tuple or len(entry) != 3:
-            raise DecodeError(f"arrays[{number}]: {show(entry)} is not [dtype, shape, length]")
-        name, shape, num_bytes = entry
-        dtype = DTYPES.get(name) if type(name) is str else None
-        if dtype is None:
-            raise DecodeError(f"arrays[{number}]: the dtype {show(name)} is none of {', '.join(DTYPES)}")
-        if type(shape) is not tuple or len(shape) > limits.dimensions:
-            raise DecodeError(
-                f"arrays[{number}]: the shape, {show(shape)}, is no list of at most {limits.dimensions}"
-            )
-        for size in shape:
-            if type(size) is not int or not 0 <= size <= limits.frame_bytes:
-                raise DecodeError(f"arrays[{number}]: {show(size)} is no size of a dimension")
-        if type(num_bytes) is not int or num_bytes != prod(shape) * dtype.itemsize:
-            raise DecodeError(
-                f"arrays[{number}]: {show(num_bytes)} bytes for {name} of shape {shortened(list(shape))}"
-            )
-        # Beside a zero the other sizes are free, but NumPy counts them without it.
-        if num_bytes == 0 and prod(size or 1 for size in shape) > limits.frame_bytes:
-            raise DecodeError(
-                f"arrays[{number}]: the shape {shortened(list(shape))} of an empty array is absurd"
-            )
-        described.append((dtype, shape, num_bytes))
-    return described
-
-
-def _arrays_of_bytes(whole: memoryview, position: int, described: list[_Described]) -> list[Array]:
-    arrays = []
-    for number, (dtype, shape, num_bytes) in enumerate(described):
-        start = _bin_start(whole, position, 0, num_bytes, number)
-        position = start + num_bytes
-        if position > len(whole):
-            raise DecodeError(
-                f"arrays[{number}]: {num_bytes} bytes from byte {start}, the frame ends at {len(whole)}"
-            )
-        arrays.append(_view(whole, start, dtype, shape, number))
-    if position != len(whole):
-        raise DecodeError(f"frame: {len(whole) - position} bytes are left over at byte {position}")
-    return arrays
-
-
-def _arrays_of_parts(
-    parts: tuple[bytes | memoryview, ...], position: int, described: list[_Described]
-) -> list[Array]:
-    """Do as :func:`_arrays_of_bytes` where every array lies in a part of its own."""
-    arrays = []
-    if len(parts) != (2 * len(described) or 1):
-        raise DecodeError(f"frame: {len(parts)} parts for {len(described)} arrays")
-    base = 0  # where in the frame the present part begins
-    for number, (dtype, shape, num_bytes) in enumerate(described):
-        gap, data = parts[2 * number], parts[2 * number + 1]
-        start = _bin_start(gap, position, base, num_bytes, number)
-        if start != len(gap) or len(data) != num_bytes:
-            raise DecodeError(f"arrays[{number}]: {len(data)} bytes in its part instead of {num_bytes}")
-        arrays.append(_view(data, 0, dtype, shape, number))
-        base += len(gap) + num_bytes
-        position = 0
-    if not described and position != len(parts[0]):
-        raise DecodeError(f"frame: {len(parts[0]) - position} bytes are left over at byte {position}")
-    return arrays
-
-
-def _bin_start(gap: bytes | memoryview, position: int, base: int, num_bytes: int, number: int) -> int:
-    """Skip padding and the header of a ``bin``, and return where in ``gap`` its bytes start."""
-    padding_end = min(position + ALIGNMENT - 1, len(gap))
-    while position < padding_end and gap[position] == 0xC0:
-        position += 1
-    width = _BIN_WIDTHS.get(gap[position]) if position < len(gap) else 0
-    if width is None:
-        raise DecodeError(f"arrays[{number}]: byte {base + position} is neither nil (less than 16) nor bin")
-    start = position + 1 + width
-    if start > len(gap):
-        raise DecodeError(
-            f"arrays[{number}]: the frame ends at byte {base + len(gap)}, before the array starts"
-        )
-    length = int.from_bytes(gap[position + 1 : start], "big")
-    if length != num_bytes:
-        raise DecodeError(f"arrays[{number}]: a bin of {length} bytes, the envelope says {num_bytes}")
-    if (base + start) % ALIGNMENT:
-        raise DecodeError(f"arrays[{number}]: starts at byte {base + start}, not a multiple of {ALIGNMENT}")
-    return start
-
-
-def _view(
-    data: bytes | memoryview, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], number: int
-) -> Array:
-    array: Array = np.ndarray(shape, dtype, data, start)
-    if dtype is BOOL and array.view(np.uint8).max(initial=0) > 1:
-        raise DecodeError(f"arrays[{number}]: a bool is neither 0 nor 1")
-    return array
 
 
 def _message(wire: Any, plan: Plan, received: Received) -> Message:

@@ -45,10 +45,3 @@ def plain(array: Array, where: str) -> Array:
     if array.ndim > DEFAULT.dimensions:
         raise ValueError(f"{where}: {array.ndim} dimensions, a frame holds at most {DEFAULT.dimensions}")
     return array
-
-
-def octets(array: Array) -> memoryview:
-    """Return the bytes of a plain array as a read-only flat view; nothing is copied."""
-    if array.size == 0:
-        return memoryview(b"")  # memoryview.cast refuses a zero in a shape
-    return array.data.cast("B").toreadonly()

@@ -84,80 +84,80 @@ class FieldType(ABC):
         """
 
 
-class _Bool(FieldType):
+class _Scalar(FieldType):
+    """Values of exactly one of Python's types, as they are.
+
+    Args:
+        kind: The type.
+        rule: What an error at the sender says of any other value.
+        received_rule: What one at the receiver says.
+    """
+
+    def __init__(self, kind: type, rule: str, received_rule: str) -> None:
+        self._kind = kind
+        self._rule = rule
+        self._received_rule = received_rule
+
     def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
-        if type(value) is not bool:
-            raise TypeError(f"{where}: {show(value)} is not a bool: write bool(...)")
+        if type(value) is not self._kind:
+            raise TypeError(f"{where}: {show(value)} {self._rule}")
         return value
 
     def decode(self, wire: Any, received: Received, where: str) -> Any:
-        if type(wire) is not bool:
-            raise DecodeError(f"{where}: {show(wire)} is not a bool")
+        if not self._allows(wire):
+            raise DecodeError(f"{where}: {show(wire)} {self._received_rule}")
         return wire
 
+    def _allows(self, wire: Any) -> bool:
+        return type(wire) is self._kind
 
-class _Int(FieldType):
+
+class _Int(_Scalar):
     def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
-        if type(value) is not int:
-            raise TypeError(f"{where}: {show(value)} is not a Python int: write int(...)")
+        super().encode(value, arrays, where)
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{where}: an integer beyond 64 bits cannot travel")
         return value
 
-    def decode(self, wire: Any, received: Received, where: str) -> Any:
-        if type(wire) is not int or wire >= 2**63:
-            raise DecodeError(f"{where}: {show(wire)} is not a signed 64-bit integer")
-        return wire
+    def _allows(self, wire: Any) -> bool:
+        return type(wire) is int and wire < 2**63
 
 
-class _Float(FieldType):
+class _Float(_Scalar):
     def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
         if isinstance(value, float):
             return float(value)
         if type(value) is not int:  # an int where a float is meant is what type checkers allow too
-            raise TypeError(f"{where}: {show(value)} is not a Python float: write float(...)")
+            raise TypeError(f"{where}: {show(value)} {self._rule}")
         try:
             return float(value)
         except OverflowError:
             raise ValueError(f"{where}: an integer too large for a float cannot travel as one") from None
 
-    def decode(self, wire: Any, received: Received, where: str) -> Any:
-        if type(wire) is not float:
-            raise DecodeError(f"{where}: {show(wire)} is not a float")
-        return wire
 
-
-class _Str(FieldType):
+class _Str(_Scalar):
     def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
-        if type(value) is not str:
-            raise TypeError(f"{where}: {show(value)} is not a str")
-        size = len(value.encode())
+        size = len(super().encode(value, arrays, where).encode())
         if size > DEFAULT.string_bytes:
             raise ValueError(
                 f"{where}: {size} bytes of text, a field holds at most {DEFAULT.string_bytes}: send an array"
             )
         return value
 
-    def decode(self, wire: Any, received: Received, where: str) -> Any:
-        if type(wire) is not str:
-            raise DecodeError(f"{where}: {show(wire)} is not a string")
-        return wire
 
-
-class _Choice(FieldType):
+class _Choice(_Scalar):
     def __init__(self, choices: tuple[str, ...]) -> None:
+        rule = f"is none of {', '.join(map(repr, choices))}"
+        super().__init__(str, rule, rule)
         self._choices = choices
-        self._rule = f"is none of {', '.join(map(repr, choices))}"
 
     def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
-        if type(value) is not str or value not in self._choices:
+        if not self._allows(value):
             raise ValueError(f"{where}: {show(value)} {self._rule}")
         return value
 
-    def decode(self, wire: Any, received: Received, where: str) -> Any:
-        if type(wire) is not str or wire not in self._choices:
-            raise DecodeError(f"{where}: {show(wire)} {self._rule}")
-        return wire
+    def _allows(self, wire: Any) -> bool:
+        return type(wire) is str and wire in self._choices
 
 
 class _Array(FieldType):
@@ -226,7 +226,12 @@ class _Maybe(FieldType):
         return None if wire is None else self._item.decode(wire, received, where)
 
 
-_SCALARS: dict[Any, FieldType] = {bool: _Bool(), int: _Int(), float: _Float(), str: _Str()}
+_SCALARS: dict[Any, FieldType] = {
+    bool: _Scalar(bool, "is not a bool: write bool(...)", "is not a bool"),
+    int: _Int(int, "is not a Python int: write int(...)", "is not a signed 64-bit integer"),
+    float: _Float(float, "is not a Python float: write float(...)", "is not a float"),
+    str: _Str(str, "is not a str", "is not a string"),
+}
 
 
 def field_type(annotation: Any) -> FieldType | None:

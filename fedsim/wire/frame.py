@@ -4,8 +4,7 @@ A frame is a short sequence of plain msgpack objects, which any msgpack library 
 
 - the envelope, a map: ``fedsim`` (version of this schema), ``kind``, ``sender``, ``receiver``, ``round``,
   ``exchange``, ``fields`` (a map) and ``arrays`` (a list of dtype, shape, length in bytes);
-- for each array up to fifteen ``nil``, then one ``bin`` with its C-contiguous little-endian bytes, the first
-  of which lies at a multiple of 16 within the frame.
+- the arrays, see :mod:`fedsim.wire.bins`.
 
 Only sender, receiver, round and exchange differ between the receivers of a broadcast. The three numbers take
 four bytes whatever their value, so a frame's length does not depend on whom it goes to, and the rest is made
@@ -22,16 +21,13 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.quoting import quoted
+from fedsim.wire.bins import ALIGNMENT, Bins
 from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
-from fedsim.wire.dtypes import NAMES, octets
 from fedsim.wire.limits import DEFAULT
 from fedsim.wire.unpack import fits
 
 SERVER = -1
 """The server's address; clients are numbered from 0."""
-
-ALIGNMENT = 16
-NIL = b"\xc0"
 
 _ROUTE = struct.Struct(">8si10si7si9s")
 # d2 announces a signed integer of four bytes; each key is a short string.
@@ -82,38 +78,24 @@ class Packed:
     """
 
     __slots__ = (
-        "_first",
+        "_bins",
         "_last",
         "_prefix",
         "_suffix",
-        "_tail",
-        "_tail_bytes",
         "is_data",
         "kind",
         "num_parameters",
         "received",
     )
 
-    def __init__(self, message: Message, prefix: bytes, suffix: bytes, arrays: list[Array]) -> None:
+    def __init__(self, message: Message, prefix: bytes, suffix: bytes, bins: Bins) -> None:
         self.kind = message.KIND
         self.is_data = message.IS_DATA
         self.num_parameters = num_parameters(message)
         self.received: Message | None = None
         self._prefix = prefix
         self._suffix = suffix
-        self._first = _bin_header(arrays[0].nbytes) if arrays else b""
-        tail: list[bytes | memoryview] = []
-        position = 0  # relative to the first array, which is aligned itself
-        for array in arrays:
-            if tail:
-                header = _bin_header(array.nbytes)
-                gap = _padding(position + len(header)) + header
-                tail.append(gap)
-                position += len(gap)
-            tail.append(octets(array))
-            position += array.nbytes
-        self._tail = tuple(tail)
-        self._tail_bytes = position
+        self._bins = bins
         # The last exchange asked for and what follows its key: a broadcast names the same one each time.
         self._last: tuple[str | None, bytes] = (None, b"")
 
@@ -140,7 +122,7 @@ class Packed:
         if sender < SERVER or receiver < SERVER or round < -1:
             raise _bad_route(sender, receiver, round)
         head = b"".join((self._prefix, route, rest))
-        return Frame(head, self._tail, len(head) + self._tail_bytes)
+        return Frame(head, self._bins.parts, len(head) + self._bins.num_bytes)
 
     def _after(self, exchange: str) -> bytes:
         if type(exchange) is not str or len(exchange) > DEFAULT.name_characters:
@@ -149,7 +131,7 @@ class Packed:
             )
         rest = bytes(msgpack.packb(exchange)) + self._suffix
         start = len(self._prefix) + _ROUTE.size + len(rest)
-        return rest + _padding(start + len(self._first)) + self._first if self._tail else rest
+        return rest + self._bins.lead(start)
 
 
 def pack(message: Message) -> Packed:
@@ -163,12 +145,10 @@ def pack(message: Message) -> Packed:
         ValueError: More than a frame can hold.
     """
     plan = plan_of(type(message))
-    fields, arrays = _encoded(message, plan)
-    described = [(NAMES[array.dtype], array.shape, array.nbytes) for array in arrays]
-    suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", msgpack.packb(described)))
-    packed = Packed(message, plan.prefix, suffix, arrays)
-    _check_size(message, plan.prefix + suffix, packed._tail_bytes, len(arrays))
-    return packed
+    fields, bins = _encoded(message, plan)
+    suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", msgpack.packb(bins.described)))
+    _check_size(message, plan.prefix + suffix, bins)
+    return Packed(message, plan.prefix, suffix, bins)
 
 
 def same(left: Message, right: Message) -> bool:
@@ -180,24 +160,20 @@ def same(left: Message, right: Message) -> bool:
     if type(left) is not type(right):
         return False
     plan = plan_of(type(left))
-    (fields, arrays), (other_fields, other_arrays) = _encoded(left, plan), _encoded(right, plan)
-    return (
-        bool(msgpack.packb(fields) == msgpack.packb(other_fields))
-        and [(a.dtype, a.shape) for a in arrays] == [(b.dtype, b.shape) for b in other_arrays]
-        and all(
-            np.array_equal(np.frombuffer(octets(a), np.uint8), np.frombuffer(octets(b), np.uint8))
-            for a, b in zip(arrays, other_arrays, strict=True)
-        )
-    )
+    (fields, bins), (other_fields, others) = _encoded(left, plan), _encoded(right, plan)
+    return bool(
+        msgpack.packb((fields, bins.described)) == msgpack.packb((other_fields, others.described))
+    ) and all(map(np.array_equal, bins.parts, others.parts))
 
 
-def _encoded(message: Message, plan: Plan) -> tuple[dict[str, Any], list[Array]]:
+def _encoded(message: Message, plan: Plan) -> tuple[dict[str, Any], Bins]:
     arrays: list[Array] = []
-    return {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}, arrays
+    fields = {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}
+    return fields, Bins(arrays)
 
 
-def _check_size(message: Message, known: bytes, body: int, num_arrays: int) -> None:
-    kind, envelope = message.KIND, len(known)
+def _check_size(message: Message, known: bytes, bins: Bins) -> None:
+    kind, envelope, body, num_arrays = message.KIND, len(known), bins.num_bytes, len(bins.described)
     if num_arrays > DEFAULT.arrays:
         raise ValueError(f"a message {kind!r} of {num_arrays} arrays: a frame holds at most {DEFAULT.arrays}")
     # The longest name of an exchange takes four bytes a character.
@@ -214,18 +190,6 @@ def _check_size(message: Message, known: bytes, body: int, num_arrays: int) -> N
         )
     if envelope + body + 2 * ALIGNMENT > DEFAULT.frame_bytes:
         raise ValueError(f"a message {kind!r} of {body} bytes: a frame holds at most {DEFAULT.frame_bytes}")
-
-
-def _bin_header(num_bytes: int) -> bytes:
-    if num_bytes < 1 << 8:
-        return b"\xc4" + num_bytes.to_bytes(1, "big")
-    if num_bytes < 1 << 16:
-        return b"\xc5" + num_bytes.to_bytes(2, "big")
-    return b"\xc6" + (num_bytes & 0xFFFFFFFF).to_bytes(4, "big")  # more than 4 GiB is refused by _check_size
-
-
-def _padding(position: int) -> bytes:
-    return NIL * (-position % ALIGNMENT)
 
 
 def _bad_route(sender: object, receiver: object, round: object) -> ValueError:  # noqa: A002

@@ -32,9 +32,9 @@ Form = Literal["logits", "probs"]
 """What rows of answers are: raw scores, or probabilities."""
 
 
-@message("model")
-class ModelBroadcast(Message):
-    """A model on its way to a client.
+@message("any_model")
+class _Carrier(Message):
+    """A model on its way; what travels is one of the two below.
 
     Attributes:
         architecture: Label of the architecture.
@@ -45,11 +45,6 @@ class ModelBroadcast(Message):
     architecture: str
     params: Tree = counted()
     buffers: Tree
-
-    @classmethod
-    def of(cls, model: Model) -> Self:
-        """Return the message that carries a model."""
-        return cls(model.architecture, model.params, model.buffers)
 
     @cached_property
     def model(self) -> Model:
@@ -57,20 +52,24 @@ class ModelBroadcast(Message):
         return Model(self.architecture, self.params, self.buffers)
 
 
+@message("model")
+class ModelBroadcast(_Carrier):
+    """A model on its way to a client."""
+
+    @classmethod
+    def of(cls, model: Model) -> Self:
+        """Return the message that carries a model."""
+        return cls(model.architecture, model.params, model.buffers)
+
+
 @message("update")
-class ModelUpdate(Message):
+class ModelUpdate(_Carrier):
     """A trained model, or the change of one, on its way to the server.
 
     Attributes:
-        architecture: Label of the architecture.
-        params: Trainable parameters, all or those of a part.
-        buffers: Running statistics and counters.
         num_samples: Training samples behind it, its weight in a mean: from 1 to as many as the client holds.
     """
 
-    architecture: str
-    params: Tree = counted()
-    buffers: Tree
     num_samples: int
 
     def __post_init__(self) -> None:
@@ -81,11 +80,6 @@ class ModelUpdate(Message):
     def of(cls, model: Model, num_samples: int) -> Self:
         """Return the message that carries a model trained on so many samples."""
         return cls(model.architecture, model.params, model.buffers, num_samples)
-
-    @cached_property
-    def model(self) -> Model:
-        """The model carried, made once."""
-        return Model(self.architecture, self.params, self.buffers)
 
 
 @message("public_batch")
@@ -123,9 +117,9 @@ class PublicData(Message):
             )
 
 
-@message("logits_up")
-class LogitsUp(Message):
-    """A client's answers on public samples.
+@message("any_logits")
+class _Logits(Message):
+    """Answers on public samples, on their way up or down; what travels is one of the two below.
 
     Attributes:
         values: One row of N answers per sample, float32 ``[p, N]``.
@@ -142,29 +136,27 @@ class LogitsUp(Message):
     indices: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        _check_logits(self)
+        if self.values.ndim != 2:
+            raise ValueError(f"values have the shape [p, N], these {list(self.values.shape)}")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature is {self.temperature}: it is greater than 0")
+        if self.indices is not None:
+            if self.indices.shape != self.values.shape[:1]:
+                raise ValueError(
+                    f"indices have the shape [p], here [{len(self.values)}], these {list(self.indices.shape)}"
+                )
+            if indices_digest(self.indices) != self.indices_digest:
+                raise ValueError("indices_digest is not the digest of indices")
+
+
+@message("logits_up")
+class LogitsUp(_Logits):
+    """A client's answers on public samples, with the fields of the server's."""
 
 
 @message("logits_down")
-class LogitsDown(Message):
-    """The server's answers on public samples.
-
-    Attributes:
-        values: One row of N answers per sample, float32 ``[p, N]``.
-        form: Whether rows are logits or probabilities.
-        temperature: What logits were divided by to become probabilities; 1.0 for logits.
-        indices_digest: :func:`indices_digest` of the samples, so that neither side mixes up two sets.
-        indices: The samples themselves, int64 ``[p]``, where the receiver does not know them.
-    """
-
-    values: NDArray[np.float32] = counted()
-    form: Form
-    temperature: float
-    indices_digest: int
-    indices: NDArray[np.int64] | None = None
-
-    def __post_init__(self) -> None:
-        _check_logits(self)
+class LogitsDown(_Logits):
+    """The server's answers on public samples, with the fields of a client's."""
 
 
 COMMON: tuple[type[Message], ...] = (
@@ -176,16 +168,3 @@ COMMON: tuple[type[Message], ...] = (
     LogitsDown,
 )
 """The kinds that every receiver knows."""
-
-
-def _check_logits(logits: LogitsUp | LogitsDown) -> None:
-    values, indices = logits.values, logits.indices
-    if values.ndim != 2:
-        raise ValueError(f"values have the shape [p, N], these {list(values.shape)}")
-    if logits.temperature <= 0:
-        raise ValueError(f"temperature is {logits.temperature}: it is greater than 0")
-    if indices is not None:
-        if indices.shape != values.shape[:1]:
-            raise ValueError(f"indices have the shape [p], here [{len(values)}], these {list(indices.shape)}")
-        if indices_digest(indices) != logits.indices_digest:
-            raise ValueError("indices_digest is not the digest of indices")

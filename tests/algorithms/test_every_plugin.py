@@ -19,7 +19,7 @@ from fedsim.clock import running
 from fedsim.engine.jobs import Fit
 from fedsim.params import Model
 from fedsim.plugins import available
-from fedsim.runtime.finite import spoiled
+from fedsim.runtime.non_finite import spoiled
 from fedsim.wire import Message, Packed
 
 FOUND = available("fedsim.algorithms")

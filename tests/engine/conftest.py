@@ -17,12 +17,12 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.data.stratify import Split
 from fedsim.engine.executors.base import Executor, ExecutorConfig
-from fedsim.engine.executors.pool import Pool
+from fedsim.engine.executors.thread_pool import Pool
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent
-from fedsim.engine.worker import Resources, Worker
+from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import named
 from fedsim.models.mlp import PLUGIN as MLP

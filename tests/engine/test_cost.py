@@ -30,7 +30,7 @@ from fedsim.engine.jobs import (
 from fedsim.engine.losses import Batches, Extras, Models, absolute_error, empirical_loss
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
 from fedsim.engine.steps import Descent
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, InvariantError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops

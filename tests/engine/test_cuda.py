@@ -12,7 +12,7 @@ from fedsim.data import FederatedData
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Fit, Fitted
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
 from fedsim.params import Model
 

@@ -16,7 +16,7 @@ from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, Fit, Job
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
 
 S = 1_000_000_000

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from fedsim.engine.execute import fit
 from fedsim.engine.jobs import Fit, shared
 from fedsim.engine.losses import Batch, Batches, Extras, LiveModel, Models
 from fedsim.engine.optimisers import Sgd
-from fedsim.engine.running import fit
 from fedsim.engine.steps import Descent, Work
-from fedsim.engine.worker import BoundNet, Worker
+from fedsim.engine.worker_state import BoundNet, Worker
 from fedsim.params import Model
 from fedsim.rng import Key
 

@@ -16,11 +16,11 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.data.stratify import Split
 from fedsim.engine.cost import Costs
+from fedsim.engine.execute import run
 from fedsim.engine.jobs import ClientSamples, Fit, Predict, Stream
 from fedsim.engine.optimisers import Adam
-from fedsim.engine.running import run
 from fedsim.engine.steps import Descent
-from fedsim.engine.worker import Resources, Worker
+from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import DataError
 from fedsim.models import Architecture
 from fedsim.models.flops import forward

@@ -18,11 +18,11 @@ from fedsim.errors import DataError, DeadlockError, VirtualTimeError
 from fedsim.network import Links, NetworkPlugin, Parcel, Traces
 from fedsim.network.base import Passage
 from fedsim.network.capacity import Capacity
-from fedsim.network.filling import Filling
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.fluid import FluidCarrier, FluidConfig
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
+from fedsim.network.progressive_filling import Filling
 from fedsim.network.star import Star
 from fedsim.rng import Key
 

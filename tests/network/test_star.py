@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.network.filling import Filling
+from fedsim.network.progressive_filling import Filling
 from fedsim.network.star import Flow, Star, noise_s
 from fedsim.rng import Key
 

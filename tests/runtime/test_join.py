@@ -20,8 +20,8 @@ from fedsim.errors import FileError, InvariantError, RunError, UserError
 from fedsim.runtime import states
 from fedsim.runtime.host import Held
 from fedsim.runtime.join import FolderStore, host
-from fedsim.runtime.remote import QUESTION
-from fedsim.runtime.verify import fingerprint
+from fedsim.runtime.purity import fingerprint
+from fedsim.runtime.remote_states import QUESTION
 from fedsim.wire import SERVER
 
 

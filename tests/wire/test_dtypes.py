@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.wire.dtypes import DTYPES, NAMES, octets, plain
+from fedsim.walk import octets
+from fedsim.wire.dtypes import DTYPES, NAMES, plain
 
 
 def test_the_table_is_the_whitelist() -> None:

@@ -30,7 +30,7 @@ from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, quoted
 from fedsim.wire import Frame
 
-_MAGIC = b"fedsim state 3\n"
+_MAGIC = b"fedsim state 4\n"
 _MEND = (
     "Make room there, or mend what the system says, and start this process again: it goes on from its state "
     "folder, and nothing is lost"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from fedsim.config import Config
 from fedsim.engine.jobs import Job
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.plugins import Plugin
 from fedsim.ranges import Workers
 

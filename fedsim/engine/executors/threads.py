@@ -10,12 +10,12 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from fedsim.engine.executors.alone import Alone
 from fedsim.engine.executors.base import Due, Executor
-from fedsim.engine.executors.crew import Crew
-from fedsim.engine.executors.pool import Pool
+from fedsim.engine.executors.in_process import Crew
+from fedsim.engine.executors.inline import Alone
+from fedsim.engine.executors.thread_pool import Pool
 from fedsim.engine.jobs import Job
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 
 
 class Threads(Executor):

@@ -123,7 +123,7 @@ def test_a_crash_between_state_and_answer(tmp_path: Path, stands: bool) -> None:
 def test_a_folder_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
     StateFolder(tmp_path).close()
     path = tmp_path / "session"
-    path.write_bytes(path.read_bytes().replace(b"fedsim state 3", b"fedsim state 2"))
+    path.write_bytes(path.read_bytes().replace(b"fedsim state 4", b"fedsim state 3"))
     with pytest.raises(UserError, match="is of another version of fedsim"):
         StateFolder(tmp_path)
 

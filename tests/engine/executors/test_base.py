@@ -10,7 +10,7 @@ import pytest
 
 from fedsim.engine.executors.base import Executor, ExecutorConfig
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, Predict, Stream
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.params import Model
 from fedsim.plugins import available
 

@@ -13,7 +13,7 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.null import Null
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Predict, Score
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError
 from fedsim.models import Architecture
 from fedsim.params import Model

@@ -19,7 +19,7 @@ from fedsim.engine.executors.base import Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, GlobalTest, Job, Predict, Stream
 from fedsim.engine.optimisers import Adam, Sgd
-from fedsim.engine.worker import Resources, StoppedError
+from fedsim.engine.worker_state import Resources, StoppedError
 from fedsim.params import Model, digest
 from fedsim.rng import Key
 

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from fedsim.engine.executors.base import Due
-from fedsim.engine.executors.crew import choose_repeatable_kernels, do, new_stream, one_torch_thread
+from fedsim.engine.executors.in_process import choose_repeatable_kernels, do, new_stream, one_torch_thread
 from fedsim.engine.jobs import Job
-from fedsim.engine.worker import Resources, Worker
+from fedsim.engine.worker_state import Resources, Worker
 
 
 class Alone:

@@ -31,7 +31,7 @@ from fedsim.engine.jobs import (
 from fedsim.engine.losses import Batch, label_loss
 from fedsim.engine.optimisers import OptimiserState
 from fedsim.engine.steps import Work
-from fedsim.engine.worker import BoundNet, Worker, to_tensor, to_tree
+from fedsim.engine.worker_state import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
 from fedsim.models.dropout import drawing_from
 from fedsim.params import Array, Model, Tree, unwarned

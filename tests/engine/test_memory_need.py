@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedsim.config import Config
-from fedsim.engine.memory import needed_bytes, optimiser_slots
+from fedsim.engine.memory_need import needed_bytes, optimiser_slots
 from fedsim.engine.training import TrainingConfig
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import named

@@ -42,6 +42,7 @@ class Outcome:
         """Return new tensors of those forms, or the first argument."""
         if self.in_place:
             return args[0]
+        # Of a list, which is made faster than a generator runs, and this runs for every operation of a step.
         made = tuple([None if form is None else _empty(*form) for form in self.forms])
         return made[0] if self.is_single else made
 

@@ -12,11 +12,11 @@ import torch
 
 from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
-from fedsim.engine.executors.alone import Alone
 from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.inline import Alone
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call
-from fedsim.engine.worker import Resources
+from fedsim.engine.worker_state import Resources
 
 
 def call(function: Callable[..., object], *arguments: object) -> Call:

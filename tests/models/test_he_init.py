@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedsim.models import Architecture
-from fedsim.models.he import HeConv2d, start_by_he
+from fedsim.models.he_init import HeConv2d, start_by_he
 from fedsim.rng import Key
 from fedsim.task import Task
 

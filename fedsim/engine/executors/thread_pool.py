@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from fedsim.engine.executors.base import Due
-from fedsim.engine.executors.crew import choose_repeatable_kernels, do, new_stream
+from fedsim.engine.executors.in_process import choose_repeatable_kernels, do, new_stream
 from fedsim.engine.jobs import Job
-from fedsim.engine.worker import Resources, Worker
+from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import RunError
 
 

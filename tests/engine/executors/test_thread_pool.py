@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from fedsim.engine.executors.pool import Pool
-from fedsim.engine.worker import Resources
+from fedsim.engine.executors.thread_pool import Pool
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import RunError
 
 

@@ -19,7 +19,7 @@ from fedsim.engine.jobs import (
     Samples,
     Stream,
 )
-from fedsim.engine.worker import Resources, StoppedError, Worker, to_tensor, to_tree
+from fedsim.engine.worker_state import Resources, StoppedError, Worker, to_tensor, to_tree
 from fedsim.errors import UserError
 from fedsim.models import Architecture
 from fedsim.params import Model

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.network.filling import Filling, max_min_bps
+from fedsim.network.progressive_filling import Filling, max_min_bps
 
 numbers = st.integers(0, 20).map(float) | st.floats(0.01, 20.0)
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedsim.params import Model, Tree
-from fedsim.runtime.finite import non_finite, spoiled
+from fedsim.runtime.non_finite import non_finite, spoiled
 from fedsim.wire import Message, message
 
 

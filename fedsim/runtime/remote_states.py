@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from fedsim.algorithms.contexts import Initial
@@ -17,6 +16,7 @@ from fedsim.runtime.contexts import Contexts
 from fedsim.runtime.host import Held
 from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
+from fedsim.walk import instances
 
 QUESTION = b"held"
 """What the observer asks a client's process: the bytes of what the client holds, or none if nothing."""
@@ -115,7 +115,7 @@ class RemoteStates:
 
     def _checked(self, data: bytes) -> Held:
         held = states.decode_held(data, self._classes)
-        for model in _models(held):
+        for model in instances(held, Model):
             label = model.architecture
             like = self._initial(label) if label in self._labels else None
             if like is None or not (
@@ -123,20 +123,6 @@ class RemoteStates:
             ):
                 raise DecodeError(f"a model that calls itself {quoted(label)} and is not one")
         return held
-
-
-def _models(value: Any) -> Iterator[Model]:
-    if isinstance(value, Model):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _models(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _models(item)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _models(getattr(value, field.name))
 
 
 def _alike(left: Tree, right: Tree) -> bool:

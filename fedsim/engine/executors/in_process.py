@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import torch
 
+from fedsim.engine.execute import run
 from fedsim.engine.executors.base import Due
 from fedsim.engine.jobs import Job
-from fedsim.engine.running import run
-from fedsim.engine.worker import Worker
+from fedsim.engine.worker_state import Worker
 
 
 class Crew(Protocol):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedsim.errors import InvariantError
-from fedsim.runtime.verify import fingerprint, unchanged
+from fedsim.runtime.purity import fingerprint, unchanged
 
 
 @dataclass

@@ -12,7 +12,7 @@ from fedsim.models import Architecture, flops
 from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.models.flops import measure
 from fedsim.models.lstm_chars import PLUGIN as LSTM
-from fedsim.models.remembered import Memory, key_of
+from fedsim.models.meta_op_cache import Memory, key_of
 from fedsim.models.resnet8 import PLUGIN as RESNET
 from fedsim.task import Task
 
@@ -126,7 +126,7 @@ def test_values_are_not_remembered() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsim.models.remembered.MOST", 2)
+    monkeypatch.setattr("fedsim.models.meta_op_cache.MOST", 2)
     memory, x = Memory(), meta(1)
     for number in range(3):
         memory.add(number, (x,), meta(1), moved_bytes=0)

@@ -13,7 +13,7 @@ from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
 from fedsim.network.links import PerClient
-from fedsim.network.load import LoadCheck, Move, Room
+from fedsim.network.load_check import LoadCheck, Move, Room
 from fedsim.network.star import Flow, Star, noise_s
 from fedsim.network.traces import Shifted, Traces
 
@@ -37,6 +37,7 @@ class ClientLink:
 class FluidPassage(Flow):
     """A parcel on its way: waiting for its latency, flowing, paused, or over."""
 
+    # It is the solver's flow itself: a table from one to the other would be read at every end.
     __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
 
     _timer: asyncio.TimerHandle | None
@@ -76,7 +77,7 @@ class FluidPassage(Flow):
         """Tell the listener, unless the parcel was stopped at this very instant."""
         if self._state == "across":
             listener, parcel = self._listener, self._parcel
-            self._finish()
+            self._finish()  # first, so that what the listener begins meets a passage that is over
             listener.left()
             listener.arrived(parcel)
 
@@ -242,6 +243,7 @@ class SharedLink:
         """Let time pass in the solver, after what changed at the last instant has been made known to it."""
         now_s = (now_ns - self._origin_ns) / 1e9
         if now_s != self._star.now_s:
+            # Flows that come and go at one instant divide their clients' links once, when time passes.
             if self._reshared:
                 self._share()
             if self._check is not None:
@@ -274,6 +276,8 @@ class SharedLink:
 
     def _wake(self, at_ns: int | None) -> None:
         """See that there is a tick at an instant or before it."""
+        # A tick that comes early finds nothing to do and looks again: cheaper than to move the timer whenever
+        # a new flow puts off the next end.
         if at_ns is not None and at_ns < self._tick_ns:
             if self._timer is not None:
                 self._timer.cancel()
@@ -298,7 +302,7 @@ class SharedLink:
             for flow in finished:
                 self._forget(flow)
                 flow.cross()
-            if len(finished) == 1:
+            if len(finished) == 1:  # nearly always; nobody else is kept waiting if its listener fails
                 finished[0].arrive()
             elif finished:
                 self._deliver(deque(finished))

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.batches import Pass
-from fedsim.engine.executors.pool import Pool
+from fedsim.engine.execute import fit, run
+from fedsim.engine.executors.thread_pool import Pool
 from fedsim.engine.jobs import (
     Call,
     ClientSamples,
@@ -36,9 +37,8 @@ from fedsim.engine.jobs import (
 )
 from fedsim.engine.losses import Batches, Extras, Models
 from fedsim.engine.optimisers import Adam, Sgd
-from fedsim.engine.running import fit, run
 from fedsim.engine.steps import Descent, Work
-from fedsim.engine.worker import Resources, Worker
+from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import named

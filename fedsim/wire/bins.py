@@ -1,0 +1,184 @@
+"""Arrays behind the msgpack that describes them, in frames and in saved states.
+
+The list of arrays has each one's dtype, shape and length in bytes. For each follow up to fifteen ``nil``,
+then one ``bin`` with its C-contiguous little-endian bytes, the first of which lies at a multiple of 16. That
+is the only permitted form, so arrays are read by position, as read-only views of the bytes received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fedsim.errors import DecodeError
+from fedsim.params import Array
+from fedsim.quoting import shortened
+from fedsim.walk import octets
+from fedsim.wire.dtypes import BOOL, DTYPES, NAMES
+from fedsim.wire.fields import show
+from fedsim.wire.limits import Limits
+
+ALIGNMENT = 16
+
+Described = tuple[np.dtype[Any], tuple[int, ...], int]
+"""Dtype, shape and length in bytes of one array."""
+
+_NIL = b"\xc0"
+_BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+
+
+class Bins:
+    """Arrays on their way, in parts that need not be joined; nothing is copied.
+
+    Args:
+        arrays: As :func:`fedsim.wire.dtypes.plain` returns them.
+
+    Attributes:
+        described: What the list of arrays says of them.
+        parts: The first array, the next padding and header, the next array, and so on.
+        num_bytes: Length of all parts.
+    """
+
+    __slots__ = ("_first", "described", "num_bytes", "parts")
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.described = [(NAMES[array.dtype], array.shape, array.nbytes) for array in arrays]
+        self._first = _header(arrays[0].nbytes) if arrays else b""
+        parts: list[bytes | memoryview] = []
+        position = 0  # relative to the first array, which is aligned itself
+        for array in arrays:
+            if parts:
+                header = _header(array.nbytes)
+                gap = _padding(position + len(header)) + header
+                parts.append(gap)
+                position += len(gap)
+            parts.append(octets(array))
+            position += array.nbytes
+        self.parts = tuple(parts)
+        self.num_bytes = position
+
+    def lead(self, position: int) -> bytes:
+        """Return the padding and header of the first array, for what ends at a position."""
+        return _padding(position + len(self._first)) + self._first if self.parts else b""
+
+
+def described(wire: Any, limits: Limits) -> list[Described]:
+    """Check the list of arrays: nothing is allocated before every shape agrees with its bytes.
+
+    Raises:
+        DecodeError: It is no such list, or asks for more than the limits.
+    """
+    if type(wire) is not tuple or len(wire) > limits.arrays:
+        raise DecodeError(f"envelope.arrays: {show(wire)} is not a list of at most {limits.arrays}")
+    checked = []
+    for number, entry in enumerate(wire):
+        if type(entry) is not tuple or len(entry) != 3:
+            raise DecodeError(f"arrays[{number}]: {show(entry)} is not [dtype, shape, length]")
+        name, shape, num_bytes = entry
+        dtype = DTYPES.get(name) if type(name) is str else None
+        if dtype is None:
+            raise DecodeError(f"arrays[{number}]: the dtype {show(name)} is none of {', '.join(DTYPES)}")
+        if type(shape) is not tuple or len(shape) > limits.dimensions:
+            raise DecodeError(
+                f"arrays[{number}]: the shape, {show(shape)}, is no list of at most {limits.dimensions}"
+            )
+        for size in shape:
+            if type(size) is not int or not 0 <= size <= limits.frame_bytes:
+                raise DecodeError(f"arrays[{number}]: {show(size)} is no size of a dimension")
+        if type(num_bytes) is not int or num_bytes != prod(shape) * dtype.itemsize:
+            raise DecodeError(
+                f"arrays[{number}]: {show(num_bytes)} bytes for {name} of shape {shortened(list(shape))}"
+            )
+        # Beside a zero the other sizes are free, but NumPy counts them without it.
+        if num_bytes == 0 and prod(size or 1 for size in shape) > limits.frame_bytes:
+            raise DecodeError(
+                f"arrays[{number}]: the shape {shortened(list(shape))} of an empty array is absurd"
+            )
+        checked.append((dtype, shape, num_bytes))
+    return checked
+
+
+def arrays_of_bytes(whole: memoryview, position: int, announced: list[Described]) -> list[Array]:
+    """Return the arrays that begin at a position and end with the bytes, as views of them.
+
+    Raises:
+        DecodeError: They are not there, or something else is.
+    """
+    arrays = []
+    for number, (dtype, shape, num_bytes) in enumerate(announced):
+        start = _bin_start(whole, position, 0, num_bytes, number)
+        position = start + num_bytes
+        if position > len(whole):
+            raise DecodeError(
+                f"arrays[{number}]: {num_bytes} bytes from byte {start}, the frame ends at {len(whole)}"
+            )
+        arrays.append(_view(whole, start, dtype, shape, number))
+    if position != len(whole):
+        raise DecodeError(f"frame: {len(whole) - position} bytes are left over at byte {position}")
+    return arrays
+
+
+def arrays_of_parts(
+    parts: tuple[bytes | memoryview, ...], position: int, announced: list[Described]
+) -> list[Array]:
+    """Do as :func:`arrays_of_bytes` where every array lies in a part of its own."""
+    arrays = []
+    if len(parts) != (2 * len(announced) or 1):
+        raise DecodeError(f"frame: {len(parts)} parts for {len(announced)} arrays")
+    base = 0  # where in the frame the present part begins
+    for number, (dtype, shape, num_bytes) in enumerate(announced):
+        gap, data = parts[2 * number], parts[2 * number + 1]
+        start = _bin_start(gap, position, base, num_bytes, number)
+        if start != len(gap) or len(data) != num_bytes:
+            raise DecodeError(f"arrays[{number}]: {len(data)} bytes in its part instead of {num_bytes}")
+        arrays.append(_view(data, 0, dtype, shape, number))
+        base += len(gap) + num_bytes
+        position = 0
+    if not announced and position != len(parts[0]):
+        raise DecodeError(f"frame: {len(parts[0]) - position} bytes are left over at byte {position}")
+    return arrays
+
+
+def _bin_start(gap: bytes | memoryview, position: int, base: int, num_bytes: int, number: int) -> int:
+    """Skip padding and the header of a ``bin``, and return where in ``gap`` its bytes start."""
+    padding_end = min(position + ALIGNMENT - 1, len(gap))
+    while position < padding_end and gap[position] == 0xC0:
+        position += 1
+    width = _BIN_WIDTHS.get(gap[position]) if position < len(gap) else 0
+    if width is None:
+        raise DecodeError(f"arrays[{number}]: byte {base + position} is neither nil (less than 16) nor bin")
+    start = position + 1 + width
+    if start > len(gap):
+        raise DecodeError(
+            f"arrays[{number}]: the frame ends at byte {base + len(gap)}, before the array starts"
+        )
+    length = int.from_bytes(gap[position + 1 : start], "big")
+    if length != num_bytes:
+        raise DecodeError(f"arrays[{number}]: a bin of {length} bytes, the envelope says {num_bytes}")
+    if (base + start) % ALIGNMENT:
+        raise DecodeError(f"arrays[{number}]: starts at byte {base + start}, not a multiple of {ALIGNMENT}")
+    return start
+
+
+def _view(
+    data: bytes | memoryview, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], number: int
+) -> Array:
+    array: Array = np.ndarray(shape, dtype, data, start)
+    if dtype is BOOL and array.view(np.uint8).max(initial=0) > 1:
+        raise DecodeError(f"arrays[{number}]: a bool is neither 0 nor 1")
+    return array
+
+
+def _header(num_bytes: int) -> bytes:
+    if num_bytes < 1 << 8:
+        return b"\xc4" + num_bytes.to_bytes(1, "big")
+    if num_bytes < 1 << 16:
+        return b"\xc5" + num_bytes.to_bytes(2, "big")
+    return b"\xc6" + num_bytes.to_bytes(4, "big")  # no array that travels has more than 2 GiB
+
+
+def _padding(position: int) -> bytes:
+    return _NIL * (-position % ALIGNMENT)

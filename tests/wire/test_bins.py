@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedsim.errors import DecodeError
+from fedsim.wire.bins import ALIGNMENT, Bins, arrays_of_bytes, arrays_of_parts, described
+from fedsim.wire.dtypes import DTYPES
+from fedsim.wire.limits import DEFAULT
+
+arrays = hnp.arrays(
+    st.sampled_from(list(DTYPES.values())), hnp.array_shapes(min_dims=0, min_side=0, max_side=9)
+)
+
+
+def _list(bins: Bins) -> Any:
+    """Return the list of arrays as msgpack gives it back."""
+    return tuple((name, tuple(shape), num_bytes) for name, shape, num_bytes in bins.described)
+
+
+@given(st.binary(max_size=40), st.lists(arrays, max_size=4))
+def test_arrays_come_back_from_bytes_and_from_parts(head: bytes, sent: list[Any]) -> None:
+    bins = Bins(sent)
+    first = head + bins.lead(len(head))
+    whole = b"".join((first, *bins.parts))
+    assert len(whole) == len(first) + bins.num_bytes
+    announced = described(_list(bins), DEFAULT)
+    for received in (
+        arrays_of_bytes(memoryview(whole), len(head), announced),
+        arrays_of_parts((first, *bins.parts), len(head), announced),
+    ):
+        for one, other in zip(received, sent, strict=True):
+            assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+            assert not one.flags.writeable
+
+
+@given(st.integers(0, 40), st.lists(arrays.filter(lambda array: array.nbytes > 0), max_size=4))
+def test_every_array_lies_at_a_multiple_of_the_alignment(start: int, sent: list[Any]) -> None:
+    bins = Bins(sent)
+    position = start + len(bins.lead(start))
+    for number, part in enumerate(bins.parts):
+        assert number % 2 or position % ALIGNMENT == 0
+        position += len(part)
+
+
+def test_bytes_that_are_left_over_are_no_arrays() -> None:
+    bins = Bins([np.zeros(2)])
+    data = b"".join((bins.lead(0), *bins.parts, b"x"))
+    with pytest.raises(DecodeError, match="1 bytes are left over at byte 32"):
+        arrays_of_bytes(memoryview(data), 0, described(_list(bins), DEFAULT))
