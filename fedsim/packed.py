@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -81,6 +82,8 @@ def take_values(
     Raises:
         ValueError: Its shape asks for more than ``most_bytes``, or for more or less than there is.
     """
+    if not dtype.itemsize:  # any number of which would pass every bound
+        raise ValueError(f"its header asks for {dtype}, values of no bytes")
     num_bytes = prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or num_bytes > most_bytes:
         raise ValueError(
@@ -106,12 +109,13 @@ def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
     """
     head = cast(BinaryIO, _Head(stream))
     version = np.lib.format.read_magic(head)
-    if version == (1, 0):
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(head)
-    elif version == (2, 0):
-        shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(head)
-    else:
+    if version not in ((1, 0), (2, 0)):
         raise ValueError(f"a .npy file of version {version}: plain arrays have version 1.0 or 2.0")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, is_fortran, dtype = read(head)
+    except (SyntaxError, tokenize.TokenError) as error:  # a header is a Python literal
+        raise ValueError(f"its header cannot be read: {error}") from None
     if dtype.hasobject:
         raise ValueError(f"it holds {dtype}, Python objects, which are never unpickled")
     if is_fortran:

@@ -97,6 +97,28 @@ def test_a_bomb_of_an_array(tmp_path: Path, name: str, content: bytes, message: 
     assert peak < 3 * BOUND + 2**20 + own + len(content)
 
 
+def header(text: str) -> bytes:
+    """Return a .npy file whose header is any text."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (header("{'descr': ("), "its header cannot be read"),
+        (header("(" * 5000), "its header cannot be read"),
+        (header("if 1:\n        a\n   b\n"), "its header cannot be read"),
+        *(
+            (header(f"{{'descr': '{kind}', 'fortran_order': False, 'shape': (60000000,)}}\n"), "of no bytes")
+            for kind in ("<U0", "|S0", "|V0")
+        ),
+    ],
+)
+def test_a_header_that_says_nothing_or_too_much(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.npy").write_bytes(content)
+    assert peak_bytes(lambda: read_array(tmp_path / "a.npy", "", ""), message) < 2 * 2**20
+
+
 MEMBERS: dict[str, tuple[bytes, int | None, str]] = {
     "honest": (npy((BOMB_BYTES,), ZEROS), None, "x unpacks to 67108992 bytes, and may to 1048576"),
     "its header claims": (npy((BOMB_BYTES,), b"1"), None, "at most 1048576"),

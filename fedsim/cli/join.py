@@ -9,10 +9,7 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.cli.console import note
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
-from fedsim.processes.sockets import client_tls
-from fedsim.quoting import quoted
-
-_SCHEMES = ("http://", "https://")
+from fedsim.processes.sockets import client_tls, server_url
 
 
 def join(
@@ -28,10 +25,8 @@ def join(
     while_fed: bool,
 ) -> None:
     """Host clients until the run is over."""
-    if not url.startswith(_SCHEMES):
-        raise UserError(f"{quoted(url)} is no address of a server: write it as http://127.0.0.1:8470")
     process = ClientProcess(
-        url=url,
+        url=server_url(url),
         clients=ClientRanges.parse(clients),
         token=token,
         tls=client_tls(ca),

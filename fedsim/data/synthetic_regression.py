@@ -14,6 +14,8 @@ are fedsim's own, except three clients of whom two are alike: with 3 clients, 2 
 alike, and client 1 different.
 """
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -21,7 +23,7 @@ from pydantic import Field
 from fedsim.config import Config
 from fedsim.data.arrays import room
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
-from fedsim.ranges import Clients, PositiveSamples, Width
+from fedsim.ranges import Clients, PositiveSamples
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -34,7 +36,7 @@ class SyntheticRegressionConfig(Config):
 
     groups: Clients = 2
     """Hidden groups; client k is in group k mod groups."""
-    num_features: Width = 10
+    num_features: Annotated[int, Field(ge=1, le=10**5)] = 10
     """Scalars of a sample."""
     samples_per_client: PositiveSamples = 60
     """Samples that each client makes, before any are held out."""
@@ -82,7 +84,8 @@ def truths(config: SyntheticRegressionConfig, num_clients: int, key: Key) -> NDA
     """
     features = config.num_features
     shared = key.child("shared").numpy().uniform(-config.prior_range, config.prior_range, features)
-    groups = key.child("groups").numpy().normal(shared, config.between, (config.groups, features))
+    shape = (min(config.groups, num_clients), features)  # others have no members
+    groups = key.child("groups").numpy().normal(shared, config.between, shape)
     members = groups[np.arange(num_clients) % config.groups]
     return key.child("clients").numpy().normal(members, config.within)
 

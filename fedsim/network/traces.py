@@ -154,7 +154,10 @@ def _arrays(
         array = arrays[key]
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise DataError(f"{path}: {key} is {array.dtype} of shape {array.shape}: it is a row of {what}")
-    names = [str(one) for one in arrays["name"]]
+    try:
+        names = [str(one) for one in arrays["name"]]
+    except SystemError:  # a code point that Unicode does not have
+        raise DataError(f"{path}: name is not text") from None
     durations_ms, kbps = (arrays[key].astype(np.float64) for key in ("duration_ms", "kbps"))
     return names, arrays["offset"].astype(np.int64), durations_ms, kbps
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fedsim.bus.http.access import is_loopback
 from fedsim.errors import UserError
@@ -37,9 +38,33 @@ def address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     number = whole(port)
-    if not colon or not host or number is None or not 0 <= number <= 65535:
+    if not colon or not _is_host(host) or number is None or not 0 <= number <= 65535:
         raise UserError(f"{quoted(text)} is no address: write a host and a port, as in 127.0.0.1:8470")
     return Address(host, number)
+
+
+def server_url(text: str) -> str:
+    """Return the URL of a server as it was written.
+
+    Raises:
+        UserError: The text is none.
+    """
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and _is_host(parts.hostname or "") and parts.port != 0
+    except ValueError:  # a port that is no number, or brackets around what is no address
+        is_url = False
+    if not is_url:
+        raise UserError(f"{quoted(text)} is no address of a server: write it as http://127.0.0.1:8470")
+    return text
+
+
+def _is_host(name: str) -> bool:
+    """Say whether a text can be the name or the address of a host."""
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:  # a label is empty, or longer than 63 characters
+        return False
 
 
 def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -1,51 +1,76 @@
-"""Finding values that would poison a merge, and what comes after it (specification 3.5, E9)."""
+"""Finding values that would poison a merge, and what comes after it (specification 3.5, E9).
+
+Such are NaN and infinities, and numbers so large that their products overflow: the mean of one model of 3e38
+and many honest ones is finite, and whoever trains it gets nothing but NaN.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from fedsim.params import is_finite
+from fedsim.params import Array, is_finite
 from fedsim.walk import parts
 from fedsim.wire import Message
 
+_NON_FINITE = "NaN or an infinity"
+
 
 def non_finite(message: Message) -> str | None:
-    """Return the name of the first field that holds NaN or an infinity, or None."""
+    """Return which field of a message holds what cannot be computed with, and what that is, or None."""
     for name, _, _ in message.PLAN.fields:
-        if _where(getattr(message, name), None) is not None:
-            return name
+        if (found := _find(getattr(message, name), None)) is not None:
+            return f"{name} holds {found[1]}"
     return None
 
 
 def spoiled(after: Any, before: Any = None) -> str | None:
-    """Return where a value holds NaN or an infinity, such as ``State.model.params['w']``, or None.
+    """Return where a value holds what cannot be computed with, and what that is, or None.
 
-    Arrays and floats are found in records, mappings, tuples and lists.
+    Arrays and floats are found in records, mappings, tuples and lists. The place is told as in
+    ``State.model.params['w'] holds NaN or an infinity``.
 
     Args:
         after: The value.
         before: What stood there before; objects that stand where they stood then are not looked at again.
     """
-    place = _where(after, before)
-    return None if place is None else type(after).__name__ + place
+    found = _find(after, before)
+    return None if found is None else f"{type(after).__name__}{found[0]} holds {found[1]}"
 
 
-def _where(value: Any, before: Any) -> str | None:
-    """Return the way from a value to the first number in it that is not finite: empty for itself."""
+def _find(value: Any, before: Any) -> tuple[str, str] | None:
+    """Return the way from a value to the first fault in it, empty for itself, and the fault."""
     if value is before:
         return None
     if isinstance(value, np.ndarray):
-        return None if is_finite(value) else ""
+        fault = _fault(value)
+        return None if fault is None else ("", fault)
     if isinstance(value, float | np.floating):
-        return None if isfinite(value) else ""
+        return None if isfinite(value) else ("", _NON_FINITE)
     inner = parts(value)
     former = parts(before) if inner else inner
     for name, part in inner.items():
-        if (place := _where(part, former.get(name))) is not None:
+        if (found := _find(part, former.get(name))) is not None:
             step = f"[{name!r}]" if isinstance(value, Mapping | tuple | list) else f".{name}"
-            return step + place
+            return step + found[0], found[1]
     return None
+
+
+def _fault(array: Array) -> str | None:
+    if array.dtype.kind != "f" or not array.size:
+        return None
+    most = _most(array.dtype)
+    # Two passes without a copy; NaN is the result of both where there is one, and compares as False.
+    if array.max() <= most and array.min() >= -most:
+        return None
+    return f"values beyond {most:.2g}, whose products overflow" if is_finite(array) else _NON_FINITE
+
+
+@cache
+def _most(dtype: np.dtype[Any]) -> float:
+    """Return the largest number whose square the type holds."""
+    return float(np.sqrt(np.float64(np.finfo(dtype).max)))

@@ -232,8 +232,8 @@ class Observer:
                 model = models[name].model
                 if id(model) not in digests:
                     digests[id(model)] = model.digest()
-                    if fault is None and (place := spoiled(model)) is not None:
-                        fault = f"the {name} model of client {client} is not finite: {place}"
+                    if fault is None and (why := spoiled(model)) is not None:
+                        fault = f"the {name} model of client {client} is not finite: {why}"
                 total.update(b"%d:" % client + digests[id(model)])
         return FinalModels(total.hexdigest(), fault)
 

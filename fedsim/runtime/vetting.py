@@ -24,8 +24,8 @@ def misfit(parts: Parts, server: ServerContext, state: Any, exchange: Exchange, 
         return f"{came} where {wanted} belongs"
     if message is None:
         return None
-    if (name := non_finite(message)) is not None:
-        return f"{name} holds NaN or an infinity"
+    if (fault := non_finite(message)) is not None:
+        return fault
     stated = getattr(message, "num_samples", None)
     if isinstance(stated, int):
         held = parts.data.num_samples(reply.client, "train")

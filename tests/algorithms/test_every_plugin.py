@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,9 +139,9 @@ def test_runs_with_one_client(name: str, world: Any) -> None:
 
 
 def absurd(value: Any) -> Any:
-    """Return a value as far out as its type goes, and finite."""
+    """Return a value as far out as its type goes; an array as far as a server takes it."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        return np.where(np.arange(value.size).reshape(value.shape) % 2, -3e38, 3e38).astype(value.dtype)
+        return np.where(np.arange(value.size).reshape(value.shape) % 2, -1.8e19, 1.8e19).astype(value.dtype)
     if isinstance(value, Mapping):
         return {name: absurd(item) for name, item in value.items()}
     if type(value) in (int, float):
@@ -154,14 +155,13 @@ def test_clients_that_send_absurd_values_end_no_run(
 ) -> None:
     # Client 0 sends the largest numbers that its messages can hold, client 1 such arrays alone.
     algorithm = world.algorithm(name, **QUICK.get(name, {}))
-    find, models_of = algorithm.hook, algorithm.models_of
+    honest, models_of = type(algorithm).exchanges.fget, algorithm.models_of
     lies, states = [0], list[Any]()
 
-    def hook(step: Any, exchange: str) -> Any:
-        found = find(step, exchange)
-
-        async def lying(client: Any, state: Any, message: Any) -> Any:
-            state, reply = await found(client, state, message)
+    def lying(exchange: Exchange) -> Exchange:
+        async def local(client: Any, state: Any, message: Any) -> Any:
+            assert exchange.local is not None
+            state, reply = await exchange.local(client, state, message)
             if client.client > 1 or reply is None:
                 return state, reply
             fields = {one: getattr(reply, one) for one, _, _ in reply.PLAN.fields}
@@ -169,19 +169,46 @@ def test_clients_that_send_absurd_values_end_no_run(
             lies[0] += any(type(it) is int for it in told.values())
             return state, type(reply)(**{**fields, **told})
 
-        return lying if step == "local" else found
+        return exchange if exchange.local is None else replace(exchange, local=local)
 
     async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
         states.append(server_state)
         return await models_of(observer, server_state, client_state)
 
-    monkeypatch.setattr(algorithm, "hook", hook)
+    monkeypatch.setattr(type(algorithm), "exchanges", property(lambda self: tuple(map(lying, honest(self)))))
     monkeypatch.setattr(algorithm, "models_of", watching)
     result = world.run(algorithm)
     assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
     # Each reply of client 0 names some number, of samples or another, that cannot be.
     assert result.by_client["rejected"][0] == lies[0]
     assert all(spoiled(state) is None for state in states)
+
+
+@every
+def test_clients_that_send_numbers_too_large_to_compute_with_harm_nobody(
+    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    honest = type(algorithm).exchanges.fget
+    sent = [0]
+
+    def lying(exchange: Exchange) -> Exchange:
+        async def local(client: Any, state: Any, message: Any) -> Any:
+            assert exchange.local is not None
+            state, reply = await exchange.local(client, state, message)
+            arrays = {} if reply is None else dict(getattr(reply, "params", {}) or {})
+            if client.client or not arrays:
+                return state, reply
+            sent[0] += 1
+            huge = {key: np.full_like(array, 3e38) for key, array in arrays.items()}
+            return state, replace(reply, params=huge)
+
+        return exchange if exchange.local is None else replace(exchange, local=local)
+
+    monkeypatch.setattr(type(algorithm), "exchanges", property(lambda self: tuple(map(lying, honest(self)))))
+    result = world.run(algorithm)
+    assert result.by_client["rejected"].tolist() == [sent[0], 0, 0, 0]
+    assert result.non_finite is None
 
 
 LARGE = torch.Tensor, Model, Message, Packed, Fit

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedsim.errors import UserError
-from fedsim.processes.sockets import Address, address, client_tls, server_tls
+from fedsim.processes.sockets import Address, address, client_tls, server_tls, server_url
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,26 @@ def test_addresses(text: str, host: str, port: int, shown: str, is_loopback: boo
     assert (str(read), read.is_loopback) == (shown, is_loopback)
 
 
-@pytest.mark.parametrize("text", ["", "host", ":80", "host:", "host:x", "host:70000", "host:-1"])
+@pytest.mark.parametrize(
+    "text", ["", "host", ":80", "host:", "host:x", "host:70000", "host:-1", "a..b:80", f"{'x' * 70}:80"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(UserError, match="host and a port"):
         address(text)
+
+
+@pytest.mark.parametrize("text", ["http://127.0.0.1:8470", "https://example.org", "http://[::1]:1/"])
+def test_urls(text: str) -> None:
+    assert server_url(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["127.0.0.1:80", "ftp://a", "http://", "http://a..b:80", f"http://{'x' * 70}", "http://a:x", "http://["],
+)
+def test_what_is_no_url(text: str) -> None:
+    with pytest.raises(UserError, match="is no address of a server"):
+        server_url(text)
 
 
 def test_certificates_come_in_pairs_and_are_files(tmp_path: Path) -> None:

@@ -23,17 +23,17 @@ def test_a_merge_that_leaves_the_finite_range_is_refused_and_the_state_stays(wor
         total: Mapping[str, Any]
 
     async def merge(exchange: str, server: Any, state: Any, replies: Sequence[Any]) -> Any:
-        return State({"w": sum((reply.message.values for reply in replies), state.total["w"])})
+        return State({"w": sum((reply.message.values for reply in replies), state.total["w"]) ** 2})
 
     def answer(client: Any, exchange: str) -> Any:
-        # Finite each; in the second round their sum is not.
-        return world.word(3e38 if client.round == 2 and client.client else 1.0)
+        # Finite each; in the second round the square of their sum is not.
+        return world.word(1e19 if client.round == 2 and client.client else 1.0)
 
     algorithm = world.Scripted(
         start=lambda server: State({"w": np.zeros(3, np.float32)}), merge=merge, answer=answer
     )
     result, trace = world.play(algorithm, rounds=3)
-    reason = "the merge of exchange 'talk' leaves the finite range: State.total['w']"
+    reason = "the merge of exchange 'talk' leaves the finite range: State.total['w'] holds NaN or an infinity"
     assert [(row.merged, row.rejected) for row in result.rounds] == [(3, 0), (0, 3), (3, 0)]
     assert result.rejections == {reason: 3}
     assert [record[2:] for record in trace if record[1] == "reject"] == [(k, 1, reason) for k in range(3)]
@@ -87,7 +87,8 @@ def test_a_refused_merge_before_or_after_the_rounds_ends_nothing(when: When, row
     )
     result, _ = world.play(algorithm)
     assert [(row.round, row.asked, row.rejected) for row in result.rounds] == rows
-    assert result.rejections == {"the merge of exchange 'greet' leaves the finite range: tuple[0]": 3}
+    reason = "the merge of exchange 'greet' leaves the finite range: tuple[0] holds NaN or an infinity"
+    assert result.rejections == {reason: 3}
 
 
 def test_background_work_of_a_refused_round_is_given_up(world: Any) -> None:

@@ -42,11 +42,14 @@ def test_finite_messages_pass() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_the_first_field_that_is_not_finite_is_named(bad: float) -> None:
     array = np.array([0.0, bad])
-    assert non_finite(_mixed(values=array.astype(np.float32))) == "values"
-    assert non_finite(_mixed(tree={"a": np.zeros(1), "b": array})) == "tree"
-    assert non_finite(_mixed(share=float(bad))) == "share"
-    assert non_finite(_mixed(maybe=array)) == "maybe"
-    assert non_finite(_mixed(share=float(bad), values=array.astype(np.float32))) == "values"
+    assert non_finite(_mixed(values=array.astype(np.float32))) == "values holds NaN or an infinity"
+    assert non_finite(_mixed(tree={"a": np.zeros(1), "b": array})) == "tree holds NaN or an infinity"
+    assert non_finite(_mixed(share=float(bad))) == "share holds NaN or an infinity"
+    assert non_finite(_mixed(maybe=array)) == "maybe holds NaN or an infinity"
+    assert (
+        non_finite(_mixed(share=float(bad), values=array.astype(np.float32)))
+        == "values holds NaN or an infinity"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,20 @@ SOUND = State(_model(1.0), {3: _model(2.0)}, (np.arange(2), "nan", None, Model),
 def test_a_finite_state_is_not_spoiled() -> None:
     assert spoiled(SOUND) is None
     assert spoiled(None) is None
-    # A sum that overflows is no infinity.
-    assert spoiled((np.array([1e308, 1e308]), np.array([3e38, 3e38], np.float32))) is None
+    assert spoiled((np.array([1e154, -1e154]), np.array([1.8e19, -1.8e19], np.float32))) is None
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_whose_products_overflow_are_as_bad(sign: int) -> None:
+    # One such model makes a mean that is finite, and that nobody can train.
+    array = np.array([0.0, sign * 1.9e19], np.float32)
+    assert non_finite(_mixed(values=array)) == "values holds values beyond 1.8e+19, whose products overflow"
+    assert spoiled(_model(sign * 3e38)) == (
+        "Model.params['fc.weight'] holds values beyond 1.8e+19, whose products overflow"
+    )
+    assert (
+        spoiled([np.array([sign * 1e155])]) == "list[0] holds values beyond 1.3e+154, whose products overflow"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +99,7 @@ def test_a_finite_state_is_not_spoiled() -> None:
     ],
 )
 def test_what_spoils_it_is_named_by_its_place(changes: dict[str, Any], place: str) -> None:
-    assert spoiled(replace(SOUND, **changes), SOUND) == place
+    assert spoiled(replace(SOUND, **changes), SOUND) == f"{place} holds NaN or an infinity"
 
 
 def test_what_stands_where_it_stood_is_not_looked_at() -> None:
@@ -92,4 +107,4 @@ def test_what_stands_where_it_stood_is_not_looked_at() -> None:
     after = replace(before, model=_model(2.0), models={**before.models, 2: _model(1.0)})
     assert spoiled(after, before) is None
     moved = replace(before, parts=(1, before.parts[0]))
-    assert spoiled(moved, before) == "State.parts[1].params['fc.weight']"
+    assert spoiled(moved, before) == "State.parts[1].params['fc.weight'] holds NaN or an infinity"

@@ -81,7 +81,7 @@ def _models(world: Any, **values: float) -> Any:
 def test_a_model_that_is_not_finite_is_named(world: Any) -> None:
     result, _ = world.play(_models(world, personal=1.0, teacher=math.inf))
     assert result.non_finite == (
-        "at the end the teacher model of client 0 is not finite: Model.params['w']; "
+        "at the end the teacher model of client 0 is not finite: Model.params['w'] holds NaN or an infinity; "
         "no evaluation tells since which round"
     )
     assert world.play(_models(world, personal=1.0))[0].non_finite is None

@@ -174,7 +174,8 @@ def test_a_merge_that_leaves_the_finite_range_is_refused_here_too(world: Any) ->
 
     result, _ = play(make, [[0, 2], [1]])
     assert [(row.merged, row.rejected) for row in result.rounds] == [(0, 3), (3, 0)]
-    assert result.rejections == {"the merge of exchange 'talk' leaves the finite range: tuple[0]": 3}
+    (reason,) = result.rejections
+    assert reason == "the merge of exchange 'talk' leaves the finite range: tuple[0] holds NaN or an infinity"
     assert result.non_finite is None
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -112,7 +114,9 @@ class _Counting(logging.Handler):
         if isinstance(error, HttpProcessingError):
             self._reject("http", name)
         elif record.levelno >= logging.WARNING:
-            self._reject("fault", name)
+            frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+            place = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+            self._reject("fault", name + place)
 
 
 def _counted(reject: Callable[..., None]) -> logging.Logger:

@@ -28,6 +28,7 @@ class HttpLimits:
         handshake_timeout_s: A connection shows a token and says hello within this time.
         heartbeat_s: Who has said nothing for so long says that it is alive.
         heartbeat_misses: After so many silent heartbeats the other side counts as gone.
+        hold_s: A session that has lost its connection keeps its clients from other processes for this time.
         session_ttl_s: A session without a connection is forgotten, with all it holds, after this time.
         ack_delay_s: An acknowledgement waits this long for a delivery to travel with.
         stall_timeout_s: A transfer that does not move for so long is given up, and resumed later.
@@ -56,6 +57,7 @@ class HttpLimits:
     handshake_timeout_s: float = 10.0
     heartbeat_s: float = 20.0
     heartbeat_misses: int = 2
+    hold_s: float = 10.0
     session_ttl_s: float = 3600.0
     ack_delay_s: float = 0.02
     stall_timeout_s: float = 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -25,8 +26,9 @@ class Busy(Exception):  # noqa: N818
 class Registry:
     """Sessions by name and by client.
 
-    The clients of a session go to another one only while it has no connection. Until then whoever wants them
-    is refused, unless it names the session, which nobody else knows: then it is the same process, come back.
+    The clients of a session go to another one only once it has said goodbye, or has lost its connection and
+    not come back for a while. Until then whoever wants them is refused or put off, unless it names the
+    session, which nobody else knows: then it is the same process, come back.
 
     Args:
         num_clients: Clients are numbered below it.
@@ -81,7 +83,7 @@ class Registry:
         Raises:
             SessionError: What it says cannot be so.
             Refusal: It may not have what it wants.
-            Busy: There are too many sessions.
+            Busy: There are too many sessions, or the process of its clients may come back.
         """
         values = hello.values
         if values["proto"] != PROTOCOL:
@@ -138,7 +140,10 @@ class Registry:
     def _new(self, session: str, clients: ClientRanges, token: str | None, base: int) -> Peer:
         others = self._owners(clients)
         for other in others:
-            if other.link is not None:
+            if other.link is None and not other.has_left:
+                if asyncio.get_running_loop().time() < other.gone_at + self._limits.hold_s:
+                    raise Busy(f"the process of the clients {shortened(other.clients)} may come back")
+            elif other.link is not None:
                 silence_s = self._limits.heartbeat_s * self._limits.heartbeat_misses
                 raise Refusal(
                     f"the clients {shortened(other.clients)} are hosted by another process, which is "

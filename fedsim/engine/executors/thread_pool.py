@@ -46,7 +46,7 @@ class Pool:
                 self.close()
                 raise RunError(
                     f"this computer starts no more than {number} of {workers} worker threads ({error}): "
-                    "lower engine.workers, or --workers"
+                    "lower engine.workers, or the --workers of `fedsim join`"
                 ) from error
 
     def submit(self, job: Job, due: Due) -> Future[Any]:

@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.common.finite_outputs import logits_of_finite, taken_up
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model
 from fedsim.runtime.run import run
+from fedsim.task import Task
 
 POISONER = 1
+DEEP = {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16, 16))), Task((64,), 10))}
 
 
 def _poisoning(algorithm: Any, name: str) -> Any:
-    """Have one client's first reply of a hook carry weights of 1e30: finite, unlike its outputs."""
+    """Have one client's first reply of a hook carry weights of some 1e15: sound, unlike its outputs."""
     poisoned = list[int]()
     honest = getattr(algorithm, name)
 
@@ -26,7 +30,7 @@ def _poisoning(algorithm: Any, name: str) -> Any:
         after, reply = await honest(client, state, message)
         if client.client == POISONER and not poisoned:
             poisoned.append(client.round)
-            params = {key: (array * 1e30).astype(array.dtype) for key, array in reply.params.items()}
+            params = {key: (array * 1e15).astype(array.dtype) for key, array in reply.params.items()}
             reply = replace(reply, params=params)
         return after, reply
 
@@ -45,7 +49,7 @@ def _sound(seen: dict[int, dict[str, Model]]) -> bool:
 def test_a_poisoned_upload_is_in_no_mean(name: str, params: dict[str, Any], world: Any) -> None:
     algorithm, notes = _poisoning(world.algorithm(name, **params), "train"), world.notes()
     seen = world.watched(algorithm)
-    result = run(world.parts(algorithm), log=notes)
+    result = run(world.parts(algorithm, architectures=DEEP), log=notes)
     assert _sound(seen)
     assert result.by_client["rejected"].tolist() == [0] * 4
     assert notes.warnings == [("model left out", {"client": 1, "reason": "its outputs are not finite"})]
@@ -56,7 +60,11 @@ def test_a_round_of_poisoned_uploads_alone_changes_nothing(name: str, world: Any
     algorithm, notes = _poisoning(world.algorithm(name), "train"), world.notes()
     seen = world.watched(algorithm)
     parts = world.parts(
-        algorithm, rounds=1, lost=lambda parcel, ordinal: parcel.sender in (0, 2, 3), client_timeout_s=9.0
+        algorithm,
+        architectures=DEEP,
+        rounds=1,
+        lost=lambda parcel, ordinal: parcel.sender in (0, 2, 3),
+        client_timeout_s=9.0,
     )
     run(parts, log=notes)
     assert notes.of("model left out")
@@ -69,7 +77,7 @@ def test_training_that_diverges_at_the_server_is_given_up(name: str, world: Any)
     algorithm, notes = world.algorithm(name), world.notes()
     algorithm.config = algorithm.config.model_copy(update={"server_lr": 1e30})  # beyond the setting's range
     seen = world.watched(algorithm)
-    parts = world.parts(algorithm)
+    parts = world.parts(algorithm, architectures=DEEP)
     result = run(parts, log=notes)
     start = parts.initial()("mlp").digest()
     assert {model.digest() for models in seen.values() for model in models.values()} == {start}
@@ -80,7 +88,7 @@ def test_training_that_diverges_at_the_server_is_given_up(name: str, world: Any)
 
 @pytest.mark.parametrize("literal", [False, True])
 def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world: Any) -> None:
-    algorithm = world.algorithm("fedme", clusters=[2], raise_at=[], literal_upload=literal)
+    algorithm = world.algorithm("fedme", clusters=[2, 1], raise_at=[2], literal_upload=literal)
     _poisoning(algorithm, "local_upload" if literal else "local_enrol")
     owners, instruct = [], algorithm.instruct_learn
 
@@ -91,7 +99,7 @@ def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world
 
     algorithm.instruct_learn = instruct_learn
     seen, notes = world.watched(algorithm), world.notes()
-    result = run(world.parts(algorithm), log=notes)
+    result = run(world.parts(algorithm, architectures=DEEP, rounds=5), log=notes)
     assert _sound(seen)
     assert result.by_client["rejected"].tolist() == [0] * 4
     assert notes.warnings == [("model left out", {"client": 1, "reason": "its outputs are not finite"})]
@@ -105,7 +113,7 @@ def test_fedmes_clients_are_not_spoilt_by_what_nobody_has_looked_at(dml: bool, w
     # With one cluster the server asks no model anything.
     algorithm = _poisoning(world.algorithm("fedme", mc=False, dml=dml), "local_enrol")
     seen, notes = world.watched(algorithm), world.notes()
-    result = run(world.parts(algorithm), log=notes)
+    result = run(world.parts(algorithm, architectures=DEEP), log=notes)
     assert _sound(seen)
     assert result.by_client["rejected"].tolist() == [0] * 4
     diverged = notes.of("exchanged model diverged")

@@ -31,6 +31,7 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 QUICK = {
     "handshake_timeout_s": 1.0,
     "heartbeat_s": 5.0,
+    "hold_s": 0.001,
     "ack_delay_s": 0.002,
     "stall_timeout_s": 1.0,
     "request_timeout_s": 5.0,
