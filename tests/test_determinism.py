@@ -68,8 +68,8 @@ def _run(algorithm: str, workers: int, seed: int = 0, *, policies: bool = False)
             },
             network=_made("fedsim.network", "fluid" if policies else "naive"),
             executor=load("fedsim.engine.executors", "threads")(ExecutorConfig(workers=workers)),  # type: ignore[arg-type]
-            selector=_made("fedsim.runtime.selectors", "uniform"),
-            pacing=_made("fedsim.runtime.pacing", "synchronous", **late),
+            selector=_made("fedsim.runtime.policies.selectors", "uniform"),
+            pacing=_made("fedsim.runtime.policies.pacing", "synchronous", **late),
             training=TrainingConfig(lr=0.1, batch_size=16),
             rounds=12 if policies else 4,
             seed=seed,

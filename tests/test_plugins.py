@@ -65,8 +65,8 @@ def test_a_file_with_a_plugin_is_available_sorted_by_name(root: Path) -> None:
         ("fedsim.fleet.devices", "low"),
         ("fedsim.models", "mlp"),
         ("fedsim.network", "naive"),
-        ("fedsim.runtime.pacing", "synchronous"),
-        ("fedsim.runtime.selectors", "uniform"),
+        ("fedsim.runtime.policies.pacing", "synchronous"),
+        ("fedsim.runtime.policies.selectors", "uniform"),
     ],
 )
 def test_fedsims_own_folders(folder: str, name: str) -> None:

@@ -34,9 +34,9 @@ from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.plugins import load
 from fedsim.rng import Key
-from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
 
 CASES = ("million", "diurnal", "day")

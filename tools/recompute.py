@@ -5,7 +5,7 @@ dispatch and its times, every frame, every row; from the evaluations the accurac
 table says otherwise is a fault (:mod:`folder_faults`). It finds a figure that is wrong, not an event that
 never happened: for those the run's own checks and the second run are there.
 
-Times are as :mod:`fedsim.runtime.dispatches` defines them, found once all is over.
+Times are as :mod:`fedsim.runtime.records.dispatch_table` defines them, found once all is over.
 """
 
 from __future__ import annotations

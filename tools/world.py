@@ -16,9 +16,9 @@ from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.rng import Key
-from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import EvaluationSettings, Parts
-from fedsim.runtime.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.task import Task
 
 

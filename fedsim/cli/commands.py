@@ -28,8 +28,8 @@ FOLDERS = {
     "availability": "fedsim.fleet.availability",
     "networks": "fedsim.network",
     "executors": "fedsim.engine.executors",
-    "selectors": "fedsim.runtime.selectors",
-    "pacings": "fedsim.runtime.pacing",
+    "selectors": "fedsim.runtime.policies.selectors",
+    "pacings": "fedsim.runtime.policies.pacing",
 }
 """Where the plugins of each kind are."""
 

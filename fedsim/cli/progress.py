@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedsim.cli.console import note, terminal
 from fedsim.report import text
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.records.result import RoundRow
 
 LINE_EVERY_S = 2.0
 """At most one line in so much real time, ..."""

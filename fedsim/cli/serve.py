@@ -11,7 +11,7 @@ from fedsim.cli.run import Options, planned, run_and_show
 from fedsim.errors import UserError
 from fedsim.processes.server import ServerProcess
 from fedsim.processes.sockets import Address, server_tls
-from fedsim.runtime.serve import unused
+from fedsim.runtime.sockets.serve import unused
 from fedsim.scenario import Plan
 
 

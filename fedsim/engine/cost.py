@@ -7,7 +7,7 @@ A step is counted once for each combination of step, architectures and shapes, o
     load    = exp(variation * normal)
 
 where all but a step's flops and bytes (what its operations read and write) are the device's, and the normal
-draw is keyed by client and asking. A step is a batch; steps that cost the same are kept once, with how many
+draw is keyed by client and dispatch. A step is a batch; steps that cost the same are kept once, with how many
 they are.
 """
 

@@ -12,16 +12,16 @@ from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, PartialS
 
 
 class TrainingConfig(Config):
-    """Local training: optimiser, batches, and how much work one asking is."""
+    """Local training: optimiser, batches, and how much work one dispatch is."""
 
     lr: LearningRate = 0.05
     """Learning rate."""
     batch_size: BatchSize = 32
     """Samples in a mini-batch; the last of a pass may be smaller."""
     epochs: Epochs | None = None
-    """Shuffled passes over the client's training data for one asking; 1 unless `steps` is given."""
+    """Shuffled passes over the client's training data for one dispatch; 1 unless `steps` is given."""
     steps: Steps | None = None
-    """Mini-batches for one asking, from an endless reshuffled stream; instead of `epochs`."""
+    """Mini-batches for one dispatch, from an endless reshuffled stream; instead of `epochs`."""
     optimiser: Literal["sgd", "adam"] = "sgd"
     """The optimiser; its state is made anew for each training, unless `keep_optimiser`."""
     momentum: PartialShare = 0.0

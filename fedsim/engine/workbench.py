@@ -52,7 +52,7 @@ class Workbench:
 
     Attributes:
         client: Address of the party; ``-1`` is the server.
-        dispatch: Which asking of the client this is; ``-1`` at the server.
+        dispatch: Number of the dispatch to the client; ``-1`` at the server.
         key: Names the generators of this hook.
         training: How to train unless told otherwise.
         task: Shape of samples and outputs.

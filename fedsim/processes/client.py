@@ -20,10 +20,10 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.store import StateFolder
 from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, shortened
-from fedsim.runtime.greeting import Greeting, check_data, read
-from fedsim.runtime.join import host
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import kinds_of
+from fedsim.runtime.sockets.handshake import Greeting, check_data, read
+from fedsim.runtime.sockets.join import host
 from fedsim.scenario import Scenario, build
 
 SILENCE_S = 3.0

@@ -18,12 +18,12 @@ from fedsim.errors import UserError
 from fedsim.network import OverheadConfig
 from fedsim.processes.children import ChildProcesses
 from fedsim.processes.sockets import Address, reason
-from fedsim.runtime.greeting import Greeting
-from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.result import RoundRow, RunResult
+from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
-from fedsim.runtime.serve import serve
+from fedsim.runtime.sockets.handshake import Greeting
+from fedsim.runtime.sockets.serve import serve
 from fedsim.scenario.plan import Plan
 
 

@@ -1,9 +1,9 @@
 """Where time and bytes went: sums over dispatches, for the summary, for the tables, and for people.
 
-Time is client time: virtual seconds in each phase of each dispatch (:mod:`fedsim.runtime.dispatches`),
-summed. Work is all of it but being away and waiting. Work and bytes are *wasted* where the reply was not
-merged, be it dropped, rejected, late or still open at the end; bytes also where the frame itself was lost on
-its way, though another took its place. Bytes here are those of frames, raw samples included; protocol
+Time is client time: virtual seconds in each phase of each dispatch, summed. (``dispatch_table.py`` says what
+the phases are.) Work is all of it but being away and waiting. Work and bytes are *wasted* where the reply was
+not merged, be it dropped, rejected, late or still open at the end; bytes also where the frame itself was lost
+on its way, though another took its place. Bytes here are those of frames, raw samples included; protocol
 overhead stands apart.
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 from fedsim.params import Array
 from fedsim.report import text
 from fedsim.report.text_table import TextTable
-from fedsim.runtime.dispatches import PHASES, Fate
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.records.dispatch_table import PHASES, Fate
+from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
 Summary = dict[str, Any]

@@ -27,9 +27,9 @@ from fedsim.report.logs import line_log
 from fedsim.report.provenance import Bus, now, provenance
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
-from fedsim.runtime.log import Log
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.plan import Plan
 

@@ -20,7 +20,7 @@ from fedsim.engine.executors.base import Executor
 from fedsim.report import text
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import EvaluationSettings, Parts
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.units import format_quantity
 from fedsim.wire import SERVER

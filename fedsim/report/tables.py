@@ -34,9 +34,9 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
 from fedsim.report import cost_breakdown
 from fedsim.report.folder import new
-from fedsim.runtime.dispatches import PHASES, Dispatches
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.records.dispatch_table import PHASES, DispatchTable
+from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
 SCHEMA = 1
@@ -141,7 +141,7 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
     }
 
 
-def dispatches(table: Dispatches) -> Columns:
+def dispatches(table: DispatchTable) -> Columns:
     """Return every dispatch, in the order of sending, as columns."""
     columns = table.columns()
     types = {

@@ -21,11 +21,11 @@ from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Job, Samples, Score
 from fedsim.params import Array, Model
-from fedsim.runtime.contexts import Contexts
-from fedsim.runtime.non_finite import spoiled
+from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
-from fedsim.runtime.records import EVALUATION
+from fedsim.runtime.records.trace_kinds import EVALUATION
+from fedsim.runtime.server.non_finite import spoiled
 
 States = Callable[[Mapping[int, int]], Awaitable[Sequence[Any]]]
 """Gives the states of clients in order, told the newest merged dispatch of each, -1 where there is none."""

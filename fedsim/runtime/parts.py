@@ -23,9 +23,9 @@ from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.rng import Key
-from fedsim.runtime.pacing.base import Pacing
-from fedsim.runtime.presence import OnLeave
-from fedsim.runtime.selectors.base import Selector
+from fedsim.runtime.clients.churn import OnLeave
+from fedsim.runtime.policies.pacing.base import Pacing
+from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.units import format_quantity
 
 

@@ -12,15 +12,15 @@ from fedsim.engine.worker_state import Resources
 from fedsim.errors import UserError
 from fedsim.network import Links
 from fedsim.params import unwarned
-from fedsim.runtime.conductor import Conductor
-from fedsim.runtime.contexts import Contexts
-from fedsim.runtime.host import ClientHost
-from fedsim.runtime.log import Log, silent
+from fedsim.runtime.clients.churn import Churn
+from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.observer import Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.presence import Presence
-from fedsim.runtime.recorder import Recorder
-from fedsim.runtime.result import RoundRow, RunResult
+from fedsim.runtime.records.log import Log, silent
+from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.records.result import RoundRow, RunResult
+from fedsim.runtime.server.actor import ServerActor
 from fedsim.runtime.tasks import Tasks
 from fedsim.wire import COMMON, Kinds
 
@@ -86,22 +86,20 @@ async def _simulate(
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
     host = ClientHost(parts, contexts, bus.clients, tasks)
     observer = Observer(parts, engine, contexts, host.states, trace)
-    conductor = Conductor(parts, engine, bus.server, initial, observer, recorder, trace, log)
+    actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
     tasks.start(host.run(), "client host")
-    tasks.start(conductor.listen(), "server inbox")
+    tasks.start(actor.listen(), "server inbox")
     try:
-        await tasks.until(conductor.run())
+        await tasks.until(actor.run())
     finally:
         if presence is not None:
             presence.close()
     result = recorder.close(verify=parts.verify)
-    return result(await observer.final_models(conductor.state, conductor.merged, parts.rounds))
+    return result(await observer.final_models(actor.state, actor.merged, parts.rounds))
 
 
-def _presence(
-    parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace
-) -> Presence | None:
+def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:
     """Return who watches the clients at work; nobody where none ever goes away."""
     if parts.fleet.is_steady:
         return None
@@ -110,7 +108,7 @@ def _presence(
         host.abandon(client)
         bus.cancel(client, cause)
 
-    return Presence(parts.fleet, parts.on_leave, (bus, engine), give_up, trace, parts.key)
+    return Churn(parts.fleet, parts.on_leave, (bus, engine), give_up, trace, parts.key)
 
 
 def _links(parts: Parts) -> Links:

@@ -35,8 +35,8 @@ from fedsim.models import ModelPlugin
 from fedsim.network import NetworkPlugin, OverheadConfig
 from fedsim.plugins import Plugin, available, load
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
-from fedsim.runtime.pacing.base import Pacing
-from fedsim.runtime.selectors.base import Selector
+from fedsim.runtime.policies.pacing.base import Pacing
+from fedsim.runtime.policies.selectors.base import Selector
 
 P = TypeVar("P", bound=Plugin[Any])
 
@@ -112,9 +112,9 @@ DEVICE = Kind("device class", DEVICES, DevicePlugin)
 EXECUTOR = Kind("executor", "fedsim.engine.executors", Executor)
 MODEL = Kind("model", "fedsim.models", ModelPlugin)
 NETWORK = Kind("network model", "fedsim.network", NetworkPlugin)
-PACING = Kind("pacing", "fedsim.runtime.pacing", Pacing)
+PACING = Kind("pacing", "fedsim.runtime.policies.pacing", Pacing)
 PARTITION = Kind("partition", "fedsim.data.partitions", PartitionPlugin)
-SELECTOR = Kind("selector", "fedsim.runtime.selectors", Selector)
+SELECTOR = Kind("selector", "fedsim.runtime.policies.selectors", Selector)
 
 Params = SerializeAsAny[Config]
 """The parameters of a plugin, of its own class."""

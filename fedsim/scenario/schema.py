@@ -39,7 +39,7 @@ from fedsim.ranges import (
     Seed,
     Workers,
 )
-from fedsim.runtime.presence import OnLeave
+from fedsim.runtime.clients.churn import OnLeave
 from fedsim.scenario import toml
 from fedsim.scenario.choices import (
     DATASET,

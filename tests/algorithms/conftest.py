@@ -31,10 +31,10 @@ from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Model
 from fedsim.plugins import load
 from fedsim.rng import Key
-from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.run import RunResult, run
-from fedsim.runtime.selectors.uniform import PLUGIN as UNIFORM
 
 
 @cache

@@ -20,7 +20,7 @@ from fedsim.clock import running
 from fedsim.engine.jobs import Fit
 from fedsim.params import Model
 from fedsim.plugins import available
-from fedsim.runtime.non_finite import spoiled
+from fedsim.runtime.server.non_finite import spoiled
 from fedsim.wire import Message, Packed
 
 FOUND = available("fedsim.algorithms")

@@ -19,7 +19,7 @@ from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.errors import UserError
 from fedsim.params import Model
 from fedsim.rng import Key
-from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate

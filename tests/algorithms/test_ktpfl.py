@@ -23,7 +23,7 @@ from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import PublicSamples
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
-from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
 

@@ -6,7 +6,7 @@ import pytest
 from fedsim.bus import Totals
 from fedsim.cli.progress import Lines, watching
 from fedsim.runtime.observer import Accuracy
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.records.result import RoundRow
 
 
 def row(number: int, accuracy: float | None = None, loss: float = 0.5) -> RoundRow:

@@ -7,7 +7,7 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.data import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
-from fedsim.runtime.greeting import Greeting
+from fedsim.runtime.sockets.handshake import Greeting
 from fedsim.scenario import Scenario, build
 
 PROCESS = ClientProcess(

@@ -15,8 +15,8 @@ from fedsim.errors import RunError
 from fedsim.processes.children import ChildProcesses
 from fedsim.processes.server import ServerProcess, _PrintingLog
 from fedsim.processes.sockets import Address
-from fedsim.runtime.greeting import Greeting, read
-from fedsim.runtime.log import silent
+from fedsim.runtime.records.log import silent
+from fedsim.runtime.sockets.handshake import Greeting, read
 from fedsim.scenario import Plan, Scenario, build
 
 

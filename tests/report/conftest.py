@@ -46,8 +46,8 @@ def make_parts() -> Callable[..., Parts]:
             architectures={"linear": architecture},
             network=_plugin("fedsim.network", "naive"),
             executor=_plugin("fedsim.engine.executors", executor),
-            selector=_plugin("fedsim.runtime.selectors", "uniform"),
-            pacing=_plugin("fedsim.runtime.pacing", "synchronous"),
+            selector=_plugin("fedsim.runtime.policies.selectors", "uniform"),
+            pacing=_plugin("fedsim.runtime.policies.pacing", "synchronous"),
             training=TrainingConfig(),
             rounds=2,
         )

@@ -15,8 +15,8 @@ import pytest
 from fedsim.bus import Header, Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.report import cost_breakdown
-from fedsim.runtime.dispatches import Dispatches
-from fedsim.runtime.result import RoundRow, RunResult
+from fedsim.runtime.records.dispatch_table import DispatchTable
+from fedsim.runtime.records.result import RoundRow, RunResult
 
 S = 1_000_000_000
 EVENTS: list[tuple[Any, ...]] = [
@@ -51,7 +51,7 @@ FRAMES = [
 
 @pytest.fixture
 def result() -> RunResult:
-    dispatches, ledger = Dispatches(Trace()), Ledger()
+    dispatches, ledger = DispatchTable(Trace()), Ledger()
     for at_s, kind, *values in EVENTS:
         dispatches._handlers[kind](at_s * S, *values)
     dispatches.finish(16 * S)

@@ -20,10 +20,10 @@ from fedsim.network import OverheadConfig
 from fedsim.report import record as module
 from fedsim.report import tables
 from fedsim.report.record import record
-from fedsim.runtime.log import Log
-from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import EvaluationSettings, Parts
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 from fedsim.scenario import Plan
 

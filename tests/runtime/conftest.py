@@ -27,10 +27,10 @@ from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel
 from fedsim.rng import Key
-from fedsim.runtime.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.run import run
-from fedsim.runtime.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.task import Task
 from fedsim.wire import Message, counted, message
 

@@ -18,7 +18,7 @@ from fedsim.errors import InvariantError, JobError
 from fedsim.fleet import Fleet
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.star import Star
-from fedsim.runtime.result import RoundRow
+from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
 
 

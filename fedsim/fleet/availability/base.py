@@ -205,7 +205,7 @@ def _moderate(value: float) -> float:
     return value
 
 
-Presence = Annotated[float, Field(ge=0.001, le=1)]
+PresenceShare = Annotated[float, Field(ge=0.001, le=1)]
 """Share of the time during which a client is there: with less it comes too seldom to be looked for."""
 
 Period = Annotated[float, Unit("time", positive=True), AfterValidator(_moderate)]

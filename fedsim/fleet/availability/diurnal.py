@@ -31,7 +31,7 @@ from fedsim.fleet.availability.base import (
     Clients,
     Flags,
     Period,
-    Presence,
+    PresenceShare,
     Ticks,
 )
 from fedsim.fleet.availability.on_off_periods import Periods, lognormal_periods
@@ -65,7 +65,7 @@ def _steps_ahead(zone: str) -> int:
 class DiurnalConfig(Config):
     """Settings of the day."""
 
-    share: Presence = 0.25
+    share: PresenceShare = 0.25
     """Probability to be there, averaged over the day."""
     swing: Annotated[float, Field(ge=1, le=1000)] = 4.0
     """Highest probability of the day over the lowest."""

@@ -15,7 +15,7 @@ from fedsim.fleet.availability.base import (
     Clients,
     Flags,
     Period,
-    Presence,
+    PresenceShare,
     Ticks,
     ticks,
 )
@@ -27,7 +27,7 @@ class DutyCycleConfig(Config):
 
     period: Period = Field(default="24 h", validate_default=True)
     """Time from one coming to the next, 1 s to 3650 d."""
-    on_share: Presence = 0.25
+    on_share: PresenceShare = 0.25
     """Share of each period during which a client is there."""
 
 

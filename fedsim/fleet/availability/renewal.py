@@ -32,7 +32,7 @@ class RenewalConfig(Config):
 
 
 class Renewal(AvailabilityPlugin[RenewalConfig]):
-    """Presence and absence take turns, for random durations."""
+    """PresenceShare and absence take turns, for random durations."""
 
     Config = RenewalConfig
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fedsim.runtime.join import host
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.result import RunResult
+from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of, run
-from fedsim.runtime.serve import serve
+from fedsim.runtime.sockets.join import host
+from fedsim.runtime.sockets.serve import serve
 from fedsim.scenario import Scenario, build
 
 CLIENTS, ROUNDS = 4, 4

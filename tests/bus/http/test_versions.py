@@ -16,7 +16,7 @@ from fedsim.bus.http.session import encode
 from fedsim.data import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
-from fedsim.runtime.greeting import FORMAT, Greeting
+from fedsim.runtime.sockets.handshake import FORMAT, Greeting
 from fedsim.scenario import Scenario, build
 
 TINY = """

@@ -1,0 +1,1 @@
+"""Who takes part, and when a round closes: plugins."""

@@ -1,0 +1,163 @@
+"""Synchronous rounds: ask a cohort, close the round, merge, and begin the next.
+
+By default a round closes when everyone asked has answered or has run out of time. Over-selection invites
+more clients than are wanted and closes with the fastest (Bonawitz et al., MLSys 2019, arXiv 1902.01046,
+invite 130 %); a deadline closes in any case, at a fixed time or at a quantile of the cohort's predicted
+times. All of these combine, for the first exchange of a round; in the others, which concern those who
+answered it, only the deadline applies. A round with too few replies fails: nothing is merged; and so does
+one whose merge is refused, because it leaves the finite range. Where late replies are carried over and
+nobody is left to be asked, the round waits for those, until its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedsim.algorithms.base import Exchange
+from fedsim.clock import as_completed, deadline_after, now_s, sleep_until, wait
+from fedsim.config import Config
+from fedsim.errors import MergeError, RunError
+from fedsim.ranges import Clients, PositiveShare
+from fedsim.runtime.policies.pacing.base import Dispatch, Pacing, Rounds
+from fedsim.units import PositiveSeconds
+
+MOST_REPEATS = 100
+"""A round that fails so often in a row ends the run."""
+
+
+class SynchronousConfig(Config):
+    """When a synchronous round closes."""
+
+    over_selection: Annotated[float, Field(ge=1, le=100)] = 1.0
+    """Clients invited for each one wanted; the round closes with as many replies as are wanted."""
+    deadline: PositiveSeconds | None = None
+    """Time after which an exchange closes in any case; none if left out."""
+    deadline_quantile: PositiveShare | None = None
+    """Or: the quantile of the cohort's predicted times at which it closes. A client is predicted to take as
+    long as it took last, a new one as long as the median of the others; the first round has no deadline."""
+    late: Literal["drop", "carry"] = "drop"
+    """What becomes of replies after the deadline: dropped, or merged with those of the round in which they
+    come, unless their lease runs out before."""
+    interval: PositiveSeconds | None = None
+    """Time from the beginning of one round to that of the next, where the round takes no longer."""
+    min_replies: Clients = 1
+    """With fewer replies an exchange fails, and with it its round; as it does where a merge is refused."""
+    on_failure: Literal["skip", "repeat", "stop"] = "skip"
+    """What happens then: the next round, the same round with another cohort, or the end of the run."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.deadline is not None and self.deadline_quantile is not None:
+            raise ValueError("deadline and deadline_quantile both say when a round closes: give one of them")
+        if self.late == "carry" and self.deadline is None and self.deadline_quantile is None:
+            raise ValueError("late = 'carry' needs something to be late for: give a deadline")
+        return self
+
+
+class Synchronous(Pacing[SynchronousConfig]):
+    """One round after the other."""
+
+    Config = SynchronousConfig
+
+    async def run(self, rounds: Rounds) -> None:
+        """Run all rounds.
+
+        Raises:
+            RunError: A round failed, and the scenario says that this ends the run.
+        """
+        carried: dict[str, list[Dispatch]] = {}
+        began_at_s = 0.0
+        for number in range(rounds.num_rounds):
+            if number and self.config.interval is not None:
+                await sleep_until(max(began_at_s + self.config.interval, now_s()))
+            began_at_s = now_s()
+            rounds.begin_round()
+            repeats = 0
+            while (failure := await self._round(rounds, carried)) is not None:
+                repeats += 1
+                if self.config.on_failure == "stop" or repeats > MOST_REPEATS:
+                    what, why = failure
+                    times = f" {repeats} times in a row" if repeats > 1 else ""
+                    raise RunError(f"{what}{times}: {why}, or let on_failure be 'skip'")
+                if self.config.on_failure == "skip":
+                    break
+            await rounds.end_round()
+        if left := _all(carried):
+            rounds.discard(left, "the run ended")
+
+    async def _round(self, rounds: Rounds, carried: dict[str, list[Dispatch]]) -> tuple[str, str] | None:
+        """Hold one round; say what failed, with what to do about it, or None."""
+        await rounds.someone(_all(carried))
+        cohort = rounds.select(self.config.over_selection)
+        answered: Sequence[int] = cohort
+        for number, exchange in enumerate(rounds.exchanges):
+            concerns_any = {"all": True, "cohort": bool(cohort), "answered": bool(answered)}[exchange.who]
+            dispatches = await rounds.ask(exchange, cohort, answered)
+            before = carried.pop(exchange.name, [])
+            awaited = dispatches or before
+            is_invited = bool(dispatches) and number == 0 and exchange.who == "cohort"
+            wanted = rounds.wanted if is_invited else len(awaited)
+            late = await self._collect(awaited, wanted, self._deadline_s(rounds, exchange, awaited))
+            carries = late and self.config.late == "carry"
+            kept, closed = ([*before, *dispatches], []) if carries else (before, dispatches)
+            carried[exchange.name] = [one for one in kept if not one.answer.done()]
+            ready = [*(one for one in kept if one.answer.done()), *closed]
+            # No failure: an algorithm that asks nobody, and only later exchanges to which answers are owed.
+            is_passed_over = not awaited and (concerns_any or bool(_all(carried)))
+            if not is_passed_over and sum(_has_reply(one) for one in ready) < self.config.min_replies:
+                rounds.discard(ready, "round failed")
+                few = f"a round had fewer than min_replies = {self.config.min_replies} replies"
+                return few, "ask more clients, give them more time"
+            try:
+                answered = await rounds.merge(exchange, ready)
+            except MergeError as error:
+                return (
+                    "a merge was refused",
+                    f"{error}; find who sends such values, give a smaller lr",
+                )
+        return None
+
+    def _deadline_s(self, rounds: Rounds, exchange: Exchange, dispatches: Sequence[Dispatch]) -> float | None:
+        if self.config.deadline_quantile is None:
+            return self.config.deadline
+        predicted = rounds.predicted_s(exchange, [dispatch.client for dispatch in dispatches])
+        return float(np.quantile(predicted, self.config.deadline_quantile)) if predicted else None
+
+    async def _collect(self, dispatches: Sequence[Dispatch], wanted: int, deadline_s: float | None) -> bool:
+        """Wait for so many replies, or for all to be settled; say whether the deadline came first."""
+        if wanted >= len(dispatches):  # the common case, which wakes once and not for every answer
+            pending: Sequence[Any] = ()
+            if dispatches:
+                _, pending = await wait([dispatch.answer for dispatch in dispatches], timeout=deadline_s)
+            return bool(pending)
+        limit: AbstractAsyncContextManager[Any] = nullcontext()
+        if deadline_s is not None:
+            limit = deadline_after(deadline_s)
+        replies = 0
+        try:
+            async with limit:
+                async for answer in as_completed([dispatch.answer for dispatch in dispatches]):
+                    replies += answer.result() is not None
+                    if replies >= wanted:
+                        break
+        except TimeoutError:
+            return True
+        return False
+
+
+def _all(carried: Mapping[str, Sequence[Dispatch]]) -> list[Dispatch]:
+    return [dispatch for dispatches in carried.values() for dispatch in dispatches]
+
+
+def _has_reply(dispatch: Dispatch) -> bool:
+    answer: asyncio.Future[Any] = dispatch.answer
+    return answer.done() and answer.result() is not None
+
+
+PLUGIN = Synchronous

@@ -1,0 +1,23 @@
+"""Selection in proportion to data size, without replacement (specification 3.4; Fed-ET asks so)."""
+
+from __future__ import annotations
+
+from fedsim.config import Config
+from fedsim.params import Array
+from fedsim.rng import Key
+from fedsim.runtime.policies.selectors.base import Candidates, Selector
+
+
+class BySize(Selector[Config]):
+    """A candidate with twice as many training samples is twice as likely to be drawn next."""
+
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
+        """Draw one after the other, each in proportion to size among those that are left."""
+        clients, sizes = candidates.clients, candidates.sizes
+        wanted = min(count, len(clients))
+        if not wanted:
+            return clients[:0]
+        return key.numpy().choice(clients, size=wanted, replace=False, p=sizes / sizes.sum(), shuffle=False)
+
+
+PLUGIN = BySize

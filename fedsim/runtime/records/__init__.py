@@ -1,0 +1,1 @@
+"""What happened: read from the trace, kept as tables, checked."""

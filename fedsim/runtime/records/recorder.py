@@ -1,0 +1,187 @@
+"""The recorder: draws up what a run leaves from what the trace is told, the same for every bus.
+
+Whoever makes a dispatch, or ends one, tells the trace and nobody else; rows, tallies, causes and lines of the
+log are drawn from its records as they are made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from fedsim.bus import Ledger, Totals
+from fedsim.clock import Trace, now_ns, now_s
+from fedsim.runtime.observer import Accuracy, FinalModels
+from fedsim.runtime.records.dispatch_table import DispatchTable
+from fedsim.runtime.records.invariants import check_counts, check_phases, check_trace
+from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.result import RoundRow, RunResult, last_measured
+from fedsim.runtime.records.trace_kinds import ROUND_END
+from fedsim.runtime.server.merging import is_refusal
+
+
+class Recorder:
+    """Listens to a trace until :meth:`close`.
+
+    What happens between two rounds counts in the second, and what is left when the run ends gets a row of its
+    own, so that rows always sum to the whole.
+
+    Args:
+        num_clients: K.
+        ledger: Where the bus enters every frame.
+        trace: What to listen to; the end of a round is recorded there.
+        log: Where drops, rejections, late replies and rounds are noted.
+        watch: Told of each round as it ends.
+
+    Attributes:
+        dispatches: Every dispatch, and where its time went.
+        rows: One per finished round.
+        rejections: Replies that could not be merged, by reason.
+    """
+
+    def __init__(
+        self,
+        num_clients: int,
+        ledger: Ledger,
+        trace: Trace,
+        log: Log,
+        watch: Callable[[RoundRow], None] = lambda row: None,
+    ) -> None:
+        self.dispatches = DispatchTable(trace)
+        self.rows: list[RoundRow] = []
+        self.rejections = Counter[str]()
+        self._num_clients = num_clients
+        self._ledger = ledger
+        self._trace = trace
+        self._log = log
+        self._watch = watch
+        self._round = 0
+        self._began_at_s: float | None = None  # of the round at hand
+        self._before = Totals()
+        self._tally = Counter[str]()
+        self._drops = Counter[str]()
+        self._refusal: tuple[int, str] | None = None  # the first: round and reason
+        self._stop = trace.listen(
+            {
+                "dispatch": self._asked,
+                "merge": self._merged,
+                "drop": self._dropped,
+                "reject": self._rejected,
+                "late": self._came_late,
+            }
+        )
+
+    def begin(self, round: int) -> None:  # noqa: A002
+        """A round begins."""
+        self._round, self._began_at_s = round, now_s()
+
+    def end(self, accuracy: Accuracy | None = None) -> None:
+        """It ends, with what was measured at its end, if anything."""
+        at_s, totals, tally = now_s(), self._ledger.totals(), self._tally
+        row = RoundRow(
+            self._round,
+            at_s if self._began_at_s is None else self._began_at_s,
+            at_s,
+            tally["asked"],
+            tally["merged"],
+            tally["dropped"],
+            tally["rejected"],
+            tally["late"],
+            totals - self._before,
+            accuracy,
+            self._drops,
+        )
+        self._began_at_s, self._before = None, totals
+        self._tally, self._drops = Counter(), Counter()
+        self.rows.append(row)
+        self._trace.record(ROUND_END, row.round, row.asked, row.merged)
+        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
+        self._watch(row)
+
+    def close(self, *, verify: bool = False, is_going_on: bool = False) -> Callable[[FinalModels], RunResult]:
+        """End the record with the run, now, and check it.
+
+        Args:
+            verify: Also check the whole trace, which must have been kept.
+            is_going_on: The bus goes on entering frames, which belong to the run no more.
+
+        Returns:
+            What makes the result once the models at the end are known.
+
+        Raises:
+            InvariantError: It contradicts itself.
+        """
+        simulated_s, dispatches, rows = now_s(), self.dispatches, self.rows
+        ledger = deepcopy(self._ledger) if is_going_on else self._ledger
+        if self._tally or ledger.totals() != self._before:
+            if self._began_at_s is None:
+                self._round += 1
+            self.end()
+        self._stop()
+        dispatches.finish(now_ns())
+        check_counts(ledger, rows, dispatches)
+        if verify:
+            check_trace(self._trace, ledger)
+            check_phases(self._trace, dispatches)
+        trace_hash = self._trace.hash()
+        client = dispatches.client()
+        by_client = {
+            outcome: np.bincount(client[mask], minlength=self._num_clients).astype(np.int32)
+            for outcome, mask in dispatches.outcomes().items()
+        }
+        return lambda models: RunResult(
+            simulated_s,
+            tuple(rows),
+            by_client,
+            ledger,
+            dispatches,
+            sum((Counter(row.drops) for row in rows), Counter[str]()),
+            self.rejections,
+            trace_hash,
+            models.digest,
+            self._non_finite(models.non_finite),
+        )
+
+    # What the trace says
+
+    def _asked(self, at_ns: int, *_: object) -> None:
+        self._tally["asked"] += 1
+
+    def _merged(self, at_ns: int, *values: Any) -> None:
+        *_, clients, _dispatches = values
+        self._tally["merged"] += len(clients)
+
+    def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str) -> None:
+        self._tally["dropped"] += 1
+        self._drops[cause] += 1
+        self._log.warning("dropped", client=client, dispatch=dispatch, cause=cause)
+
+    def _rejected(self, at_ns: int, client: int, dispatch: int, reason: str) -> None:
+        self._tally["rejected"] += 1
+        self.rejections[reason] += 1
+        if self._refusal is None and is_refusal(reason):
+            self._refusal = self._round, reason
+        self._log.warning("rejected", client=client, dispatch=dispatch, reason=reason)
+
+    def _came_late(self, at_ns: int, client: int, dispatch: int) -> None:
+        self._tally["late"] += 1
+        self._log.info("late", client=client, dispatch=dispatch)
+
+    def _non_finite(self, model: str | None) -> str | None:
+        """Return what is not finite at the end, if anything, and its first sign."""
+        last = last_measured(self.rows)
+        fault = model or (last and last.non_finite)
+        if not fault:
+            return None
+        measured = [(row.round, row.accuracy.non_finite) for row in self.rows if row.accuracy is not None]
+        signs = [(number, sign) for number, sign in measured if sign is not None]
+        if self._refusal is not None:
+            signs.insert(0, self._refusal)
+        if not signs:
+            return f"at the end {fault}; no evaluation tells since which round"
+        number, sign = min(signs, key=lambda one: one[0])  # of one round's, a merge is before the evaluation
+        return f"at the end {fault}; the first sign of it, in round {number}: {sign}"

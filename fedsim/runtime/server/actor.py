@@ -1,0 +1,349 @@
+"""The server: sends dispatches, waits as the pacing says, merges the replies.
+
+Every dispatch has a lease (``dispatching.py``). A reply that cannot be merged (``vetting.py``) is counted as
+rejected. A merge that leaves the finite range is refused (``merging.py``): the state stays, and all its
+replies count as rejected. None of this stops a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil, isfinite
+from typing import Any
+
+import numpy as np
+
+from fedsim.algorithms.base import Exchange, Reply, When
+from fedsim.algorithms.contexts import Background, Initial, ServerContext
+from fedsim.bus import Endpoint
+from fedsim.clock import Trace, now_s, sleep_for, wait
+from fedsim.engine.engine import Engine
+from fedsim.errors import InvariantError, MergeError, RunError
+from fedsim.plugins import name_of
+from fedsim.runtime.observer import Observer
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.policies.selectors.base import Candidates
+from fedsim.runtime.purity import unchanged
+from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.records.trace_kinds import MERGE, REJECT
+from fedsim.runtime.server.dispatching import Newest, OpenDispatch, OpenDispatches
+from fedsim.runtime.server.merging import merged
+from fedsim.runtime.server.vetting import misfit
+from fedsim.wire import SERVER, Message, Packed, pack
+
+MOST_ASKED = 1024
+"""Upper bound on clients polled for their next availability."""
+
+MOST_WAITS = 100_000
+"""Upper bound on waits in which no client becomes available; after that the run fails."""
+
+
+class ServerActor:
+    """The server's actor. A pacing drives it (:class:`~fedsim.runtime.policies.pacing.base.Rounds`)."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        engine: Engine,
+        endpoint: Endpoint,
+        initial: Initial,
+        observer: Observer,
+        recorder: Recorder,
+        trace: Trace,
+        log: Log,
+    ) -> None:
+        self.num_rounds = parts.rounds
+        self._parts = parts
+        self._algorithm = parts.algorithm
+        self._engine = engine
+        self._endpoint = endpoint
+        self._initial = initial
+        self._observer = observer
+        self._recorder = recorder
+        self._trace = trace
+        self._log = log
+        self._key = parts.key.child("server")
+        self._clients_key = parts.key.child("client")
+        self._round = 0
+        self._version = 0
+        self._hook = asyncio.Lock()
+        self._background = Background()
+        self._dispatches = OpenDispatches(endpoint, trace, parts.data.num_clients, parts.client_timeout_s)
+        self._merged = Newest(parts.data.num_clients)
+        self._selections = 0
+        self._unmerged = False
+        self._eligible = parts.eligible()
+        self._state: Any = None
+        self.exchanges = tuple(one for one in self._algorithm.exchanges if one.when == "round")
+
+    async def run(self) -> None:
+        """Open, run all rounds, close."""
+        self._state = self._algorithm.start(self._context("start"))
+        await self._hold("opening")
+        await self._parts.pacing.run(self)
+        self._round += 1
+        await self._hold("closing")
+
+    async def listen(self) -> None:
+        """Take replies for ever."""
+        while True:
+            self._dispatches.take(await self._endpoint.receive(), self._version)
+
+    @property
+    def wanted(self) -> int:
+        """Replies wanted of a cohort."""
+        return self._parts.clients_per_round or len(self._eligible)
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's state at the server."""
+        return self._state
+
+    @property
+    def merged(self) -> Mapping[int, int]:
+        """The newest dispatch of each client whose reply was merged."""
+        return self._merged
+
+    # What a pacing can do
+
+    def begin_round(self) -> None:
+        """Count a round."""
+        self._round += 1
+        self._recorder.begin(self._round)
+
+    async def someone(self, carried: Sequence[Any] = ()) -> None:
+        """Wait until at least one client that owes no answer is there, or one of ``carried`` has ended.
+
+        Where all clients owe an answer, there is nobody to wait for: it returns at once.
+
+        Raises:
+            RunError: Nobody will ever be.
+        """
+        fleet, asked = self._parts.fleet, 0
+        while not fleet.is_always_there:
+            candidates = self._candidates()
+            free = candidates.free
+            if not len(free) or candidates.any(self._key.child("someone")):
+                break
+            # Of a crowd only some are asked when they may come: the answer is then late, never wrong.
+            few = free[:: max(1, len(free) // MOST_ASKED)].tolist()
+            next_s = min(fleet.availability.next_change(client, now_s()) for client in few)
+            asked += 1
+            if not (carried or isfinite(next_s)) or asked > MOST_WAITS:
+                raise RunError(
+                    f"no client can take part: at {now_s():.0f} s none of {len(free)} that could be asked is "
+                    "available, and none will be: give some of the fleet another availability"
+                )
+            wait_s = max(next_s - now_s(), 1e-9) if isfinite(next_s) else None
+            if not carried and wait_s is not None:
+                await sleep_for(wait_s)
+                continue
+            answers = [dispatch.answer for dispatch in carried]
+            if (await wait(answers, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED))[0]:
+                break
+
+    def select(self, over_selection: float) -> Sequence[int]:
+        """Return a cohort among the clients that are there and owe no answer, ascending.
+
+        Args:
+            over_selection: How many at most for each one wanted.
+
+        Raises:
+            InvariantError: The selector chose somebody twice, or somebody who was no candidate.
+        """
+        candidates = self._candidates()
+        count = ceil(over_selection * self.wanted)
+        key = self._key.child("select", self._selections)
+        self._selections += 1
+        chosen = np.sort(self._parts.selector.select(candidates, count, key))
+        if not candidates.knows(chosen).all() or (np.diff(chosen) == 0).any():
+            raise InvariantError(
+                f"selector {name_of(self._parts.selector)!r} chose {chosen.tolist()}: "
+                "each of the candidates at most once, and nobody else"
+            )
+        return [int(client) for client in chosen]
+
+    async def ask(
+        self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
+    ) -> Sequence[OpenDispatch]:
+        """Send an exchange's instructions to those it concerns; ascending by client.
+
+        Raises:
+            InvariantError: The algorithm instructed somebody whom the exchange does not concern.
+        """
+        whom = self._everyone() if exchange.who == "all" else cohort if exchange.who == "cohort" else answered
+        if not whom:
+            return []
+        messages = await self._instruct(exchange, tuple(whom))
+        packed: dict[int, Packed] = {}
+        asked = []
+        for client in sorted(messages):
+            message: Message | None = messages[client]
+            if message is not None and id(message) not in packed:
+                packed[id(message)] = pack(message)
+            dispatch = self._dispatches.ask(
+                client,
+                exchange.name,
+                None if message is None else packed[id(message)],
+                round=self._round,
+                version=self._version,
+                merged=self._merged.of(client),
+            )
+            asked.append(dispatch)
+        return asked
+
+    async def merge(self, exchange: Exchange, dispatches: Sequence[Any]) -> Sequence[int]:
+        """Merge the answers that are there and close all dispatches; return who was merged, ascending.
+
+        Raises:
+            InvariantError: A dispatch that was merged before.
+            MergeError: The merge has left the finite range; the state stays, and the replies are rejected.
+        """
+        replies = []
+        context = self._context("vet")
+        for asked in dispatches:
+            self._dispatches.close(asked)
+            reply = asked.answer.result() if asked.answer.done() else None
+            if reply is None:
+                continue
+            if reply.staleness != self._version - reply.version:  # it has waited while others were merged
+                reply = replace(reply, staleness=self._version - reply.version)
+            reason = misfit(self._parts, context, self._state, exchange, reply)
+            if reason is None:
+                replies.append(reply)
+            else:
+                self._trace.record(REJECT, reply.client, reply.dispatch, reason)
+        replies.sort(key=lambda reply: (reply.client, reply.dispatch))
+        if replies:
+            await self._merge(exchange, replies)
+        else:
+            self._unmerged = True
+        return [reply.client for reply in replies]
+
+    def discard(self, dispatches: Sequence[Any], cause: str) -> None:
+        """Close dispatches and merge nothing of them; each counts as dropped.
+
+        Raises:
+            InvariantError: A dispatch that was closed before.
+        """
+        for asked in dispatches:
+            self._dispatches.discard(asked, cause)
+        self._background.drop()
+
+    def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
+        """Return how long clients are predicted to take: as long as last, or as they were waited for."""
+        return self._dispatches.predicted_s(exchange, clients)
+
+    async def end_round(self) -> None:
+        """Measure and report.
+
+        Raises:
+            InvariantError: The algorithm left background work behind.
+        """
+        every = self._parts.evaluation.every
+        await self._finish(bool(every) and (self._round % every == 0 or self._round == self.num_rounds))
+
+    # How it is done
+
+    async def _hold(self, when: When) -> None:
+        """Hold the exchanges before or after the rounds, with everyone."""
+        exchanges = [one for one in self._algorithm.exchanges if one.when == when]
+        if not exchanges:
+            return
+        everyone = self._everyone()
+        answered = everyone
+        self._recorder.begin(self._round)
+        for exchange in exchanges:
+            asked = await self.ask(exchange, everyone, answered)
+            if asked:
+                await wait([one.answer for one in asked])
+            try:
+                answered = await self.merge(exchange, asked)
+            except MergeError:
+                answered = []
+        await self._finish(when == "closing" and bool(self._parts.evaluation.every))
+
+    async def _finish(self, measured: bool) -> None:
+        """End a row of the record, with a measurement if there is to be one."""
+        if self._unmerged:
+            # A hook that would have collected it never ran: nobody was there to reply.
+            self._background.drop()
+        self._unmerged = False
+        if self._background.uncollected:
+            raise InvariantError(
+                f"round {self._round} ended with background work that no hook collected: "
+                f"{', '.join(self._background.uncollected)}; await server.collect(name) in a later hook"
+            )
+        accuracy = None
+        if measured:
+            accuracy = await self._observer.measure(self._state, self._merged, self._round)
+        self._recorder.end(accuracy)
+
+    async def _instruct(
+        self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
+    ) -> Mapping[int, Message | None]:
+        name = f"instruct_{exchange.name}"
+        if exchange.instruct is None:
+            return dict.fromkeys(whom)
+        async with self._hook:
+            with unchanged(self._parts.verify, name, self._state):
+                self._state, messages = await exchange.instruct(self._context(name), self._state, whom)
+        if strangers := sorted(messages.keys() - set(whom)):
+            raise InvariantError(
+                f"{name} instructs the clients {strangers}, whom the exchange does not concern"
+            )
+        return messages
+
+    async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
+        async with self._hook:
+            context = self._context(f"merge_{exchange.name}")
+            try:
+                self._state = await merged(self._parts, context, self._state, exchange, replies)
+            except MergeError as error:
+                for reply in replies:  # nothing of it is kept
+                    self._trace.record(REJECT, reply.client, reply.dispatch, str(error))
+                self._background.drop()
+                raise
+        self._version += 1
+        for reply in replies:
+            self._merged.note(reply.client, reply.dispatch)
+        clients = [reply.client for reply in replies]
+        dispatches = [reply.dispatch for reply in replies]
+        self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
+
+    def _everyone(self) -> Sequence[int]:
+        everyone: list[int] = self._eligible.tolist()
+        return everyone
+
+    def _candidates(self) -> Candidates:
+        """Return those who may be asked now."""
+        data, fleet = self._parts.data, self._parts.fleet
+        return Candidates(
+            self._eligible,
+            self._dispatches.busy(),
+            None if fleet.is_always_there else fleet.availability,
+            now_s(),
+            lambda clients: data.sizes("train")[clients],
+        )
+
+    def _context(self, hook: str) -> ServerContext:
+        parts = self._parts
+        return ServerContext(
+            self._engine,
+            lambda: parts.fleet.server,
+            parts.training,
+            client=SERVER,
+            dispatch=-1,
+            key=self._key.child(hook, self._version, self._round),
+            architecture=parts.fleet.server_model,
+            architecture_of=parts.fleet.model,
+            round=self._round,
+            num_rounds=parts.rounds,
+            initial=self._initial,
+            background=self._background,
+            clients_key=self._clients_key,
+            warn=self._log.warning,
+        )

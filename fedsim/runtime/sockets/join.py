@@ -1,0 +1,160 @@
+"""A client process of a run over sockets: hosts its clients until the server says that the run is over."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from fedsim.algorithms.contexts import Warn, ignored
+from fedsim.bus import Endpoint, Header, Ledger
+from fedsim.bus.client_reports import Report
+from fedsim.clock import Trace, start_clock
+from fedsim.errors import DecodeError, FedsimError, RunError, UserError
+from fedsim.params import unwarned
+from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.clients.host import ClientHost, Held
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.invariants import check_trace
+from fedsim.runtime.run import open_engine
+from fedsim.runtime.sockets import saved_states as states
+from fedsim.runtime.sockets.client_reports import Reports
+from fedsim.runtime.sockets.remote_states import QUESTION
+from fedsim.runtime.tasks import Tasks
+
+
+class Client(Endpoint, Protocol):
+    """The clients' side of a bus between processes, connected already."""
+
+    def on_probe(self, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
+        """Let a function answer what the observer asks of a client."""
+
+    def on_answer(self, reporter: Callable[[Header], Report]) -> None:
+        """Let a function say what each answer took and what was noted; it is asked as the answer is sent."""
+
+    async def over(self) -> None:
+        """Return when the server has said that the run is over.
+
+        Raises:
+            ConnectionError: The server is away for good.
+        """
+
+
+class Folder(Protocol):
+    """A folder of states."""
+
+    def get(self, client: int) -> bytes | None:
+        """Return what was put last, if anything."""
+
+    def put(self, client: int, state: bytes) -> None:
+        """Keep this together with the client's next answer."""
+
+
+class FolderStore:
+    """States in a folder, as :class:`fedsim.runtime.clients.host.Store` wants them.
+
+    Args:
+        folder: Where.
+        parts: What the run is made of.
+    """
+
+    def __init__(self, folder: Folder, parts: Parts) -> None:
+        self._folder = folder
+        self._classes = states.classes_of(parts.algorithm)
+
+    def load(self, client: int) -> Held | None:
+        """Return what a client holds.
+
+        Raises:
+            FileError: The system refuses to read it.
+            UserError: What is in the folder is no state of this algorithm.
+        """
+        data = self._folder.get(client)
+        if data is None:
+            return None
+        try:
+            return states.decode_held(data, self._classes)
+        except DecodeError as error:
+            raise UserError(_damaged(client, str(error))) from None
+
+    def save(self, client: int, held: Held) -> None:
+        """Keep what a client holds, as soon as its next answer is safe.
+
+        Raises:
+            RunError: It cannot leave the process.
+        """
+        self._folder.put(client, _encoded(client, held))
+
+
+async def host(parts: Parts, client: Client, *, folder: Folder | None = None, warn: Warn = ignored) -> None:
+    """Host clients until the run is over; the connection stays as it is.
+
+    Args:
+        parts: What the run is made of: the same as at the server.
+        client: The connection, which says whose deliveries come here.
+        folder: Where states outlive this process.
+        warn: Is told here what clients warn of; that, and what else they note, goes to the server too.
+
+    Raises:
+        ConnectionError: The server is away for good.
+        InvariantError: Under ``parts.verify``: a hook has changed what it was given, or a job has no end.
+        RunError: A client's hook failed, or its state cannot leave its process.
+        UserError: The parts do not fit each other, or the folder's states not the algorithm.
+    """
+    start_clock()
+    trace = Trace(keep=parts.verify)
+    reports = Reports(trace)
+
+    def warned(event: str, **values: Any) -> None:
+        reports.warn(event, **values)
+        warn(event, **values)
+
+    engine = open_engine(parts, trace)
+    store = FolderStore(folder, parts) if folder is not None else None
+    try:
+        tasks = Tasks()
+        contexts = Contexts(parts, engine, parts.initial(), warned, reports.note)
+        hosted = ClientHost(parts, contexts, client, tasks, store)
+
+        async def answer(number: int, question: bytes) -> bytes:
+            try:
+                held = hosted.held(number) if question == QUESTION else None
+                # Optimisers stay here: the observer's own always begin anew.
+                return b"" if held is None else _encoded(number, replace(held, optimisers={}))
+            except FedsimError as error:
+                # The observer would take the client for one that has just joined, and nobody here would know.
+                tasks.start(_fail(error), "observer's question")
+                raise
+
+        async def take() -> None:
+            with suppress(ConnectionError):  # why there is nothing to receive any more, over() says
+                await hosted.run()
+
+        client.on_probe(answer)
+        client.on_answer(reports.of)
+        with unwarned():
+            tasks.start(take(), "client host")
+            await tasks.until(client.over())
+        if parts.verify:
+            check_trace(trace, Ledger())  # of jobs alone: no frame is entered here
+    finally:
+        engine.close()
+
+
+def _encoded(client: int, held: Held) -> bytes:
+    try:
+        return states.encode(held)
+    except (TypeError, ValueError) as error:
+        raise RunError(f"client {client}: {error}") from None
+
+
+async def _fail(error: FedsimError) -> None:
+    raise error
+
+
+def _damaged(client: int, what: str) -> str:
+    return (
+        f"the state of client {client} in the state folder is none of this run's algorithm ({what}): give "
+        "another folder, or remove this one to begin anew"
+    )

@@ -1,0 +1,131 @@
+"""Clients' states from afar, for the observer at the server; whoever sends them may lie."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from fedsim.algorithms.contexts import Initial
+from fedsim.clock import Trace
+from fedsim.errors import DecodeError, RunError
+from fedsim.params import Model, Tree
+from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.clients.host import Held
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.log import Log
+from fedsim.runtime.sockets import saved_states as states
+from fedsim.walk import instances
+
+QUESTION = b"held"
+"""What the observer asks a client's process: the bytes of what the client holds, or none if nothing."""
+
+PATIENCE_S = 30.0
+"""So long the observer waits for a client that was there before and is not now."""
+
+AT_ONCE = 64
+"""Clients of whom the observer asks at once."""
+
+
+class Probed(Protocol):
+    """What the observer needs of the server's bus."""
+
+    def attended(self, client: int) -> bool:
+        """Say whether a process is there for a client."""
+
+    async def attendance(self, clients: Collection[int]) -> None:
+        """Wait until one is for each of these."""
+
+    async def probe(self, client: int, question: bytes, timeout_s: float) -> bytes:
+        """Ask a client's process.
+
+        Raises:
+            ConnectionError, TimeoutError: It has not answered.
+            RunError: It says that it cannot.
+        """
+
+
+class RemoteStates:
+    """Fetches the states of clients from their processes; apart from the run, so no ledger has a row of it.
+
+    A client that was never asked, or whose process has not been seen, has the state that it joins with. So,
+    with a warning, has one whose process does not answer, or with what is no state of this algorithm.
+
+    Args:
+        parts: What the run is made of.
+        bus: Whom to ask.
+        contexts: Makes the states that clients join with.
+        initial: Start values, by which models that come back are measured.
+        trace: Says whom the server has asked.
+        log: Where warnings go.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        bus: Probed,
+        contexts: Contexts,
+        initial: Initial,
+        trace: Trace,
+        log: Log,
+    ) -> None:
+        self._bus = bus
+        self._contexts = contexts
+        self._initial = initial
+        self._labels = frozenset(parts.architectures)
+        self._classes = states.classes_of(parts.algorithm)
+        self._log = log
+        # Both are asked for membership only: a set has no order.
+        self._asked = set[int]()
+        self._seen = {client for client in range(parts.data.num_clients) if bus.attended(client)}
+        trace.listen({"dispatch": lambda at_ns, client, *_: self._asked.add(client)})
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def __call__(self, clients: Mapping[int, int]) -> Sequence[Any]:
+        """Return the states of clients, told the newest merged dispatch of each."""
+        patient_until_s = asyncio.get_running_loop().time() + PATIENCE_S
+        return await asyncio.gather(
+            *(self._one(client, merged, patient_until_s) for client, merged in clients.items())
+        )
+
+    async def _one(self, client: int, merged: int, patient_until_s: float) -> Any:
+        if self._bus.attended(client):
+            self._seen.add(client)
+        if client not in self._asked or client not in self._seen:
+            return self._contexts.joined(client)
+        try:
+            async with self._gate:
+                data = await self._fetch(client, patient_until_s)
+            if data:
+                return self._checked(data).settled(merged)
+        except (TimeoutError, DecodeError, RunError) as error:
+            reason = str(error) or "its process does not answer"
+            self._log.warning("evaluated as it joined", client=client, reason=shortened(reason, MOST_SAID))
+        return self._contexts.joined(client)
+
+    async def _fetch(self, client: int, patient_until_s: float) -> bytes:
+        async with asyncio.timeout_at(patient_until_s):
+            while True:
+                await self._bus.attendance([client])
+                try:
+                    return await self._bus.probe(client, QUESTION, PATIENCE_S)
+                except ConnectionError:
+                    await asyncio.sleep(0.05)  # its process has gone meanwhile, and may come back
+
+    def _checked(self, data: bytes) -> Held:
+        held = states.decode_held(data, self._classes)
+        for model in instances(held, Model):
+            label = model.architecture
+            like = self._initial(label) if label in self._labels else None
+            if like is None or not (
+                _alike(model.params, like.params) and _alike(model.buffers, like.buffers)
+            ):
+                raise DecodeError(f"a model that calls itself {quoted(label)} and is not one")
+        return held
+
+
+def _alike(left: Tree, right: Tree) -> bool:
+    return list(left) == list(right) and all(
+        (array.dtype, array.shape) == (right[name].dtype, right[name].shape) for name, array in left.items()
+    )

@@ -1,0 +1,270 @@
+"""Clients' states as bytes: for the observer's probes between processes, and for state folders. No pickle.
+
+A state is made of None, booleans, numbers, strings, arrays, tuples, mappings with strings or integers as
+keys, and frozen dataclasses of classes that the reader names beforehand. It travels as a frame without an
+address: one msgpack list of a word, the value and the list of arrays, and behind it the arrays
+(:mod:`fedsim.wire.bins`). In the value everything that is not plain is a list that starts with its tag; an
+array is its number, so that it travels once however often it occurs.
+
+Arrays come back bit for bit and mappings in their order, so digests of models stay the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import msgpack
+import numpy as np
+
+from fedsim.algorithms.base import Algorithm
+from fedsim.engine.jobs import Samples
+from fedsim.errors import DecodeError
+from fedsim.params import Array, Model
+from fedsim.quoting import quoted, shortened
+from fedsim.runtime.clients.host import Held
+from fedsim.runtime.sockets.type_check import fits, hints_of
+from fedsim.walk import field_names, parts
+from fedsim.wire import Limits, Message, unpack
+from fedsim.wire.bins import Bins, arrays_of_bytes, described
+from fedsim.wire.dtypes import plain
+
+WORD = "fedsim state"
+"""The first thing in every state."""
+
+SAMPLES = get_args(Samples)
+"""Records of samples, which several algorithms' clients remember."""
+
+_HEAD = b"\x93" + msgpack.packb(WORD)  # a list of three
+_TUPLE, _MAPPING, _RECORD, _ARRAY, _SCALAR = "t", "m", "r", "a", "s"
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimits(Limits):
+    """What a decoder accepts: the limits of a frame, and two of its own.
+
+    Attributes:
+        values: Most values in the structure, all levels together.
+        depth: Deepest nesting.
+    """
+
+    frame_bytes: int = 2**32
+    envelope_bytes: int = 2**24
+    arrays: int = 100_000
+    string_bytes: int = 2**24
+    values: int = 1_000_000
+    depth: int = 32
+
+
+DEFAULT = StateLimits()
+
+
+def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
+    """Return the classes that may occur in a state of an algorithm's clients.
+
+    They are models, records of samples, and the frozen dataclasses that the modules of the algorithm and of
+    its bases know by name.
+    """
+    found: dict[type, None] = dict.fromkeys((Model, *SAMPLES))
+    for base in type(algorithm).__mro__:
+        if issubclass(base, Algorithm) and base is not Algorithm:
+            for value in vars(sys.modules[base.__module__]).values():
+                if inspect.isclass(value) and _is_frozen(value) and not issubclass(value, Message):
+                    found[value] = None
+    return tuple(found)
+
+
+def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
+    """Return a state as bytes.
+
+    Raises:
+        TypeError: Something in it that cannot travel; the message says where.
+        ValueError: Too much of it, or a number or string that does not fit.
+    """
+    writer = _Writer(limits)
+    tree = writer.tree(value, "state", 0)
+    bins = Bins(writer.arrays)
+    try:
+        head = bytes(msgpack.packb((WORD, tree, bins.described)))
+    except (OverflowError, UnicodeError) as error:
+        raise ValueError(
+            f"state: a number beyond 64 bits, or a string that is no Unicode ({error})"
+        ) from None
+    lead = bins.lead(len(head))
+    size = len(head) + len(lead) + bins.num_bytes
+    if size > limits.frame_bytes or len(head) > limits.envelope_bytes or not unpack.fits(head, size):
+        raise ValueError(f"state: {size} bytes, {len(head)} of them structure: more than {limits}")
+    return b"".join((head, lead, *bins.parts))
+
+
+def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Any:
+    """Return the state that bytes stand for; its arrays are read-only views of them.
+
+    Args:
+        data: What :func:`encode` made.
+        classes: The classes of records that may occur, see :func:`classes_of`.
+        limits: The most that is accepted.
+
+    Raises:
+        DecodeError: Anything else, down to a field of a record that does not suit its annotation.
+    """
+    if len(data) > limits.frame_bytes:
+        raise DecodeError(f"state: {len(data)} bytes, the limit is {limits.frame_bytes}")
+    if not data.startswith(_HEAD):
+        raise DecodeError("state: these bytes are no state of a client, or of another format")
+    (_, tree, arrays), position = unpack.unpack(
+        data,
+        where="state: the structure is damaged",
+        whole_bytes=len(data),
+        most_bytes=limits.envelope_bytes,
+        str_bytes=limits.string_bytes,
+        array_items=limits.values,
+        map_items=0,
+    )
+    received = arrays_of_bytes(memoryview(data), position, described(arrays, limits))
+    reader = _Reader(received, classes, limits)
+    value = reader.value(tree, "state", 0)
+    if reader.unused:
+        raise DecodeError(f"state: array {min(reader.unused)} belongs to nothing")
+    return value
+
+
+def decode_held(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Held:
+    """Return what a client holds, as :func:`decode` does a state, whose classes are given.
+
+    Raises:
+        DecodeError: As there, or it is something else.
+    """
+    held = decode(data, (Held, *classes), limits)
+    if not isinstance(held, Held):
+        raise DecodeError(f"a {type(held).__name__} where what a client holds belongs")
+    return held
+
+
+class _Writer:
+    """Turns values into what msgpack knows, and collects arrays."""
+
+    def __init__(self, limits: StateLimits) -> None:
+        self.arrays: list[Array] = []
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []  # while these live, nothing else has their identity
+        self._left = limits.values
+        self._limits = limits
+
+    def tree(self, value: Any, where: str, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0 or depth > self._limits.depth:
+            raise ValueError(f"{where:.200}: more values, or deeper nested ones, than {self._limits}")
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if isinstance(value, np.ndarray | np.generic):
+            return (_ARRAY if isinstance(value, np.ndarray) else _SCALAR, self._number(value, where))
+        if type(value) is tuple:
+            inner = (self.tree(item, f"{where}[{place}]", depth + 1) for place, item in enumerate(value))
+            return (_TUPLE, *inner)
+        if isinstance(value, Mapping):
+            return (_MAPPING, *self._pairs(value, where, depth))
+        if _is_frozen(type(value)):
+            return (_RECORD, _name(type(value)), *self._pairs(parts(value), where, depth))
+        raise TypeError(
+            f"{where:.200}: a {type(value).__name__} cannot be part of a state that leaves its process: use "
+            "frozen dataclasses, tuples, mappings, arrays, numbers and strings"
+        )
+
+    def _pairs(self, items: Mapping[Any, Any], where: str, depth: int) -> list[Any]:
+        pairs: list[Any] = []
+        for key, item in items.items():
+            if type(key) not in (str, int):
+                raise TypeError(f"{where:.200}: a key is a string or an integer, not {quoted(key)}")
+            pairs += [key, self.tree(item, f"{where}.{key}", depth + 1)]
+        return pairs
+
+    def _number(self, value: Any, where: str) -> int:
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self.arrays)
+            self._alive.append(value)
+            self.arrays.append(plain(value, where))
+        return number
+
+
+class _Reader:
+    """Turns what msgpack gave into values."""
+
+    def __init__(self, arrays: list[Array], classes: Collection[type], limits: StateLimits) -> None:
+        self._arrays = arrays
+        self.unused = set(range(len(arrays)))
+        self._classes = {_name(cls): cls for cls in classes}
+        self._left = limits.values
+        self._limits = limits
+
+    def value(self, tree: Any, where: str, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0 or depth > self._limits.depth:
+            raise DecodeError(f"{where:.200}: more values, or deeper nested ones, than {self._limits}")
+        if tree is None or type(tree) in (bool, int, float, str):
+            return tree
+        # What is empty passes every limit of the parser, so only a list is looked into.
+        tag, rest = (tree[0], tree[1:]) if type(tree) is tuple and tree else (None, ())
+        if tag == _TUPLE:
+            return tuple(self.value(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(rest))
+        if tag == _MAPPING:
+            return self._pairs(rest, where, depth)
+        if tag == _RECORD and rest:
+            return self._record(rest[0], self._pairs(rest[1:], where, depth), where)
+        if tag in (_ARRAY, _SCALAR) and len(rest) == 1 and type(rest[0]) is int:
+            if not 0 <= rest[0] < len(self._arrays):
+                raise DecodeError(f"{where:.200}: there is no array {rest[0]}")
+            self.unused.discard(rest[0])
+            array = self._arrays[rest[0]]
+            if tag == _ARRAY:
+                return array
+            if array.shape == ():
+                return array[()]
+        raise DecodeError(f"{where:.200}: {quoted(tree)} is none of the values of a state")
+
+    def _pairs(self, flat: tuple[Any, ...], where: str, depth: int) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        if len(flat) % 2:
+            raise DecodeError(f"{where:.200}: a key without a value")
+        for key, item in zip(flat[::2], flat[1::2], strict=True):
+            if type(key) not in (str, int) or key in made:
+                raise DecodeError(f"{where:.200}: {quoted(key)} is no key, or there twice")
+            made[key] = self.value(item, f"{where}.{shortened(key)}", depth + 1)
+        return made
+
+    def _record(self, name: Any, values: dict[Any, Any], where: str) -> Any:
+        cls = self._classes.get(name) if type(name) is str else None
+        if cls is None:
+            raise DecodeError(
+                f"{where:.200}: {quoted(name)} is none of the classes of this algorithm's states"
+            )
+        names = field_names(cls) or ()
+        if tuple(values) != names:
+            raise DecodeError(f"{where:.200}: {name} has the fields {names}, not {shortened(list(values))}")
+        for field, hint in hints_of(cls).items():
+            if field in values and not fits(values[field], hint):
+                kind = type(values[field]).__name__
+                raise DecodeError(f"{where:.160}.{field}: a {kind} where {shortened(hint)} belongs")
+        try:
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise DecodeError(f"{where:.200}: {name}: {error}") from None
+
+
+def _is_frozen(cls: type) -> bool:
+    # A dataclass is itself only if it was declared one: a class derived from one may hold more.
+    parameters = vars(cls).get("__dataclass_params__")
+    return (
+        parameters is not None
+        and bool(parameters.frozen)
+        and all(field.init for field in dataclasses.fields(cls))
+    )
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,372 @@
+"""Asking and merging: who, in which order, with what; what cannot be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.base import Exchange, When
+from fedsim.clock import wait
+from fedsim.config import Config
+from fedsim.errors import InvariantError, UserError
+from fedsim.fleet import Availability, Fleet
+from fedsim.params import Array
+from fedsim.rng import Key
+from fedsim.runtime.policies.pacing.base import Pacing, Rounds
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.selectors.base import Candidates, Selector
+from fedsim.runtime.records.trace_kinds import DISPATCH
+
+
+class Choice(Selector[Config]):
+    """Chooses the same clients always, whether it may or not."""
+
+    def __init__(self, *chosen: int) -> None:
+        super().__init__(Config())
+        self.chosen = chosen
+
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
+        return np.array(self.chosen, np.int64)
+
+
+class Spy(Selector[Config]):
+    """Takes everybody, and remembers what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(Config())
+        self.given: list[tuple[list[int], list[int], int]] = []
+
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
+        self.given.append((candidates.clients.tolist(), candidates.sizes.tolist(), count))
+        return candidates.clients[:count]
+
+
+class Script(Pacing[Config]):
+    """Runs a coroutine function over the rounds."""
+
+    def __init__(self, program: Any) -> None:
+        super().__init__(Config())
+        self.program = program
+
+    async def run(self, rounds: Rounds) -> None:
+        await self.program(rounds)
+
+
+# Replies
+
+
+def test_replies_are_sorted_by_client_and_not_by_arrival(world: Any) -> None:
+    algorithm = world.Scripted(work_s=lambda client, exchange: 5.0 - client.client)
+    world.play(algorithm, rounds=2)
+    assert [who for _, who, _ in algorithm.noted("merge")] == [(0, 1, 2), (0, 1, 2)]
+    assert [(r.client, r.dispatch, r.version, r.staleness, r.weight) for r in algorithm.replies[3:]] == [
+        (0, 1, 1, 0, 1.0),
+        (1, 1, 1, 0, 1.0),
+        (2, 1, 1, 0, 1.0),
+    ]
+
+
+# Who is asked
+
+
+def test_clients_without_samples_are_never_asked(world: Any) -> None:
+    everybody = Exchange("greet", when="opening", who="all")
+    algorithm = world.Scripted([everybody, Exchange("talk", reply=world.Word)])
+    result, _ = world.play(algorithm, sizes=(3, 0, 2, 0), rounds=3)
+    assert {who for _, who, _ in algorithm.noted("instruct")} == {(0, 2)}
+    assert algorithm.noted("instruct", "greet") == [(0, (0, 2), 0.0)]
+    assert result.by_client["asked"].tolist() == [4, 0, 4, 0]
+
+
+def test_a_run_in_which_nobody_can_be_asked_is_refused(world: Any) -> None:
+    with pytest.raises(UserError, match="no client has a training sample"):
+        world.play(world.Scripted(), sizes=(0, 0))
+
+
+def test_the_selector_sees_candidates_their_samples_and_the_cohorts_size(world: Any) -> None:
+    spy = Spy()
+    world.play(world.Scripted(), sizes=(3, 0, 2, 7), selector=spy, clients_per_round=2)
+    assert spy.given == [([0, 2, 3], [3, 2, 7], 2)]
+
+
+def test_all_candidates_are_wanted_where_no_number_is_given(world: Any) -> None:
+    spy = Spy()
+    world.play(world.Scripted(), sizes=(3, 0, 2, 7), selector=spy)
+    assert spy.given == [([0, 2, 3], [3, 2, 7], 3)]
+
+
+def test_over_selection_asks_for_more_than_are_wanted_rounded_up(world: Any) -> None:
+    spy = Spy()
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config(over_selection=1.1))
+    world.play(world.Scripted(), sizes=(3, 1, 2, 7), selector=spy, clients_per_round=2, pacing=pacing)
+    assert [count for _, _, count in spy.given] == [3]
+
+
+def test_more_may_be_wanted_than_there_are(world: Any) -> None:
+    algorithm = world.Scripted()
+    world.play(algorithm, clients_per_round=50)
+    assert algorithm.noted("instruct") == [(1, (0, 1, 2), 0.0)]
+
+
+def test_cohorts_differ_by_round_and_by_seed_alone(world: Any) -> None:
+    def cohorts(seed: int) -> list[tuple[int, ...]]:
+        algorithm = world.Scripted()
+        world.play(algorithm, sizes=[1] * 30, clients_per_round=5, rounds=3, seed=seed)
+        return [who for _, who, _ in algorithm.noted("instruct")]
+
+    first = cohorts(0)
+    assert first == cohorts(0)
+    assert first != cohorts(1)
+    assert len(set(first)) == 3
+    assert all(cohort == tuple(sorted(set(cohort))) and len(cohort) == 5 for cohort in first)
+
+
+@pytest.mark.parametrize("chosen", [(0, 0), (1,), (0, 5)])
+def test_a_selector_that_breaks_the_rules_is_a_bug(chosen: Sequence[int], world: Any) -> None:
+    with pytest.raises(InvariantError, match="each of the candidates at most once"):
+        world.play(world.Scripted(), sizes=(1, 0, 1), selector=Choice(*chosen))
+
+
+def test_a_client_that_owes_an_answer_is_no_candidate(world: Any) -> None:
+    seen = []
+
+    async def program(rounds: Rounds) -> None:
+        (talk,) = rounds.exchanges
+        rounds.begin_round()
+        seen.append(rounds.select(1.0))
+        first = await rounds.ask(talk, [0, 2], [])
+        seen.append(rounds.select(1.0))
+        second = await rounds.ask(talk, [1], [])
+        seen.append(rounds.select(1.0))
+        await wait([dispatch.answer for dispatch in (*first, *second)])
+        # Having answered is not enough: the answer has not been taken up yet.
+        seen.append(rounds.select(1.0))
+        assert await rounds.merge(talk, second) == [1]
+        seen.append(rounds.select(1.0))
+        assert await rounds.merge(talk, first[::-1]) == [0, 2]
+        seen.append(rounds.select(1.0))
+        await rounds.end_round()
+
+    algorithm = world.Scripted()
+    world.play(algorithm, pacing=Script(program))
+    assert seen == [[0, 1, 2], [1], [], [], [1], [0, 1, 2]]
+    # Sorted whatever the order of the dispatches; those merged second are one merge old.
+    assert [(reply.client, reply.version, reply.staleness) for reply in algorithm.replies] == [
+        (1, 0, 0),
+        (0, 0, 1),
+        (2, 0, 1),
+    ]
+
+
+def test_a_round_that_closes_early_drops_who_has_not_answered(world: Any) -> None:
+    async def program(rounds: Rounds) -> None:
+        (talk,) = rounds.exchanges
+        for _ in range(2):
+            rounds.begin_round()
+            dispatches = await rounds.ask(talk, rounds.select(1.0), [])
+            await wait([dispatches[0].answer])
+            await rounds.merge(talk, dispatches)
+            await rounds.end_round()
+
+    algorithm = world.Scripted(work_s=lambda client, exchange: 1.0 + client.client)
+    result, _ = world.play(algorithm, sizes=(1, 1), pacing=Script(program), rounds=2)
+    # Client 0 answers at 3 and 6; client 1 at 4, which is late, and begins its second work only then.
+    assert algorithm.noted("merge") == [(1, (0,), 3.0), (2, (0,), 6.0)]
+    assert result.drops == {"too late": 2}
+    assert [row.late for row in result.rounds] == [0, 1]
+
+
+def test_a_ticket_is_merged_once(world: Any) -> None:
+    async def program(rounds: Rounds) -> None:
+        (talk,) = rounds.exchanges
+        rounds.begin_round()
+        dispatches = await rounds.ask(talk, [0], [])
+        await wait([dispatch.answer for dispatch in dispatches])
+        await rounds.merge(talk, dispatches)
+        await rounds.merge(talk, dispatches)
+
+    with pytest.raises(InvariantError, match="dispatch 0 of client 0 was merged before"):
+        world.play(world.Scripted(), pacing=Script(program))
+
+
+def test_what_does_not_add_up_fails_the_run(world: Any) -> None:
+    async def program(rounds: Any) -> None:
+        rounds.begin_round()
+        rounds._trace.record(DISPATCH, 0, 0, 1, "talk", 0)
+        await rounds.end_round()
+
+    with pytest.raises(InvariantError, match="of client 0, was neither merged, dropped nor rejected"):
+        world.play(world.Scripted(), pacing=Script(program), verify=False)
+
+
+# Exchanges
+
+
+def test_opening_and_closing_concern_everyone_and_have_rows_of_their_own(world: Any) -> None:
+    algorithm = world.Scripted(
+        [
+            Exchange("part", when="closing", who="all", reply=world.Word),
+            Exchange("talk", reply=world.Word),
+            Exchange("greet", when="opening", who="all"),
+            Exchange("bow", when="opening", who="answered"),
+        ],
+        say=lambda server, client: None,
+        answer=lambda client, exchange: None if exchange in ("greet", "bow") else world.word(),
+    )
+    result, _ = world.play(algorithm, clients_per_round=1, rounds=2)
+    everyone = (0, 1, 2)
+    assert algorithm.noted("instruct", "greet") == [(0, everyone, 0.0)]
+    assert algorithm.noted("instruct", "bow") == [(0, everyone, 3.0)]
+    assert [(number, len(who), at_s) for number, who, at_s in algorithm.noted("instruct")] == [
+        (1, 1, 6.0),
+        (2, 1, 10.0),
+    ]
+    assert algorithm.noted("instruct", "part") == [(3, everyone, 14.0)]
+    assert [(row.round, row.began_at_s, row.ended_at_s, row.asked) for row in result.rounds] == [
+        (0, 0.0, 6.0, 6),
+        (1, 6.0, 10.0, 1),
+        (2, 10.0, 14.0, 1),
+        (3, 14.0, 18.0, 3),
+    ]
+    assert [row.traffic.frames_up for row in result.rounds] == [0, 1, 1, 3]
+
+
+def test_an_exchange_of_a_round_may_concern_all(world: Any) -> None:
+    algorithm = world.Scripted([Exchange("talk", who="all", reply=world.Word)])
+    world.play(algorithm, clients_per_round=1)
+    assert algorithm.noted("instruct") == [(1, (0, 1, 2), 0.0)]
+
+
+def test_messages_of_none_cost_nothing_in_either_direction(world: Any) -> None:
+    algorithm = world.Scripted(
+        [Exchange("talk")], say=lambda server, client: None, answer=lambda client, exchange: None
+    )
+    result, _ = world.play(algorithm, rounds=2)
+    assert len(result.ledger) == 0
+    assert algorithm.noted("merge") == [(1, (0, 1, 2), 3.0), (2, (0, 1, 2), 6.0)]
+    assert [row.merged for row in result.rounds] == [3, 3]
+
+
+def test_a_broadcast_is_one_object_and_counts_for_each_client(world: Any) -> None:
+    message = world.word()
+    algorithm = world.Scripted(say=lambda server, client: message)
+    result, _ = world.play(algorithm)
+    assert (result.totals.frames_down, result.totals.parameters_down) == (3, 9)
+
+
+def test_instructions_may_leave_clients_out(world: Any) -> None:
+    async def instruct(exchange: str, server: Any, state: Any, cohort: Sequence[int]) -> Any:
+        return state, {client: world.word() for client in cohort if client != 1}
+
+    result, _ = world.play(world.Scripted(instruct=instruct))
+    assert result.by_client["asked"].tolist() == [1, 0, 1]
+
+
+def test_instructions_to_strangers_are_a_bug(world: Any) -> None:
+    async def instruct(exchange: str, server: Any, state: Any, cohort: Sequence[int]) -> Any:
+        return state, world.broadcast([*cohort, 2], world.word())
+
+    with pytest.raises(InvariantError, match=r"instruct_talk instructs the clients \[2\]"):
+        world.play(world.Scripted(instruct=instruct), selector=Choice(0, 1))
+
+
+# Background work
+
+
+def _with_background(world: Any, *, collected: bool, when: When = "round") -> Any:
+    async def work(server: Any) -> str:
+        await server.call(world.nothing, flops=6.0)
+        return "done"
+
+    async def instruct(exchange: str, server: Any, state: Any, cohort: Sequence[int]) -> Any:
+        server.background("polish", work(server))
+        return state, world.broadcast(cohort, world.word())
+
+    async def merge(exchange: str, server: Any, state: Any, replies: Sequence[Any]) -> Any:
+        if collected:
+            algorithm.collected.append(await server.collect("polish"))
+        return state
+
+    algorithm = world.Scripted(
+        [Exchange("talk", when=when, reply=world.Word)], instruct=instruct, merge=merge
+    )
+    return algorithm
+
+
+def test_background_work_overlaps_with_the_clients(world: Any) -> None:
+    algorithm = _with_background(world, collected=True)
+    result, _ = world.play(algorithm, rounds=2)
+    assert algorithm.collected == ["done", "done"]
+    # The clients need 5 s, the server 6.
+    assert [row.ended_at_s for row in result.rounds] == [6.0, 12.0]
+
+
+@pytest.mark.parametrize(("when", "number"), [("opening", 0), ("round", 1), ("closing", 2)])
+def test_background_work_that_nobody_collects_is_a_bug(when: When, number: int, world: Any) -> None:
+    with pytest.raises(InvariantError, match=f"round {number} ended with background work .* polish;"):
+        world.play(_with_background(world, collected=False, when=when))
+
+
+def _carrying(world: Any, **changes: Any) -> tuple[Any, Any]:
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "6 s", "late": "carry"}))
+    slow = world.Scripted(work_s=lambda client, exchange: 10.0 if client.client == 0 else 1.0)
+    result, _ = world.play(
+        changes.pop("algorithm", slow), **{"pacing": pacing, "client_timeout_s": 60.0, **changes}
+    )
+    return slow, result
+
+
+def test_whoever_owes_late_answers_is_waited_for_when_there_is_nobody_else(world: Any) -> None:
+    algorithm = world.Scripted(work_s=lambda client, exchange: 10.0)
+    _, result = _carrying(world, algorithm=algorithm, sizes=(1, 1, 1), rounds=4)
+    assert algorithm.noted("merge") == [(2, (0, 1, 2), 12.0), (4, (0, 1, 2), 24.0)]
+    assert [row.ended_at_s for row in result.rounds] == [6, 12, 18, 24]
+    assert [row.asked for row in result.rounds] == [3, 0, 3, 0]
+    assert not result.drops
+
+
+class Away(Availability):
+    """Client 0 is always there; client 1 goes at 5 s and comes back at an instant, if at all."""
+
+    def __init__(self, back_s: int | None) -> None:
+        super().__init__(2)
+        self._back = None if back_s is None else back_s * 1024
+
+    def _states(self, clients: Any, tick: int) -> Any:
+        is_back = self._back is not None and tick >= self._back
+        there = [client == 0 or tick < 5 * 1024 or is_back for client in clients.tolist()]
+        return np.array(there, np.bool_)
+
+    def _next(self, client: int, tick: int) -> int | None:
+        changes = (5 * 1024, self._back)
+        return min((at for at in changes if client == 1 and at is not None and at > tick), default=None)
+
+
+@pytest.mark.parametrize(
+    ("back_s", "merges"),
+    [
+        # Client 0 answers at 12 s, so whoever is away is not waited for longer than that.
+        (None, [(1, (1,), 6.0), (2, (0,), 12.0)]),
+        (50, [(1, (1,), 6.0), (2, (0,), 12.0)]),
+        (8, [(1, (1,), 6.0), (2, (1,), 11.0), (3, (0, 1), 14.0)]),
+    ],
+)
+def test_an_answer_that_is_owed_and_somebody_who_comes_are_waited_for_alike(
+    back_s: int | None, merges: list[Any], world: Any
+) -> None:
+    parts = world.make_parts(world.Scripted(), sizes=(1, 1))
+    fleet = Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model, Away(back_s))
+    algorithm, result = _carrying(world, fleet=fleet, sizes=(1, 1), rounds=3 if back_s == 8 else 2)
+    assert algorithm.noted("merge") == merges
+    assert not result.drops.get("too late")
+
+
+def test_a_quantile_as_deadline_does_not_creep_down(world: Any) -> None:
+    # Ten clients that take 1 to 10 s: at the quantile 0.8 about two of ten are late, round after round.
+    algorithm = world.Scripted(work_s=lambda client, exchange: 1.0 + client.client)
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config(deadline_quantile=0.8))
+    result, _ = world.play(algorithm, sizes=(1,) * 10, pacing=pacing, rounds=6, client_timeout_s=30.0)
+    assert [row.dropped for row in result.rounds] == [0, 2, 2, 2, 2, 2]

@@ -1,0 +1,249 @@
+"""The same run over real sockets, on one loop: the models and the bytes of payload are those of memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.bus import Ledger
+from fedsim.bus.http.access import Access, ClientRanges, new_token
+from fedsim.bus.http.client import HttpClient
+from fedsim.bus.http.server import HttpServer
+from fedsim.bus.http.store import StateFolder
+from fedsim.clock import Trace
+from fedsim.data import FederatedData, LoadContext, Spreading, federate
+from fedsim.data.digits import PLUGIN as DIGITS
+from fedsim.data.federated import Holdings
+from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.training import TrainingConfig
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.network.none import PLUGIN as NONE
+from fedsim.plugins import load
+from fedsim.report.logs import line_log
+from fedsim.rng import Key
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.records.dispatch_table import PHASES
+from fedsim.runtime.records.log import Log, silent
+from fedsim.runtime.records.result import RunResult
+from fedsim.runtime.run import kinds_of, run
+from fedsim.runtime.sockets.join import host
+from fedsim.runtime.sockets.serve import serve
+
+CLIENTS = 4
+
+
+@cache
+def data() -> FederatedData:
+    key = Key.root(7)
+    dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, CLIENTS, key))
+    return federate(
+        dataset,
+        DIRICHLET(DIRICHLET.Config(alpha=0.5)),
+        Spreading(
+            num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=40, global_test_share=0.1, limit=400
+        ),
+        key,
+    )
+
+
+def parts(name: str, *, width: int = 8, **changes: Any) -> Parts:
+    plugin: Any = load("fedsim.algorithms", name)
+    made: dict[str, Any] = {
+        "algorithm": plugin(plugin.Config()),
+        "data": data(),
+        "fleet": build_fleet(
+            [GroupConfig(count=CLIENTS, device="high")], ServerConfig(), Key.root(3), default_model="mlp"
+        ),
+        "architectures": {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(width,))), data().task)},
+        "network": NONE(NONE.Config()),
+        "executor": THREADS(ExecutorConfig()),
+        "selector": UNIFORM(UNIFORM.Config()),
+        "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
+        "training": TrainingConfig(lr=0.1, batch_size=16),
+        "rounds": 2,
+        "clients_per_round": 3,
+        "client_timeout_s": 60.0,
+    }
+    return Parts(**{**made, **changes})
+
+
+def over_http(
+    name: str,
+    shares: Sequence[str],
+    *,
+    folder: Path | None = None,
+    log: Log | None = None,
+    trace: Trace | None = None,
+    **changes: Any,
+) -> RunResult:
+    """Run with a connection for each share of the clients, each with an engine of its own."""
+
+    async def joins(url: str, share: str, token: str) -> None:
+        mine = parts(name, **changes)
+        state = None if folder is None else StateFolder(folder / share)
+        client = HttpClient(url, clients=ClientRanges.parse(share), token=token, state=state)
+        try:
+            assert await client.connect() == b"hello"
+            client.kinds = kinds_of(mine)
+            await host(mine, client, folder=state)
+        finally:
+            await client.close()
+            if state is not None:
+                state.close()
+
+    async def main() -> RunResult:
+        mine = parts(name, **changes)
+        ledger, told = Ledger(), trace or Trace(keep=mine.verify)
+        secret, line = new_token(ClientRanges.parse(f"0-{CLIENTS - 1}"))
+        server = HttpServer(
+            kinds=kinds_of(mine),
+            ledger=ledger,
+            trace=told,
+            access=Access.from_lines([line]),
+            greeting=b"hello",
+            num_clients=CLIENTS,
+            log=log or silent(),
+        )
+        port = await server.start("127.0.0.1", 0)
+        joining = [asyncio.create_task(joins(f"http://127.0.0.1:{port}", share, secret)) for share in shares]
+        try:
+            result = await serve(mine, server, ledger=ledger, trace=told)
+            server.finish()
+            await asyncio.gather(*joining)
+        finally:
+            for task in joining:
+                task.cancel()
+            await asyncio.gather(*joining, return_exceptions=True)
+            await server.close()
+        assert not server.rejected
+        return result
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def payload(result: RunResult) -> Counter[tuple[int, bool, str]]:
+    """Return bytes by client, direction and kind."""
+    columns, sums = result.ledger.columns(), Counter[tuple[int, bool, str]]()
+    for client, up, kind, size in zip(
+        columns["client"], columns["up"], columns["kind"], columns["bytes"], strict=True
+    ):
+        sums[int(client), bool(up), str(kind)] += int(size)
+    return sums
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedmd", "ktpfl", "fedme"])
+def test_models_and_bytes_are_those_of_memory(name: str) -> None:
+    here, there = run(parts(name)), over_http(name, ["0,2", "1,3"])
+    assert there.model_hash == here.model_hash
+    assert payload(there) == payload(here)
+    assert there.totals.parameters_up == here.totals.parameters_up
+    assert not there.drops
+    assert not there.rejections
+    assert there.best == here.best
+    for row, its in zip(here.rounds, there.rounds, strict=True):
+        assert (row.asked, row.merged) == (its.asked, its.merged)
+        assert (row.accuracy is None) == (its.accuracy is None)
+        if row.accuracy is not None and its.accuracy is not None:
+            assert row.accuracy.personal.tolist() == its.accuracy.personal.tolist()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedme"])
+def test_kept_optimisers_are_those_of_memory(name: str, tmp_path: Path) -> None:
+    training = TrainingConfig(lr=0.1, batch_size=16, momentum=0.9, keep_optimiser=True)
+    anew = training.model_copy(update={"keep_optimiser": False})
+    here = run(parts(name, training=training, rounds=3))
+    assert here.model_hash != run(parts(name, training=anew, rounds=3)).model_hash
+    there = over_http(name, ["0,2", "1,3"], folder=tmp_path, training=training, rounds=3)
+    assert there.model_hash == here.model_hash
+    assert payload(there) == payload(here)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedme"])
+def test_frames_that_are_large_travel_apart_and_count_the_same(name: str, tmp_path: Path) -> None:
+    # 64 x 400 + 400 x 10 parameters and more: over 100 kB a model.
+    here = run(parts(name, width=400))
+    there = over_http(name, ["0-1", "2-3"], width=400, folder=tmp_path, verify=True)
+    assert max(there.ledger.columns()["bytes"]) > 100_000
+    assert there.model_hash == here.model_hash
+    assert payload(there) == payload(here)
+
+
+class Lines:
+    """What ``log.jsonl`` would hold."""
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+        self.log = line_log(self)
+
+    def write(self, line: bytes) -> None:
+        self.said.append(json.loads(line))
+
+    def of_clients(self) -> list[str]:
+        """Return what clients have noted, without when and how it came."""
+        noted = [line for line in self.said if line["event"] in ("student chosen", "no validation samples")]
+        return sorted(
+            json.dumps({name: value for name, value in line.items() if name not in ("at_s", "told_by")})
+            for line in noted
+        )
+
+
+def test_what_clients_note_is_in_the_servers_log_as_in_memory(tmp_path: Path) -> None:
+    few = replace(data(), holdings={**data().holdings, "val": Holdings(*none_at(2))})
+    here, there = Lines(), Lines()
+    run(parts("persfl", data=few), log=here.log)
+    over_http("persfl", ["0,2", "1,3"], folder=tmp_path, log=there.log, data=few)
+    assert there.of_clients() == here.of_clients()
+    levels = {json.loads(line)["level"] for line in here.of_clients()}
+    assert levels == {"info", "warning"}
+
+
+def none_at(client: int) -> tuple[Any, Any]:
+    """Return validation samples of which a client has none."""
+    one = data().holdings["val"]
+    assert one.flat is not None
+    first, end = one.offsets[client : client + 2]
+    offsets = one.offsets.copy()
+    offsets[client + 1 :] -= end - first
+    return offsets, np.delete(one.flat, slice(first, end))
+
+
+@pytest.mark.parametrize("width", [8, 400])
+def test_phases_are_those_that_processes_have_seen(width: int) -> None:
+    trace = Trace(keep=True)
+    result = over_http("fedavg", ["0-1", "2-3"], width=width, verify=True, trace=trace)
+    told = {(one[2], one[3]): one[4:] for one in trace.kept if one[1] == "spent"}
+    columns = result.dispatches.columns()
+    of = list(zip(columns["client"].tolist(), columns["dispatch"].tolist(), strict=True))
+    assert sorted(told) == sorted(of)
+    assert (columns["download_s"] > 0).all()
+    assert (columns["compute_s"] > 0).all()
+    for row, (download_ns, compute_ns, upload_ns) in zip(range(len(of)), map(told.get, of), strict=True):  # type: ignore[misc]
+        assert columns["download_s"][row] == download_ns / 1e9
+        assert columns["compute_s"][row] == compute_ns / 1e9
+        assert columns["upload_s"][row] >= upload_ns / 1e9
+        assert (upload_ns > 0) == (width == 400)  # a small frame is there at once
+    passed = columns["ended_at_s"] - columns["asked_at_s"]
+    np.testing.assert_allclose(sum(columns[f"{phase}_s"] for phase in PHASES), passed, atol=1e-6)
+
+
+def test_work_without_frames_is_seen_too() -> None:
+    result = over_http("local", ["0-1", "2-3"], verify=True)
+    columns = result.dispatches.columns()
+    assert (columns["compute_s"] > 0).all()
+    assert (columns["download_s"] == 0).all()
+    assert (columns["upload_s"] == 0).all()
