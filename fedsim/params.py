@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,15 +67,35 @@ def count(tree: Tree) -> int:
     return sum(array.size for array in tree.values())
 
 
-def is_finite(array: Array) -> bool:
-    """Say whether an array holds neither NaN nor an infinity; only floating ones can."""
-    # What .all() does by way of Python: every array of every reply and new state passes here.
-    return array.dtype.kind != "f" or bool(np.logical_and.reduce(np.isfinite(array), axis=None))
+NON_FINITE = "NaN or an infinity"
+"""What cannot be computed with at all."""
+
+
+def out_of_range(array: Array) -> str | None:
+    """Return what of an array cannot be computed with, or None: NaN, infinities, and too large numbers.
+
+    Too large are those whose squares overflow. The mean of one model of 3e38 and many honest ones is finite,
+    and who trains it gets nothing but NaN. Half precision, in which that begins at 256, is for storage: there
+    any finite number will do.
+    """
+    if array.dtype.kind != "f" or not array.size:
+        return None
+    most = _most(array.dtype)
+    # Two passes without a copy. NaN is the result of both where there is one, and compares as False.
+    if array.max() <= most and array.min() >= -most:
+        return None
+    return f"values beyond {most:.2g}, whose products overflow" if np.isfinite(array).all() else NON_FINITE
+
+
+@cache
+def _most(dtype: np.dtype[Any]) -> float:
+    largest = np.float64(np.finfo(dtype).max)
+    return float(largest if dtype.itemsize < 4 else np.sqrt(largest))
 
 
 def all_finite(tree: Tree) -> bool:
-    """Say whether no array of a tree holds NaN or an infinity."""
-    return all(map(is_finite, tree.values()))
+    """Say whether all arrays of a tree can be computed with (:func:`out_of_range`)."""
+    return all(out_of_range(array) is None for array in tree.values())
 
 
 def digest(*trees: Tree) -> bytes:
@@ -164,7 +185,7 @@ class Model:
         return head.digest()
 
     def is_finite(self) -> bool:
-        """Say whether no value is NaN or infinite."""
+        """Say whether all values can be computed with (:func:`out_of_range`)."""
         return all_finite(self.params) and all_finite(self.buffers)
 
 

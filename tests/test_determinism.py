@@ -16,7 +16,7 @@ import pytest
 
 from fedsim.data import LoadContext, Spreading, federate
 from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.plugins import load

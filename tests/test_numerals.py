@@ -19,7 +19,7 @@ from fedsim.fleet.availability.trace import PLUGIN as TRACE
 from fedsim.fleet.csv_rows import Row
 from fedsim.fleet.device_table import parse_table
 from fedsim.network.capacity import read_csv, read_mahimahi
-from fedsim.processes.sockets import address
+from fedsim.processes.addresses_and_tls import address
 from fedsim.scenario.overrides import apply, parse
 from fedsim.units import parse as quantity
 

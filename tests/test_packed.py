@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fedsim import packed
 from fedsim.data import idx, texts
-from fedsim.data.arrays import read_array
+from fedsim.data.array_files import read_array
 from fedsim.data.base import LoadContext
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.errors import DataError

@@ -34,7 +34,7 @@ from random_scenarios import RandomScenario, random_scenario
 from run_folder import TABLES, RunFolder
 
 from fedsim.errors import RunError, UserError
-from fedsim.report.record import record
+from fedsim.report.record_run import record
 from fedsim.scenario import Plan, load_scenario
 
 MOST_S = 60

@@ -11,7 +11,7 @@ from fedsim.config import Config
 from fedsim.data import Dataset, FederatedData, Spreading, federate
 from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.engine.executors.base import Executor, ExecutorConfig
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.network.naive import PLUGIN as NAIVE

@@ -1,7 +1,7 @@
 """The contract of an algorithm.
 
 An algorithm says *what* goes down, what a client does with it and how replies are merged. It knows no time
-and no transport; *when* to merge is the participation policy's business. It is a sequence of exchanges. An
+and no transport; *when* to merge is the pacing's business. It is a sequence of exchanges. An
 :class:`Exchange` names up to three hooks, async methods of the algorithm::
 
     instruct(server, state, cohort) -> (state, {client: message or None})  at the server
@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.common.compatibility import unlike
+from fedsim.algorithms.common.architecture_check import unlike
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.models import Architecture
@@ -65,7 +65,7 @@ class Reply(Generic[U]):
         exchange: In which exchange.
         version: The server's version (number of merges) that the client was asked with.
         staleness: Merges since then; 0 in a synchronous round.
-        weight: What the staleness policy makes of it; 1 in a synchronous round.
+        weight: Factor of its weight in means; 1 in a synchronous round.
         message: What came back.
     """
 
@@ -84,14 +84,14 @@ Merge: TypeAlias = Callable[[ServerContext, S, Replies[U]], Awaitable[S]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange(Generic[S, P, D, U]):
-    """One question to clients and the merging of their replies.
+    """One message to clients, their work, and the merge of their replies.
 
     Attributes:
         name: Its name; generators, frames and tables carry it.
         instruct: Makes the message for each client. Left out, all whom the exchange concerns are asked
             without a frame.
         local: What a client does. Left out, a client does nothing, and no frame goes up.
-        merge: Takes the replies up. Left out, the server's state stays.
+        merge: Merges the replies. Left out, the server's state stays.
         when: ``opening``, once before round 1; ``round``; ``closing``, once after the last round.
         who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before. Before
             the first round and after the last there is no cohort, so it means all.

@@ -23,8 +23,8 @@ from fedsim.algorithms.common.fine_tuning import FineTuning
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import PooledSamples, Stream
+from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import TRAIN
-from fedsim.engine.optimiser_memory import Keeping
 from fedsim.params import Array, Model, Tree
 from fedsim.ranges import Epochs
 from fedsim.wire import Message, message

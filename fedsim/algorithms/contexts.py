@@ -10,8 +10,8 @@ import numpy as np
 
 from fedsim.data import Split
 from fedsim.engine.engine import Engine
-from fedsim.engine.optimiser_memory import Keeping
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.kept_optimisers import Keeping
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.workbench import Workbench
 from fedsim.fleet import Device
 from fedsim.params import Array, Model

@@ -18,7 +18,7 @@ are in no mean and teach nobody.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -150,7 +150,7 @@ class FedDF(PerArchitecture[FedDFConfig, ServerState]):
         for label in prototypes if self.config.distill_idle else means:
             distilled = await self._distil(server, prototypes[label], teacher)
             prototypes[label] = taken_up(server, distilled, state.prototypes[label])
-        return replace(state, prototypes=prototypes)
+        return ServerState(prototypes)
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse tasks without classes, and ``drop_worst`` without labels to choose by."""

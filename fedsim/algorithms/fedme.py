@@ -38,10 +38,9 @@ from fedsim.algorithms.base import (
     Reply,
     Setting,
 )
-from fedsim.algorithms.common.compatibility import strange
+from fedsim.algorithms.common.architecture_check import strange
 from fedsim.algorithms.common.distillation import no_classes
-from fedsim.algorithms.common.fine_tuning import finetuned
-from fedsim.algorithms.common.model_exchange import (
+from fedsim.algorithms.common.fedme_exchange import (
     NOBODY,
     ExchangedModel,
     Line,
@@ -53,8 +52,9 @@ from fedsim.algorithms.common.model_exchange import (
     grouped,
     outputs_of,
 )
+from fedsim.algorithms.common.fine_tuning import finetuned
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
-from fedsim.algorithms.common.validation import loss_on, validation_loss
+from fedsim.algorithms.common.validation_loss import loss_on, validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple, Config
 from fedsim.engine.steps import Descent

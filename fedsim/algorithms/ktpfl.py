@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import Exchanges, Replies
-from fedsim.algorithms.common.mixing_coefficients import CoefficientConfig, learned, learned_flops, restricted
+from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.common.personal_codistillation import (
     CoPersonal,
     CoPersonalConfig,

@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
-from fedsim.algorithms.common.mixing_coefficients import CoefficientConfig, learned_from_gram, restricted
+from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array, Model, count, mean_model

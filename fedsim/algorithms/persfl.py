@@ -30,9 +30,9 @@ from pydantic import AfterValidator
 from torch import Tensor
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Setting, broadcast
-from fedsim.algorithms.common.compatibility import same
+from fedsim.algorithms.common.architecture_check import same
 from fedsim.algorithms.common.distillation import cross_entropies, divergences, no_classes
-from fedsim.algorithms.common.validation import validation_loss
+from fedsim.algorithms.common.validation_loss import validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.config import AsTuple

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from fedsim import __version__
-from fedsim.cli.group import Group
+from fedsim.cli.error_handling import Group
 from fedsim.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])

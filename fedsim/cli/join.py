@@ -8,8 +8,8 @@ from pathlib import Path
 from fedsim.bus.http.access import ClientRanges
 from fedsim.cli.console import note
 from fedsim.errors import UserError
+from fedsim.processes.addresses_and_tls import client_tls, server_url
 from fedsim.processes.client import ClientProcess
-from fedsim.processes.sockets import client_tls, server_url
 
 
 def join(

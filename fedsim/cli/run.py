@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from fedsim.cli.outcome import check_finite, show
 from fedsim.cli.progress import PASSED, SIMULATED, watching
+from fedsim.cli.run_summary import check_finite, show
 from fedsim.report.folder import RUNS, check_folders, run_name
 from fedsim.report.provenance import Bus
-from fedsim.report.record import Perform, record
+from fedsim.report.record_run import Perform, record
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Plan, load_scenario
 

@@ -9,8 +9,8 @@ from fedsim.bus.http.access import Access
 from fedsim.cli.console import note
 from fedsim.cli.run import Options, planned, run_and_show
 from fedsim.errors import UserError
+from fedsim.processes.addresses_and_tls import Address, server_tls
 from fedsim.processes.server import ServerProcess
-from fedsim.processes.sockets import Address, server_tls
 from fedsim.runtime.sockets.serve import unused
 from fedsim.scenario import Plan
 

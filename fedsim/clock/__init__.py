@@ -1,9 +1,11 @@
 """Virtual time: an asyncio loop on integer nanoseconds, sleeping, deadlines, ordered waiting, the trace."""
 
+from fedsim.clock.event_trace import RecordKind, Trace, read_trace
 from fedsim.clock.handles import EventClass, Handle
 from fedsim.clock.loop import LIVELOCK_LIMIT, Timer, VirtualTimeLoop
+from fedsim.clock.ordered_wait import TaskGroup, as_completed, wait
 from fedsim.clock.running import run
-from fedsim.clock.timers import (
+from fedsim.clock.sleep_and_deadlines import (
     Deadline,
     call_after,
     deadline_after,
@@ -15,8 +17,6 @@ from fedsim.clock.timers import (
     sleep_until,
     start_clock,
 )
-from fedsim.clock.trace import RecordKind, Trace, read_trace
-from fedsim.clock.waiting import TaskGroup, as_completed, wait
 
 __all__ = [
     "LIVELOCK_LIMIT",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.data.base import Dataset, LoadContext
-from fedsim.data.torchvision_compat import torchvision_datasets
+from fedsim.data.torchvision_datasets import torchvision_datasets
 from fedsim.errors import DataError
 from fedsim.task import Task
 

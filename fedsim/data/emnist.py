@@ -13,7 +13,7 @@ from pydantic import Field
 from fedsim.config import AsTuple
 from fedsim.data import idx
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
-from fedsim.data.torchvision_compat import torchvision_datasets
+from fedsim.data.torchvision_datasets import torchvision_datasets
 from fedsim.errors import DataError
 from fedsim.quoting import quoted
 from fedsim.ranges import Classes

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples
-from fedsim.data.heldout import Drawn, HoldOut, hold_out
+from fedsim.data.client_split import SPLITS, AnyShares, Split, choices_of, shares_fault, split_client
+from fedsim.data.held_out_sets import Drawn, HoldOut, hold_out
 from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class
-from fedsim.data.public import Augment, augmented, drawn_from
-from fedsim.data.stratify import SPLITS, AnyShares, Split, choices_of, shares_fault, split_client
+from fedsim.data.public_from_other_data import Augment, augmented, drawn_from
 from fedsim.errors import DataError, InvariantError
 from fedsim.plugins import name_of
 from fedsim.rng import Key
@@ -150,13 +150,13 @@ class Spreading:
         public_users: Instead of ``public_size``, the share of the users, those of the global test set apart,
             whose samples are the public set.
         public_source: Another data set, from which the public set is drawn; None: it is held out of this one.
-        public_augment: How its images are transformed, once: as :func:`fedsim.data.public.augmented` says, or
-            not at all.
+        public_augment: How its images are transformed, once, or not at all
+            (:func:`fedsim.data.public_from_other_data.augmented`).
         public_at_clients: Whether clients hold it from the start.
         global_test_share: Part of all samples held out as the global test set, in ``[0, 1)``, where the data
             set has no test part of its own; where it has, that is the global test set.
         global_test_users: Instead, the share of all users whose samples are the global test set; the data set
-            has no test part of its own. They are no clients (:mod:`fedsim.data.heldout` says why).
+            has no test part of its own. They are no clients (:mod:`fedsim.data.held_out_sets` says why).
         limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
             with equally many samples of each class, as far as there are so many; at random where there are
             no classes, and where samples have users, whose habits that would change.

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.arrays import blamed, read_array, read_users
+from fedsim.data.array_files import blamed, read_array, read_users
 from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples
 from fedsim.errors import DataError
 from fedsim.params import Array

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedsim.data.client_split import SPLITS
 from fedsim.data.federated import FederatedData
-from fedsim.data.stratify import SPLITS
 from fedsim.walk import little_endian, octets
 
 Fingerprint: TypeAlias = Mapping[str, str]

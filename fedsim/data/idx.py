@@ -18,9 +18,9 @@ from pydantic import Field
 
 from fedsim import packed
 from fedsim.config import Config
-from fedsim.data.arrays import read_users
+from fedsim.data.array_files import read_users
 from fedsim.data.base import Dataset, LoadContext
-from fedsim.data.torchvision_compat import torchvision_datasets
+from fedsim.data.torchvision_datasets import torchvision_datasets
 from fedsim.durable import telling
 from fedsim.errors import DataError
 from fedsim.task import Task

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.arrays import require_file
+from fedsim.data.array_files import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.errors import DataError
 from fedsim.quoting import quoted

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from fedsim import packed
 from fedsim.config import Config
-from fedsim.data.arrays import require_file
+from fedsim.data.array_files import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
 from fedsim.errors import DataError
 from fedsim.quoting import MOST_SAID, quoted, shortened

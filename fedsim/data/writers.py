@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.arrays import room
+from fedsim.data.array_files import room
 from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext
 from fedsim.ranges import Clients, Concentration
 from fedsim.rng import Key

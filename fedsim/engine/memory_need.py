@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture
 
 SCALAR_BYTES = 4

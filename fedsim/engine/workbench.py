@@ -29,11 +29,11 @@ from fedsim.engine.jobs import (
     Score,
     Stream,
 )
+from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN
-from fedsim.engine.optimiser_memory import Keeping
 from fedsim.engine.optimisers import Optimiser
 from fedsim.engine.steps import Descent, Step
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Device
 from fedsim.models.flops import Operations
 from fedsim.params import Array, Model

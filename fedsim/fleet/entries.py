@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from fedsim.config import AsTuple, Config
-from fedsim.fleet.assignment import MOST_LABELS
+from fedsim.fleet.architecture_assignment import MOST_LABELS
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import DevicePlugin, with_overrides
 from fedsim.fleet.distributions import Distribution, Fixed

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InvariantError
-from fedsim.fleet.assignment import Places, assign
+from fedsim.fleet.architecture_assignment import Places, assign
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, EverPresent, Grouped
 from fedsim.fleet.device import QUANTITIES, Device
 from fedsim.fleet.device_class import DevicePlugin

@@ -7,7 +7,7 @@ conv 32@5x5, pool, conv 64@5x5, pool, FC 512, FC N, with ReLU, max pooling and p
 from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
-from fedsim.models.representation import HeadConfig, finish
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.task import Task
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
-from fedsim.models.representation import HeadConfig, finish
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.task import Task
 
 UNITS = (120, 100, 84, 50)

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.models.base import ModelPlugin, Net, vocabulary_of
+from fedsim.models.output_head import finish
 from fedsim.models.recurrent import Last, reader
-from fedsim.models.representation import finish
 from fedsim.ranges import Width
 from fedsim.task import Task
 

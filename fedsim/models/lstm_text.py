@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fedsim.models.base import ModelPlugin, Net, vocabulary_of
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.models.recurrent import MarkedLast, MarkedMean, reader
-from fedsim.models.representation import HeadConfig, finish
 from fedsim.ranges import Width
 from fedsim.task import Task
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, named, refuse_texts
-from fedsim.models.representation import HeadConfig, finish
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.ranges import Widths
 from fedsim.task import Task
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.he_init import start_by_he
-from fedsim.models.representation import HeadConfig, finish
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.ranges import Width
 from fedsim.task import Task
 from fedsim.torchvision_compat import torchvision_module

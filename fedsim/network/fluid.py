@@ -19,7 +19,7 @@ from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passag
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.links import Links
 from fedsim.network.load_check import LoadCheck
-from fedsim.network.shared_link import FluidPassage, SharedLink
+from fedsim.network.server_link import FluidPassage, SharedLink
 
 
 class FluidCarrier:

@@ -17,7 +17,7 @@ from fedsim.clock import now_ns
 from fedsim.errors import InvariantError
 from fedsim.network.base import Carrier, Listener, Parcel, Passage
 from fedsim.network.links import Links
-from fedsim.network.star import FAR_BITS, noise_s
+from fedsim.network.max_min_star import FAR_BITS, noise_s
 
 RELATIVE = 1e-9
 """By how much sums may be off for rounding."""
@@ -71,7 +71,7 @@ class LoadCheck:
     def _rounding_bits(self) -> float:
         """Return how far a few sums on a clock of work are off by rounding.
 
-        A solver may count work on a clock that all flows share (:mod:`fedsim.network.star`): what rounds then
+        A solver may count work on a clock that all flows share (``max_min_star.py``): what rounds then
         is not a flow's own bits, but those of a flow that was always the fastest since the link was idle.
         """
         return 4 * float_info.epsilon * min(self._clock_bits, FAR_BITS)

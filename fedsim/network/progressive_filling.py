@@ -2,7 +2,7 @@
 
 All flows start at rate 0 and rise together, each in proportion to its weight, until a link is full: its
 flows stay at what they have, and the others rise further. The cost of a change grows with all flows, so a
-star of one shared link has a faster solver (:mod:`fedsim.network.star`); this one takes any topology, such as
+star of one shared link has a faster solver (``max_min_star.py``); this one takes any topology, such as
 edge aggregators between clients and server, and is what the faster one is tested against.
 """
 
@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from fedsim.network.star import noise_s
+from fedsim.network.max_min_star import noise_s
 
 
 def max_min_bps(
@@ -63,7 +63,7 @@ def max_min_bps(
 
 
 class Filling:
-    """Flows over any links through time; in use like :class:`fedsim.network.star.Star`, at O(flows) an event.
+    """Flows over any links through time; in use like ``max_min_star.Star``, at O(flows) an event.
 
     Args:
         capacities_bps: Capacity of each link, bit/s.

@@ -16,8 +16,8 @@ from fedsim.clock import Trace
 from fedsim.data import fingerprint
 from fedsim.errors import UserError
 from fedsim.network import OverheadConfig
+from fedsim.processes.addresses_and_tls import Address, reason
 from fedsim.processes.children import ChildProcesses
-from fedsim.processes.sockets import Address, reason
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.log import Log
 from fedsim.runtime.records.result import RoundRow, RunResult
@@ -61,7 +61,7 @@ class _PrintingLog:
 
 @dataclass(slots=True, kw_only=True)
 class ServerProcess:
-    """The server of a run over sockets; :func:`fedsim.report.record.record` calls it as its ``perform``.
+    """The server of a run over sockets; :func:`fedsim.report.record_run.record` calls it as its ``perform``.
 
     Attributes:
         plan: What is run.

@@ -15,7 +15,7 @@ from fedsim.algorithms.contexts import Initial
 from fedsim.data import FederatedData, Split
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture
@@ -23,7 +23,7 @@ from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.rng import Key
-from fedsim.runtime.clients.churn import OnLeave
+from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.units import format_quantity
@@ -113,6 +113,13 @@ class Parts:
 
     def misfit(self) -> str | None:
         """Say why the algorithm cannot work with these architectures and this public set; None if it can."""
+        names = set()
+        for exchange in self.algorithm.exchanges:
+            if exchange.name in names:
+                return f"two of its exchanges are called {exchange.name!r}: give each its own name"
+            if exchange.reply is not None and exchange.local is None:
+                return f"exchange {exchange.name!r} wants replies that no client makes: give it local = ..."
+            names.add(exchange.name)
         labels = dict.fromkeys(label for group in self.fleet.groups for label in group.models)
         setting = Setting(
             self.data.task,

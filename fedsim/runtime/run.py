@@ -12,10 +12,10 @@ from fedsim.engine.worker_state import Resources
 from fedsim.errors import UserError
 from fedsim.network import Links
 from fedsim.params import unwarned
-from fedsim.runtime.clients.churn import Churn
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
-from fedsim.runtime.observer import Observer
+from fedsim.runtime.clients.interrupted_work import Churn
+from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.log import Log, silent
 from fedsim.runtime.records.recorder import Recorder

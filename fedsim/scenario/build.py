@@ -17,8 +17,8 @@ from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
-from fedsim.scenario.lookup import Values
 from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario
+from fedsim.scenario.schema_paths import Values
 from fedsim.task import Task
 
 MOST_WORKERS = 8

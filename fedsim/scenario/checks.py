@@ -24,8 +24,8 @@ from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.ranges import MOST_CLIENTS
 from fedsim.scenario import toml
 from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK, ModelChoice
-from fedsim.scenario.lookup import NotValidError, Path, Values
 from fedsim.scenario.schema import DEFAULT_MODEL
+from fedsim.scenario.schema_paths import NotValidError, Path, Values
 
 Fleet = tuple[GroupConfig, ...]
 Models = Mapping[str, ModelChoice]

@@ -20,9 +20,9 @@ from fedsim.scenario import overrides as setting
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
-from fedsim.scenario.faults import faults_of, in_order
-from fedsim.scenario.lookup import Values
 from fedsim.scenario.schema import Scenario
+from fedsim.scenario.schema_paths import Values
+from fedsim.scenario.validation_messages import faults_of, in_order
 
 
 def load_scenario(

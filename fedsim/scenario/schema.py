@@ -24,8 +24,8 @@ from pydantic.functional_validators import AfterValidator
 
 from fedsim.config import AsTuple, Config
 from fedsim.data import Shares, shares_fault
-from fedsim.data.public import Augment
-from fedsim.engine.training import TrainingConfig
+from fedsim.data.public_from_other_data import Augment
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.quoting import quoted
 from fedsim.ranges import (
@@ -39,7 +39,7 @@ from fedsim.ranges import (
     Seed,
     Workers,
 )
-from fedsim.runtime.clients.churn import OnLeave
+from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.scenario import toml
 from fedsim.scenario.choices import (
     DATASET,

@@ -1,10 +1,6 @@
 """Frames: messages to bytes and back. See :mod:`fedsim.wire.frame` for what the bytes are."""
 
-from fedsim.wire.declare import Kinds, Message, counted, message, num_parameters
-from fedsim.wire.decode import Envelope, decode
-from fedsim.wire.frame import SERVER, Frame, Packed, pack, same
-from fedsim.wire.limits import DEFAULT, Limits
-from fedsim.wire.messages import (
+from fedsim.wire.common_messages import (
     COMMON,
     Form,
     LogitsDown,
@@ -15,6 +11,10 @@ from fedsim.wire.messages import (
     PublicData,
     indices_digest,
 )
+from fedsim.wire.declare import Kinds, Message, counted, message, num_parameters
+from fedsim.wire.decode import Envelope, decode
+from fedsim.wire.frame import SERVER, Frame, Packed, pack, same
+from fedsim.wire.limits import DEFAULT, Limits
 
 __all__ = [
     "COMMON",

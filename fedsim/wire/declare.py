@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_
 import msgpack
 
 from fedsim.params import Array
-from fedsim.wire.fields import ALLOWED, FieldType, field_type
+from fedsim.wire.field_types import ALLOWED, FieldType, field_type
 
 VERSION = 1
 """Version of the schema of envelopes; a decoder accepts no other."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fedsim.errors import DecodeError
-from fedsim.wire.bins import arrays_of_bytes, arrays_of_parts, described
+from fedsim.wire.binary_arrays import arrays_of_bytes, arrays_of_parts, described
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
-from fedsim.wire.fields import Received, show
+from fedsim.wire.field_types import Received, show
 from fedsim.wire.frame import Frame
 from fedsim.wire.limits import DEFAULT, Limits
 from fedsim.wire.unpack import unpack

@@ -4,7 +4,7 @@ A frame is a short sequence of plain msgpack objects, which any msgpack library 
 
 - the envelope, a map: ``fedsim`` (version of this schema), ``kind``, ``sender``, ``receiver``, ``round``,
   ``exchange``, ``fields`` (a map) and ``arrays`` (a list of dtype, shape, length in bytes);
-- the arrays, see :mod:`fedsim.wire.bins`.
+- the arrays, see :mod:`fedsim.wire.binary_arrays`.
 
 Only sender, receiver, round and exchange differ between the receivers of a broadcast. The three numbers take
 four bytes whatever their value, so a frame's length does not depend on whom it goes to, and the rest is made
@@ -21,7 +21,7 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.quoting import quoted
-from fedsim.wire.bins import ALIGNMENT, Bins
+from fedsim.wire.binary_arrays import ALIGNMENT, Bins
 from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
 from fedsim.wire.limits import DEFAULT
 from fedsim.wire.unpack import fits

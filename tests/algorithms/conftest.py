@@ -14,13 +14,13 @@ from fedsim.algorithms.base import Algorithm
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
 from fedsim.data import FederatedData, LoadContext, Spreading, federate
+from fedsim.data.client_split import Split
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.federated import Holdings
 from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
-from fedsim.data.stratify import Split
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR

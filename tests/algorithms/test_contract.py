@@ -267,3 +267,28 @@ def test_an_exchange_of_a_name_alone_asks_everyone_and_changes_nothing(world: An
     assert [row.asked for row in silent.rounds] == [12, 12, 12]
     assert [row.merged for row in silent.rounds] == [12, 12, 12]
     assert (silent.totals, silent.model_hash) == (plain.totals, plain.model_hash)
+
+
+class Twice(Pairs):
+    """Has two exchanges of one name."""
+
+    @property
+    def exchanges(self) -> Exchanges:
+        return (*super().exchanges, Exchange("teach"))
+
+
+class Mute(Pairs):
+    """Wants replies that no client makes."""
+
+    @property
+    def exchanges(self) -> Exchanges:
+        return (*super().exchanges, Exchange("silent", reply=Confirm))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fault"),
+    [(Twice, "two of its exchanges are called 'teach'"), (Mute, "that no client makes")],
+)
+def test_exchanges_that_cannot_be_are_told(algorithm: type[Pairs], fault: str, world: Any) -> None:
+    assert fault in (world.parts(algorithm(Config())).misfit() or "")
+    assert world.parts(Pairs(Config())).misfit() is None

@@ -23,7 +23,7 @@ from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.models.representation import Representation
+from fedsim.models.output_head import Representation
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.common.model_exchange import NOBODY, ModelPair, Stored
+from fedsim.algorithms.common.fedme_exchange import NOBODY, ModelPair, Stored
 from fedsim.algorithms.fedme import ClientState, ServerState
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL

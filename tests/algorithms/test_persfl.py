@@ -14,7 +14,7 @@ import torch
 
 from fedsim.algorithms.base import Setting
 from fedsim.algorithms.common.fine_tuning import FineTuning
-from fedsim.algorithms.common.validation import validation_loss
+from fedsim.algorithms.common.validation_loss import validation_loss
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
 from fedsim.data import LoadContext, Spreading, federate
@@ -24,7 +24,7 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import Fitted, Score
 from fedsim.engine.losses import Batch
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run

@@ -5,7 +5,7 @@ import pytest
 
 from fedsim.bus import Totals
 from fedsim.cli.progress import Lines, watching
-from fedsim.runtime.observer import Accuracy
+from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow
 
 

@@ -11,7 +11,7 @@ import pytest
 from fedsim.data.base import LoadContext
 from fedsim.data.cifar10 import Cifar10
 from fedsim.data.cifar100 import Cifar100
-from fedsim.data.torchvision_compat import torchvision_datasets
+from fedsim.data.torchvision_datasets import torchvision_datasets
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task

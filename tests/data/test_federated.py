@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from fedsim.config import Config
 from fedsim.data.base import Dataset, Indices
+from fedsim.data.client_split import SPLITS, Shares
 from fedsim.data.federated import FederatedData, Spreading, federate
 from fedsim.data.partitions.base import PartitionPlugin, Pool
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig
 from fedsim.data.partitions.iid import Iid
-from fedsim.data.stratify import SPLITS, Shares
 from fedsim.errors import DataError, InvariantError
 from fedsim.rng import Key
 from fedsim.task import Task

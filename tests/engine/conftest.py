@@ -14,8 +14,8 @@ from torch import nn
 from fedsim.clock import VirtualTimeLoop
 from fedsim.config import Config
 from fedsim.data import FederatedData
+from fedsim.data.client_split import Split
 from fedsim.data.federated import Holdings
-from fedsim.data.stratify import Split
 from fedsim.engine.executors.base import Executor, ExecutorConfig
 from fedsim.engine.executors.thread_pool import Pool
 from fedsim.engine.executors.threads import Threads

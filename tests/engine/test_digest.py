@@ -33,7 +33,7 @@ from fedsim.engine.jobs import (
 from fedsim.engine.losses import empirical_loss
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.steps import Descent
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from fedsim.config import Config
 from fedsim.engine.memory_need import needed_bytes, optimiser_slots
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import named
 from fedsim.models.cnn import PLUGIN as CNN

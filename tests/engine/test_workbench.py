@@ -12,10 +12,10 @@ from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Job, Predict, PublicSamples, Stream
-from fedsim.engine.optimiser_memory import Keeping
+from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.steps import Descent
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.workbench import Workbench
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError

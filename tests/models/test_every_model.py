@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from fedsim.data import FederatedData
+from fedsim.data.client_split import Split
 from fedsim.data.federated import Holdings
-from fedsim.data.stratify import Split
 from fedsim.engine.cost import Costs
 from fedsim.engine.execute import run
 from fedsim.engine.jobs import ClientSamples, Fit, Predict, Stream

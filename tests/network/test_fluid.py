@@ -20,10 +20,10 @@ from fedsim.network.base import Passage
 from fedsim.network.capacity import Capacity
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.fluid import FluidCarrier, FluidConfig
+from fedsim.network.max_min_star import Star
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.network.progressive_filling import Filling
-from fedsim.network.star import Star
 from fedsim.rng import Key
 
 MS = 1_000_000

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from fedsim import clock
 from fedsim.config import Config
 from fedsim.errors import InvariantError
-from fedsim.network import Carrier, Links, Parcel, Traces, shared_link
+from fedsim.network import Carrier, Links, Parcel, Traces, server_link
 from fedsim.network.capacity import Capacity
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.fluid import FluidCarrier, FluidConfig
 from fedsim.network.load_check import CheckedLone, LoadCheck, Move, Room
+from fedsim.network.max_min_star import Flow, Star
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.network.progressive_filling import Filling
-from fedsim.network.shared_link import SharedLink
-from fedsim.network.star import Flow, Star
+from fedsim.network.server_link import SharedLink
 from fedsim.rng import Key
 
 MS = 1_000_000
@@ -240,7 +240,7 @@ class Greedy(Star):
     ],
 )
 def test_a_broken_solver_is_caught(solver: type[Star], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_link, "Star", solver)
+    monkeypatch.setattr(server_link, "Star", solver)
     with pytest.raises(InvariantError, match=message):
         play(FluidCarrier(LINKS, is_checked=True), EVENTS)
 

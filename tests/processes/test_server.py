@@ -12,9 +12,9 @@ from fedsim.bus.http.client import HttpClient
 from fedsim.clock import Trace
 from fedsim.data import fingerprint
 from fedsim.errors import RunError
+from fedsim.processes.addresses_and_tls import Address
 from fedsim.processes.children import ChildProcesses
 from fedsim.processes.server import ServerProcess, _PrintingLog
-from fedsim.processes.sockets import Address
 from fedsim.runtime.records.log import silent
 from fedsim.runtime.sockets.handshake import Greeting, read
 from fedsim.scenario import Plan, Scenario, build

@@ -8,7 +8,7 @@ import pytest
 
 from fedsim import plugins
 from fedsim.data import LoadContext, Spreading, federate
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.rng import Key

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.report.record import record
+from fedsim.report.record_run import record
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts

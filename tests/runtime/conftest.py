@@ -21,7 +21,7 @@ from fedsim.engine.executors.base import Due, ExecutorConfig, Promise
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.null import Kept
 from fedsim.engine.jobs import ClientSamples, Evaluate, Job, Score
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.network.fluid import PLUGIN as FLUID

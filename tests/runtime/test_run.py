@@ -17,7 +17,7 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import InvariantError, JobError
 from fedsim.fleet import Fleet
 from fedsim.network.fluid import PLUGIN as FLUID
-from fedsim.network.star import Star
+from fedsim.network.max_min_star import Star
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
 

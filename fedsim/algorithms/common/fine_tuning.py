@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
-from fedsim.algorithms.common.validation import validation_loss
+from fedsim.algorithms.common.validation_loss import validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model

@@ -33,7 +33,7 @@ from fedsim.algorithms.base import (
 )
 from fedsim.algorithms.common import public_samples
 from fedsim.algorithms.common.distillation import Distillation, softmax
-from fedsim.algorithms.common.mixing_coefficients import mixture_flops, teachers
+from fedsim.algorithms.common.ktpfl_coefficients import mixture_flops, teachers
 from fedsim.algorithms.common.share_and_distil import ClientState, answer, distilled, shared
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config

@@ -25,7 +25,7 @@ class ClientState:
     Attributes:
         model: Its own model; never travels.
         positions: The public samples of its last share, int64 ``[p]``.
-        samples: They themselves; None before the first share, and once they were learned from.
+        samples: The samples themselves; None before the first share, and once they were learned from.
     """
 
     model: Model

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedsim.algorithms.common.mixing_coefficients import product
+from fedsim.algorithms.common.ktpfl_coefficients import product
 from fedsim.params import Array, Tree
 
 DECIMALS = 12

@@ -36,7 +36,7 @@ def written(notes: Sequence[Note], left_out: int = 0) -> str:
     """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
 
     Args:
-        notes: What was noted, as :func:`in_words` gives it.
+        notes: What was noted, as :func:`fedsim.bus.client_reports.in_words` gives it.
         left_out: How many were left out before.
     """
     lines: list[str] = []

@@ -11,7 +11,7 @@ from fedsim.bus import Header
 from fedsim.engine.batches import Pass
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Job
-from fedsim.engine.optimiser_memory import Keeping
+from fedsim.engine.kept_optimisers import Keeping
 from fedsim.models.flops import Operations
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts

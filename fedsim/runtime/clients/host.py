@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from fedsim.algorithms.base import unmirrored
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.engine.optimiser_memory import Keeping
+from fedsim.engine.kept_optimisers import Keeping
 from fedsim.params import Tree
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.parts import Parts
@@ -35,7 +35,7 @@ class Held:
         merged: The state if that reply was merged.
         otherwise: The state if it was not.
         optimisers: What the client's optimisers hold in either case, by the keys of
-            :class:`fedsim.engine.optimiser_memory.Keeping`.
+            :class:`fedsim.engine.kept_optimisers.Keeping`.
     """
 
     dispatch: int

@@ -118,7 +118,7 @@ class DispatchTable:
 
     @property
     def num_open(self) -> int:
-        """DispatchTable of which more may come."""
+        """Dispatches of which more may come."""
         return sum(map(len, self._open.values()))
 
     def finish(self, at_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""What must be true of every run (DESIGN 4.9), checked from what it left behind.
+"""What must be true of every run, checked from what it left behind.
 
 The cheap ones are checked always; those that read the whole trace need it kept, and run under ``--verify``.
 """

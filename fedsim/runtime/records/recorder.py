@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsim.bus import Ledger, Totals
 from fedsim.clock import Trace, now_ns, now_s
-from fedsim.runtime.observer import Accuracy, FinalModels
+from fedsim.runtime.evaluation import Accuracy, FinalModels
 from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.invariants import check_counts, check_phases, check_trace
 from fedsim.runtime.records.log import Log

@@ -9,7 +9,7 @@ from math import isfinite
 
 from fedsim.bus import Ledger, Totals
 from fedsim.params import Array
-from fedsim.runtime.observer import Accuracy
+from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.dispatch_table import DispatchTable
 
 
@@ -21,14 +21,14 @@ class RoundRow:
         round: Its number; 0 is what came before the first, one more than the last what came after it.
         began_at_s: Virtual time at its start, s.
         ended_at_s: Virtual time at its end, s.
-        asked: DispatchTable.
+        asked: Dispatches.
         merged: Replies merged.
-        dropped: DispatchTable without an answer in time.
+        dropped: Dispatches without an answer in time.
         rejected: Replies that could not be merged.
         late: Replies that came after their dispatch was closed.
         traffic: Frames, bytes and parameters sent during it.
         accuracy: What was measured at its end, if anything.
-        drops: DispatchTable without an answer in time, by cause.
+        drops: Dispatches without an answer in time, by cause.
     """
 
     round: int
@@ -55,7 +55,7 @@ class RunResult:
         by_client: Tallies of dispatches, ``[K]`` each: asked, merged, dropped, rejected, late.
         ledger: Every frame.
         dispatches: Every dispatch, and where its time went.
-        drops: DispatchTable without an answer in time, by cause.
+        drops: Dispatches without an answer in time, by cause.
         rejections: Replies that could not be merged, by reason.
         trace_hash: Fingerprint of the event trace.
         model_hash: Digest of the evaluated models of all measured clients, in client order.

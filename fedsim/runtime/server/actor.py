@@ -22,19 +22,19 @@ from fedsim.clock import Trace, now_s, sleep_for, wait
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, MergeError, RunError
 from fedsim.plugins import name_of
-from fedsim.runtime.observer import Observer
+from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.selectors.base import Candidates
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.log import Log
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.records.trace_kinds import MERGE, REJECT
-from fedsim.runtime.server.dispatching import Newest, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.merging import merged
+from fedsim.runtime.server.open_dispatches import Newest, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.vetting import misfit
 from fedsim.wire import SERVER, Message, Packed, pack
 
-MOST_ASKED = 1024
+MOST_POLLED = 1024
 """Upper bound on clients polled for their next availability."""
 
 MOST_WAITS = 100_000
@@ -129,7 +129,7 @@ class ServerActor:
             if not len(free) or candidates.any(self._key.child("someone")):
                 break
             # Of a crowd only some are asked when they may come: the answer is then late, never wrong.
-            few = free[:: max(1, len(free) // MOST_ASKED)].tolist()
+            few = free[:: max(1, len(free) // MOST_POLLED)].tolist()
             next_s = min(fleet.availability.next_change(client, now_s()) for client in few)
             asked += 1
             if not (carried or isfinite(next_s)) or asked > MOST_WAITS:

@@ -1,23 +1,19 @@
 """Finding values that would poison a merge, and what comes after it (specification 3.5, E9).
 
-Such are NaN and infinities, and numbers so large that their products overflow: the mean of one model of 3e38
-and many honest ones is finite, and whoever trains it gets nothing but NaN.
+What an array may hold says :func:`fedsim.params.out_of_range`; other floats are neither NaN nor infinite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from fedsim.params import Array, is_finite
+from fedsim.params import NON_FINITE, out_of_range
 from fedsim.walk import parts
 from fedsim.wire import Message
-
-_NON_FINITE = "NaN or an infinity"
 
 
 def non_finite(message: Message) -> str | None:
@@ -47,10 +43,10 @@ def _find(value: Any, before: Any) -> tuple[str, str] | None:
     if value is before:
         return None
     if isinstance(value, np.ndarray):
-        fault = _fault(value)
+        fault = out_of_range(value)
         return None if fault is None else ("", fault)
     if isinstance(value, float | np.floating):
-        return None if isfinite(value) else ("", _NON_FINITE)
+        return None if isfinite(value) else ("", NON_FINITE)
     inner = parts(value)
     former = parts(before) if inner else inner
     for name, part in inner.items():
@@ -58,19 +54,3 @@ def _find(value: Any, before: Any) -> tuple[str, str] | None:
             step = f"[{name!r}]" if isinstance(value, Mapping | tuple | list) else f".{name}"
             return step + found[0], found[1]
     return None
-
-
-def _fault(array: Array) -> str | None:
-    if array.dtype.kind != "f" or not array.size:
-        return None
-    most = _most(array.dtype)
-    # Two passes without a copy; NaN is the result of both where there is one, and compares as False.
-    if array.max() <= most and array.min() >= -most:
-        return None
-    return f"values beyond {most:.2g}, whose products overflow" if is_finite(array) else _NON_FINITE
-
-
-@cache
-def _most(dtype: np.dtype[Any]) -> float:
-    """Return the largest number whose square the type holds."""
-    return float(np.sqrt(np.float64(np.finfo(dtype).max)))

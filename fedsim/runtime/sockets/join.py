@@ -18,7 +18,7 @@ from fedsim.runtime.clients.host import ClientHost, Held
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.invariants import check_trace
 from fedsim.runtime.run import open_engine
-from fedsim.runtime.sockets import saved_states as states
+from fedsim.runtime.sockets import state_encoding
 from fedsim.runtime.sockets.client_reports import Reports
 from fedsim.runtime.sockets.remote_states import QUESTION
 from fedsim.runtime.tasks import Tasks
@@ -61,7 +61,7 @@ class FolderStore:
 
     def __init__(self, folder: Folder, parts: Parts) -> None:
         self._folder = folder
-        self._classes = states.classes_of(parts.algorithm)
+        self._classes = state_encoding.classes_of(parts.algorithm)
 
     def load(self, client: int) -> Held | None:
         """Return what a client holds.
@@ -74,7 +74,7 @@ class FolderStore:
         if data is None:
             return None
         try:
-            return states.decode_held(data, self._classes)
+            return state_encoding.decode_held(data, self._classes)
         except DecodeError as error:
             raise UserError(_damaged(client, str(error))) from None
 
@@ -144,7 +144,7 @@ async def host(parts: Parts, client: Client, *, folder: Folder | None = None, wa
 
 def _encoded(client: int, held: Held) -> bytes:
     try:
-        return states.encode(held)
+        return state_encoding.encode(held)
     except (TypeError, ValueError) as error:
         raise RunError(f"client {client}: {error}") from None
 

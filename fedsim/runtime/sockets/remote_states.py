@@ -15,7 +15,7 @@ from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.log import Log
-from fedsim.runtime.sockets import saved_states as states
+from fedsim.runtime.sockets import state_encoding
 from fedsim.walk import instances
 
 QUESTION = b"held"
@@ -74,7 +74,7 @@ class RemoteStates:
         self._contexts = contexts
         self._initial = initial
         self._labels = frozenset(parts.architectures)
-        self._classes = states.classes_of(parts.algorithm)
+        self._classes = state_encoding.classes_of(parts.algorithm)
         self._log = log
         # Both are asked for membership only: a set has no order.
         self._asked = set[int]()
@@ -114,7 +114,7 @@ class RemoteStates:
                     await asyncio.sleep(0.05)  # its process has gone meanwhile, and may come back
 
     def _checked(self, data: bytes) -> Held:
-        held = states.decode_held(data, self._classes)
+        held = state_encoding.decode_held(data, self._classes)
         for model in instances(held, Model):
             label = model.architecture
             like = self._initial(label) if label in self._labels else None

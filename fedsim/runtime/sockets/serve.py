@@ -18,7 +18,7 @@ from fedsim.errors import RunError
 from fedsim.fleet import Fleet
 from fedsim.params import unwarned
 from fedsim.runtime.clients.contexts import Contexts
-from fedsim.runtime.observer import FinalModels, Observer
+from fedsim.runtime.evaluation import FinalModels, Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.log import Log, silent
 from fedsim.runtime.records.recorder import Recorder

@@ -16,7 +16,7 @@ import pytest
 
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.errors import UserError
-from fedsim.processes.sockets import client_tls, server_tls
+from fedsim.processes.addresses_and_tls import client_tls, server_tls
 
 OPENSSL = shutil.which("openssl")
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl is not here: it makes the certificates")

@@ -16,7 +16,7 @@ from fedsim.config import Config
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Availability
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.runtime.clients.host import Held

@@ -11,7 +11,7 @@ import pytest
 from fedsim import clock
 from fedsim.algorithms.base import Exchange
 from fedsim.clock import RecordKind, Trace
-from fedsim.runtime.clients.churn import ABANDON, LEAVE, RETURN
+from fedsim.runtime.clients.interrupted_work import ABANDON, LEAVE, RETURN
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.dispatch_table import PHASES, DispatchTable, Fate
 from fedsim.runtime.records.trace_kinds import DISPATCH, DROP, LATE, MERGE

@@ -9,7 +9,7 @@ import numpy as np
 from fedsim import clock
 from fedsim.bus import Header, Ledger
 from fedsim.clock import Trace
-from fedsim.runtime.observer import Accuracy, FinalModels
+from fedsim.runtime.evaluation import Accuracy, FinalModels
 from fedsim.runtime.records.log import silent
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.records.result import RoundRow, RunResult

@@ -15,11 +15,11 @@ from fedsim.bus.client_reports import Note
 from fedsim.clock import RecordKind, Trace
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import FileError, InvariantError, RunError, UserError
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.sockets import saved_states as states
+from fedsim.runtime.sockets import state_encoding
 from fedsim.runtime.sockets.join import FolderStore, host
 from fedsim.runtime.sockets.remote_states import QUESTION
 from fedsim.wire import SERVER
@@ -121,7 +121,7 @@ def test_without_a_folder_it_begins_anew(world: Any) -> None:
 
 
 def test_what_is_in_the_folder_must_be_a_state(world: Any) -> None:
-    for spoilt in (b"rubbish", states.encode((1, 2))):
+    for spoilt in (b"rubbish", state_encoding.encode((1, 2))):
         shelf = Shelf([])
         shelf.states[1] = spoilt
         with pytest.raises(UserError, match=r"state of client 1 .*another folder"):
@@ -175,7 +175,7 @@ def test_probes_get_what_a_client_holds(world: Any) -> None:
         hosting = asyncio.create_task(host(parts, connection))
         while not connection.sent:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        held = states.decode(await connection.handler(1, QUESTION), (Held, world.Diary))
+        held = state_encoding.decode(await connection.handler(1, QUESTION), (Held, world.Diary))
         assert held == Held(0, world.Diary((0,), 0), world.Diary((0,), -1))
         assert await connection.handler(0, QUESTION) == b""
         assert await connection.handler(1, b"something else") == b""
@@ -199,7 +199,9 @@ def test_optimisers_stay_here_when_a_client_is_probed(world: Any) -> None:
         shelf, connection = Shelf([]), Connection([ask(1, 0)], [], 1)
         await host(parts, connection, folder=shelf)
         told = await connection.handler(1, QUESTION)  # what it holds is there still
-        return states.decode_held(shelf.states[1], (world.Diary,)), states.decode_held(told, (world.Diary,))
+        return state_encoding.decode_held(shelf.states[1], (world.Diary,)), state_encoding.decode_held(
+            told, (world.Diary,)
+        )
 
     kept, told = asyncio.run(asyncio.wait_for(main(), 20))
     assert kept.optimisers

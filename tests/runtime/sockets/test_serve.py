@@ -22,7 +22,7 @@ from fedsim.params import Model
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import kinds_of, run
-from fedsim.runtime.sockets import saved_states as states
+from fedsim.runtime.sockets import state_encoding
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve, unused
 from fedsim.wire import Packed, decode, pack
@@ -228,9 +228,9 @@ def test_nobody_attends_at_all(world: Any) -> None:
     ("answer", "said"),
     [
         (b"rubbish", "no state"),
-        (states.encode((1, 2)), "tuple where"),
-        (states.encode(Held(0, Model("odd", {}), None)), "'odd'"),
-        (states.encode(Held(0, Model("linear", {"head.weight": np.zeros(3)}), None)), "'linear'"),
+        (state_encoding.encode((1, 2)), "tuple where"),
+        (state_encoding.encode(Held(0, Model("odd", {}), None)), "'odd'"),
+        (state_encoding.encode(Held(0, Model("linear", {"head.weight": np.zeros(3)}), None)), "'linear'"),
         (b"", ""),
         (TimeoutError(), "does not answer"),
         (RunError("it is not well"), "not well"),

@@ -3,8 +3,8 @@
 A state is made of None, booleans, numbers, strings, arrays, tuples, mappings with strings or integers as
 keys, and frozen dataclasses of classes that the reader names beforehand. It travels as a frame without an
 address: one msgpack list of a word, the value and the list of arrays, and behind it the arrays
-(:mod:`fedsim.wire.bins`). In the value everything that is not plain is a list that starts with its tag; an
-array is its number, so that it travels once however often it occurs.
+(:mod:`fedsim.wire.binary_arrays`). In the value everything that is not plain is a list that starts with its
+tag; an array is its number, so that it travels once however often it occurs.
 
 Arrays come back bit for bit and mappings in their order, so digests of models stay the same.
 """
@@ -27,10 +27,10 @@ from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
 from fedsim.quoting import quoted, shortened
 from fedsim.runtime.clients.host import Held
-from fedsim.runtime.sockets.type_check import fits, hints_of
+from fedsim.runtime.sockets.annotation_check import fits, hints_of
 from fedsim.walk import field_names, parts
 from fedsim.wire import Limits, Message, unpack
-from fedsim.wire.bins import Bins, arrays_of_bytes, described
+from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described
 from fedsim.wire.dtypes import plain
 
 WORD = "fedsim state"

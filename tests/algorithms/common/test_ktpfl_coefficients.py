@@ -11,7 +11,7 @@ import torch
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from fedsim.algorithms.common.mixing_coefficients import (
+from fedsim.algorithms.common.ktpfl_coefficients import (
     CoefficientConfig,
     gradient,
     learned,

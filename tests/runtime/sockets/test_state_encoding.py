@@ -24,7 +24,7 @@ from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import ClientSamples, InlineSamples, PublicSamples, Samples
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import DecodeError
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
@@ -39,7 +39,7 @@ from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.purity import fingerprint
 from fedsim.runtime.run import run
-from fedsim.runtime.sockets.saved_states import WORD, StateLimits, classes_of, decode, decode_held, encode
+from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, classes_of, decode, decode_held, encode
 
 
 @dataclass(frozen=True)

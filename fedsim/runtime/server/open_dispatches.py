@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class OpenDispatch:
     version: int
     at_s: float
     answer: asyncio.Future[Reply | None]
-    lease: asyncio.TimerHandle | None = field(default=None)
+    lease: asyncio.TimerHandle | None = None
     abandoned: str = ""
 
     @property
@@ -87,10 +87,10 @@ class Newest(Mapping[int, int]):
 
 
 class OpenDispatches:
-    """Makes and closes them.
+    """The server's open dispatches.
 
     Args:
-        endpoint: Where what is asked goes.
+        endpoint: Sends the frames.
         trace: Where they are recorded.
         num_clients: K.
         timeout_s: How long a lease is.

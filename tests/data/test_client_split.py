@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.data.base import Labels
-from fedsim.data.stratify import Shares, shares_fault, split_client
+from fedsim.data.client_split import Shares, shares_fault, split_client
 
 SHARES = st.sampled_from(
     [

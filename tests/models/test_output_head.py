@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from fedsim.models import Architecture
-from fedsim.models.representation import Representation, finish
+from fedsim.models.output_head import Representation, finish
 from fedsim.task import Task
 
 NETS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.fleet.assignment import assign
+from fedsim.fleet.architecture_assignment import assign
 from fedsim.rng import Key
 
 KEY = Key.root(0)

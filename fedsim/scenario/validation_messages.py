@@ -14,7 +14,7 @@ from fedsim import numerals
 from fedsim.errors import Fault
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.scenario import toml
-from fedsim.scenario.lookup import field_at, table_at
+from fedsim.scenario.schema_paths import field_at, table_at
 
 _WANTED = {
     "int": "a whole number",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.engine.jobs import Fitted
-from fedsim.engine.optimiser_memory import Keeping
+from fedsim.engine.kept_optimisers import Keeping
 from fedsim.params import Model, Tree
 
 

@@ -4,7 +4,7 @@
 ``scenario.toml``       the scenario with everything resolved; runs again as it is
 ``summary.json``        the run in fifty numbers (:mod:`fedsim.report.summary`)
 ``rounds.parquet`` ...  the tables (:mod:`fedsim.report.tables`)
-``trace.msgpack``       every event (:mod:`fedsim.clock.trace`)
+``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
 ``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.logs`)
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
 ======================= =====================================================================

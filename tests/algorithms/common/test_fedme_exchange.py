@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.algorithms.common.model_exchange import (
+from fedsim.algorithms.common.fedme_exchange import (
     NOBODY,
     ExchangedModel,
     ModelPair,

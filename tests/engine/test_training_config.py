@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.engine.optimisers import Adam, Sgd
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 
 
 def test_the_optimiser_is_made_from_the_settings() -> None:

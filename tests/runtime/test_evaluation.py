@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedsim.algorithms.base import Exchange, Predictor
 from fedsim.engine.jobs import ClientSamples, GlobalTest, Score
 from fedsim.params import Model
-from fedsim.runtime.observer import Accuracy
+from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.parts import EvaluationSettings
 
 NAN = float("nan")

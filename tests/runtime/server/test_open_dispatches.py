@@ -11,8 +11,8 @@ from fedsim import clock
 from fedsim.algorithms.base import Exchange
 from fedsim.bus import Delivery, Header
 from fedsim.clock import Trace
-from fedsim.runtime.clients.churn import ABANDON
-from fedsim.runtime.server.dispatching import Newest, OpenDispatches
+from fedsim.runtime.clients.interrupted_work import ABANDON
+from fedsim.runtime.server.open_dispatches import Newest, OpenDispatches
 
 
 def test_a_lost_upload_ends_with_the_lease(world: Any) -> None:

@@ -13,13 +13,13 @@ import pytest
 from fedsim import durable
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.clock import read_trace
-from fedsim.engine.training import TrainingConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import FileError, JobError, OutputError
 from fedsim.fleet.device import QUANTITIES
 from fedsim.network import OverheadConfig
-from fedsim.report import record as module
+from fedsim.report import record_run as module
 from fedsim.report import tables
-from fedsim.report.record import record
+from fedsim.report.record_run import record
 from fedsim.runtime.parts import EvaluationSettings, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.log import Log

@@ -1,4 +1,4 @@
-from fedsim.data.torchvision_compat import torchvision_datasets
+from fedsim.data.torchvision_datasets import torchvision_datasets
 
 
 def test_the_data_sets_are_found() -> None:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.fleet.availability import sampling
+from fedsim.fleet.availability import available_clients
+from fedsim.fleet.availability.available_clients import sample_available
 from fedsim.fleet.availability.base import Availability, Clients, Flags
-from fedsim.fleet.availability.sampling import sample_available
 from fedsim.rng import Key
 
 
@@ -50,9 +50,9 @@ def test_a_sample_is_of_the_eligible_that_are_there(num: int, share: float, coun
 def test_every_ordered_choice_is_equally_likely(
     small: int, patience: float, batches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "SMALL", small)
-    monkeypatch.setattr(sampling, "PATIENCE", patience)
-    monkeypatch.setattr(sampling, "BATCH", 2)
+    monkeypatch.setattr(available_clients, "SMALL", small)
+    monkeypatch.setattr(available_clients, "PATIENCE", patience)
+    monkeypatch.setattr(available_clients, "BATCH", 2)
     flags = np.zeros(12, np.bool_)
     flags[[1, 4, 5, 9, 11]] = True
     presence = Known(flags)

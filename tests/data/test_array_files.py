@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.data.arrays import blamed, read_array, room
+from fedsim.data.array_files import blamed, read_array, room
 from fedsim.errors import DataError
 
 IDX = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255])

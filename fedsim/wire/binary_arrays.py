@@ -18,7 +18,7 @@ from fedsim.params import Array
 from fedsim.quoting import shortened
 from fedsim.walk import octets
 from fedsim.wire.dtypes import BOOL, DTYPES, NAMES
-from fedsim.wire.fields import show
+from fedsim.wire.field_types import show
 from fedsim.wire.limits import Limits
 
 ALIGNMENT = 16
@@ -177,7 +177,9 @@ def _header(num_bytes: int) -> bytes:
         return b"\xc4" + num_bytes.to_bytes(1, "big")
     if num_bytes < 1 << 16:
         return b"\xc5" + num_bytes.to_bytes(2, "big")
-    return b"\xc6" + num_bytes.to_bytes(4, "big")  # no array that travels has more than 2 GiB
+    if num_bytes >= 1 << 32:
+        raise ValueError(f"an array of {num_bytes} bytes: msgpack holds less than 4 GiB in one")
+    return b"\xc6" + num_bytes.to_bytes(4, "big")
 
 
 def _padding(position: int) -> bytes:

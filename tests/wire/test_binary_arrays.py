@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsim.errors import DecodeError
-from fedsim.wire.bins import ALIGNMENT, Bins, arrays_of_bytes, arrays_of_parts, described
+from fedsim.wire.binary_arrays import ALIGNMENT, Bins, arrays_of_bytes, arrays_of_parts, described
 from fedsim.wire.dtypes import DTYPES
 from fedsim.wire.limits import DEFAULT
 

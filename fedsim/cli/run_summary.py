@@ -9,7 +9,7 @@ from fedsim.cli.console import heading, note, pairs
 from fedsim.cli.progress import SIMULATED
 from fedsim.errors import RunError
 from fedsim.report import cost_breakdown, text
-from fedsim.report.record import Recorded
+from fedsim.report.record_run import Recorded
 from fedsim.report.summary import ineligible_line
 
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.data.base import Dataset, Indices, LoadContext
+from fedsim.data.client_split import SPLITS
 from fedsim.data.federated import FederatedData, Spreading, federate
 from fedsim.data.files import Files, FilesConfig
-from fedsim.data.heldout import Drawn, HoldOut, hold_out
+from fedsim.data.held_out_sets import Drawn, HoldOut, hold_out
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
-from fedsim.data.stratify import SPLITS
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import DataError

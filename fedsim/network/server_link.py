@@ -14,7 +14,7 @@ from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
 from fedsim.network.links import PerClient
 from fedsim.network.load_check import LoadCheck, Move, Room
-from fedsim.network.star import Flow, Star, noise_s
+from fedsim.network.max_min_star import Flow, Star, noise_s
 from fedsim.network.traces import Shifted, Traces
 
 SERVER_LINK = "the server's link"

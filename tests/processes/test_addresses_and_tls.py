@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedsim.errors import UserError
-from fedsim.processes.sockets import Address, address, client_tls, server_tls, server_url
+from fedsim.processes.addresses_and_tls import Address, address, client_tls, server_tls, server_url
 
 
 @pytest.mark.parametrize(

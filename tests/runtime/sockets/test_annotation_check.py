@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import pytest
 
-from fedsim.runtime.sockets.type_check import fits, hints_of
+from fedsim.runtime.sockets.annotation_check import fits, hints_of
 
 T = TypeVar("T", bound=int)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.data.base import Dataset
-from fedsim.data.public import augmented, drawn_from, form_fault
+from fedsim.data.public_from_other_data import augmented, drawn_from, form_fault
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
