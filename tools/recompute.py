@@ -37,7 +37,7 @@ Edge = tuple[int, str, int]
 
 @dataclass
 class Dispatch:
-    """One asking; instants in ns."""
+    """One dispatch; instants in ns."""
 
     client: int
     dispatch: int

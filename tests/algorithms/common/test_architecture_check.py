@@ -1,4 +1,4 @@
-"""Likeness of models (specification 3.5, E12)."""
+"""Whether a model has the right architecture (specification 3.5, E12)."""
 
 from __future__ import annotations
 

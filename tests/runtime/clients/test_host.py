@@ -114,7 +114,7 @@ def test_a_client_without_state_is_asked_without(world: Any) -> None:
     assert seen == [None, None]
 
 
-def test_a_client_draws_anew_at_every_asking(world: Any) -> None:
+def test_a_client_draws_anew_at_every_dispatch(world: Any) -> None:
     seen: dict[tuple[int, int], bytes] = {}
 
     async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
@@ -159,7 +159,7 @@ def test_clients_that_remember_nothing_join_once_for_all(world: Any) -> None:
 
 
 def test_what_was_refused_stays_refused_after_a_hook_that_leaves_the_state(world: Any) -> None:
-    """The reply of client 1's first asking is lost; at the second its hook says that nothing has changed."""
+    """The reply of client 1's first dispatch is lost; at the second its hook says that nothing has changed."""
     seen: list[Any] = []
 
     async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
@@ -176,7 +176,7 @@ def test_what_was_refused_stays_refused_after_a_hook_that_leaves_the_state(world
 
 MOMENTUM = TrainingConfig(lr=0.1, momentum=0.9, keep_optimiser=True)
 ADAM = TrainingConfig(lr=0.1, optimiser="adam", keep_optimiser=True)
-"""One full batch an asking, so that Adam's count says how many askings its state has seen."""
+"""One full batch a dispatch, so that Adam's count says how many dispatches its state has seen."""
 PATIENT_S = 1e6
 
 
@@ -185,7 +185,7 @@ def threads(workers: int = 1) -> Any:
 
 
 def play_counted(world: Any, *, extra_s: Callable[[Any], float] | None = None, **changes: Any) -> Any:
-    """Run; return the count of each finished asking by client and dispatch, the result and the trace."""
+    """Run; return the count of each finished dispatch by client and dispatch, the result and the trace."""
     steps: dict[tuple[int, int], float] = {}
 
     async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
