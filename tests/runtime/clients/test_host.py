@@ -159,7 +159,7 @@ def test_clients_that_remember_nothing_join_once_for_all(world: Any) -> None:
 
 
 def test_what_was_refused_stays_refused_after_a_hook_that_leaves_the_state(world: Any) -> None:
-    """The reply of client 1's first dispatch is lost; at the second its hook says that nothing has changed."""
+    """The reply of client 1's first dispatch is lost; in the second its hook leaves the state."""
     seen: list[Any] = []
 
     async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
