@@ -175,7 +175,7 @@ def compare(**values: Any) -> None:
     default="127.0.0.1:8470",
     show_default=True,
     metavar="HOST:PORT",
-    callback=_read_by("processes.sockets:address"),
+    callback=_read_by("processes.addresses_and_tls:address"),
     help="Where to listen.",
 )
 @_path("--tls-cert", "FILE", "Certificate, in PEM.")
