@@ -116,7 +116,7 @@ class FinalModels:
 
     Attributes:
         digest: Of the evaluated models of all measured clients, in client order.
-        non_finite: The first of them that holds NaN or an infinity, in words; None where all are finite.
+        non_finite: The first of them that cannot be computed with, in words; None where all can.
     """
 
     digest: str

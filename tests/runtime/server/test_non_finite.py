@@ -72,6 +72,7 @@ def test_a_finite_state_is_not_spoiled() -> None:
     assert spoiled(SOUND) is None
     assert spoiled(None) is None
     assert spoiled((np.array([1e154, -1e154]), np.array([1.8e19, -1.8e19], np.float32))) is None
+    assert spoiled([np.array([6e4, -6e4], np.float16)]) is None  # for storage: any finite number will do
 
 
 @pytest.mark.parametrize("sign", [1, -1])
