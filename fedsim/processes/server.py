@@ -50,12 +50,16 @@ class _PrintingLog:
             self.tell(f"the process of clients {values['clients']} has joined{again}")
         elif event == "process gone":
             self.tell(f"the process of clients {values['clients']} is gone; it may come back")
+        elif event == "process left":
+            self.tell(f"the process of clients {values['clients']} has left")
         return self.log.info(event, **values)
 
     def warning(self, event: str, **values: Any) -> Any:
         """Note something that a reader may have to know."""
         if event == "clients missing" and "told_by" not in values:
             self.tell(f"beginning without {values['count']} of {self.num_clients} clients")
+        elif event == "tokens not read again" and "told_by" not in values:
+            self.tell(f"tokens stay as they were: {values['cause']}")
         return self.log.warning(event, **values)
 
 

@@ -191,7 +191,7 @@ def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path) -> Non
     certificate, key = _certificate(here, "server")
     other, _ = _certificate(here, "other")
     made = call("token", "new", "--clients", "0-3", "--tokens", "tokens")
-    shell.environment["FEDSIM_TOKEN"] = secret = made.stdout.strip().splitlines()[-1]
+    secret = made.stdout.strip().splitlines()[-1]
     tls = ("--tls-cert", certificate, "--tls-key", key, "--tokens", "tokens")
     serve = shell.start("serve", "tiny.toml", "--listen", "127.0.0.1:0", "--out", "there", *tls)
     url = _address(serve.says("listening"))
@@ -202,14 +202,19 @@ def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path) -> Non
         "give the authority's with --ca": (url, *shares, "--ca", other),
         "encrypts: write https://": (url.replace("https", "http"), *shares),
         "does not know this token": (url, *shares, "--ca", certificate, "--token", secret + "x"),
+        "asks for a token": (url, *shares, "--ca", certificate),
     }
     tried = [(said, shell.start("join", *arguments)) for said, arguments in mistakes.items()]
     for said, one in tried:
         assert one.ends() == 2, one.said()
         assert said in one.said()
         assert "Traceback" not in one.said()
+    added = call("token", "new", "--clients", "0-3", "--tokens", "tokens").stdout.strip().splitlines()[-1]
+    shell.environment["FEDSIM_TOKEN"] = added  # one that the server's file had not held when it was started
     join = shell.start("join", url, *shares, "--ca", certificate)
     assert serve.ends() == 0, serve.said()
+    assert "may come back" not in serve.said()
+    assert "has left" in serve.said()
     assert join.ends() == 0, join.said()
     assert summary(here / "there")["participation"]["merged"] == 8
 

@@ -46,6 +46,8 @@ class Kept:
             "the process of clients 0 has joined again",
         ),
         ("info", "process gone", {"clients": "0"}, "the process of clients 0 is gone; it may come back"),
+        ("info", "process left", {"clients": "0"}, "the process of clients 0 has left"),
+        ("warning", "tokens not read again", {"cause": "no"}, "tokens stay as they were: no"),
         ("warning", "clients missing", {"count": 2}, "beginning without 2 of 7 clients"),
         ("info", "round", {"round": 1}, None),
         # Whoever notes this is a client, which has no say here, and leaves out what the server would add.

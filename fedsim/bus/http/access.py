@@ -1,7 +1,8 @@
 """Who may host which clients: bearer tokens, stored hashed, each for named client numbers.
 
 A file of tokens has a line per token, ``sha256:<64 hexadecimal digits> <clients>``; ``#`` starts a comment.
-A token is 256 random bits, so one round of SHA-256 is as good as any slow hash.
+A token is 256 random bits, so one round of SHA-256 is as good as any slow hash. The file is read again when it
+has changed, so tokens can be added, and withdrawn from new connections, during a run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ipaddress
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -108,17 +109,28 @@ class ClientRanges:
 
 ALL_CLIENTS = ClientRanges(((0, MOST_CLIENT),))
 
+_Granted = tuple[tuple[bytes, ClientRanges], ...]
+"""Digests of tokens, and what each grants."""
+
+_Version = tuple[int, int, int] | None
+"""What changes when a file is written; None where there is no file."""
+
 
 class Access:
     """Decides what a token grants; make one with :meth:`open` or :meth:`from_file`.
 
     Attributes:
         is_open: Whether everybody may host everything, without a token.
+        warn: Called with what is wrong with the file when it has changed and cannot be used; the tokens that
+            were read before stay.
     """
 
-    def __init__(self, granted: tuple[tuple[bytes, ClientRanges], ...], *, is_open: bool = False) -> None:
+    def __init__(self, granted: _Granted, *, is_open: bool = False) -> None:
         self._granted = granted
+        self._file: Path | None = None
+        self._version: _Version = None
         self.is_open = is_open
+        self.warn: Callable[[str], object] = lambda problem: None
 
     @staticmethod
     def open() -> Access:
@@ -132,35 +144,16 @@ class Access:
         Raises:
             UserError: A file that cannot be read, a line that is none, or no token at all.
         """
-        try:
-            text = Path(path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"the file of tokens {quoted(str(path), MOST_SAID)} cannot be read "
-                f"({shortened(error, MOST_SAID)}): make one with "
-                "`fedsim token new --clients 0-9 --tokens FILE`"
-            ) from None
-        return Access.from_lines(text.splitlines(), str(path))
+        file = Path(path)
+        version = _version(file)  # before the content: what is written between the two is then read again
+        access = Access(_read(file))
+        access._file, access._version = file, version
+        return access
 
     @staticmethod
-    def from_lines(lines: list[str], source: str = "tokens") -> Access:
-        """Read the lines of a file of tokens; see :meth:`from_file`."""
-        granted = []
-        for number, line in enumerate(lines, 1):
-            words = line.partition("#")[0].split()
-            if not words:
-                continue
-            digest = _digest_of(words[0])
-            if len(words) != 2 or digest is None:
-                raise UserError(
-                    f"{source}, line {number}: not a token: a line is sha256:<64 hexadecimal digits> and the "
-                    "clients, as in 0-9,12; `fedsim token new` writes one"
-                )
-            granted.append((digest, ClientRanges.parse(words[1])))
-        if not granted:
-            raise UserError(f"{source} holds no token: add one with `fedsim token new --clients 0-9`")
-        return Access(tuple(granted))
-
+    def from_lines(lines: list[str]) -> Access:
+        """Read the lines of a file of tokens, which is not known; see :meth:`from_file`."""
+        return Access(_granted(lines, "tokens"))
     def grant(self, token: str | None) -> ClientRanges | None:
         """Return the clients that a token allows to host; None for a token that is not known.
 
@@ -168,6 +161,7 @@ class Access:
         """
         if self.is_open:
             return ALL_CLIENTS
+        self._read_again()
         if token is None or len(token) > _MOST_TOKEN:
             return None
         digest, found = _hashed(token), None
@@ -175,6 +169,15 @@ class Access:
             if hmac.compare_digest(stored, digest):
                 found = clients
         return found
+
+    def _read_again(self) -> None:
+        if self._file is None or (version := _version(self._file)) == self._version:
+            return
+        self._version = version
+        try:
+            self._granted = _read(self._file)
+        except UserError as error:
+            self.warn(str(error))
 
 
 def new_token(clients: ClientRanges) -> tuple[str, str]:
@@ -199,6 +202,44 @@ def names_loopback(header: str) -> bool:
     """
     found = _HOST.fullmatch(header)
     return found is not None and is_loopback(found[1] or found[2])
+
+
+def _version(file: Path) -> _Version:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(file: Path) -> _Granted:
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"the file of tokens {quoted(str(file), MOST_SAID)} cannot be read "
+            f"({shortened(error, MOST_SAID)}): make one with "
+            "`fedsim token new --clients 0-9 --tokens FILE`"
+        ) from None
+    return _granted(text.splitlines(), str(file))
+
+
+def _granted(lines: list[str], source: str) -> _Granted:
+    granted = []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        digest = _digest_of(words[0])
+        if len(words) != 2 or digest is None:
+            raise UserError(
+                f"{source}, line {number}: not a token: a line is sha256:<64 hexadecimal digits> and the "
+                "clients, as in 0-9,12; `fedsim token new` writes one"
+            )
+        granted.append((digest, ClientRanges.parse(words[1])))
+    if not granted:
+        raise UserError(f"{source} holds no token: add one with `fedsim token new --clients 0-9`")
+    return tuple(granted)
 
 
 def _hashed(token: str) -> bytes:

@@ -31,7 +31,7 @@ async def open_socket(
         is_first: Whether nothing was ever heard of the server, so that the address itself may be wrong.
 
     Raises:
-        UserError: The server does not know the token or goes by another name, or the two sides do not agree
+        UserError: The server asks for a token or does not know this one, or goes by another name, or the two sides do not agree
             about encryption.
         aiohttp.ClientError, OSError, TimeoutError: Trying again may help.
     """
@@ -43,9 +43,10 @@ async def open_socket(
             )
     except aiohttp.WSServerHandshakeError as error:
         if error.status == 401:
+            problem = "does not know this token" if "Authorization" in http.headers else "asks for a token"
             raise UserError(
-                f"the server at {url} does not know this token: ask for one made with "
-                "`fedsim token new`, and give it with --token or FEDSIM_TOKEN"
+                f"the server at {url} {problem}: ask for one made with `fedsim token new`, and give it with "
+                "--token or FEDSIM_TOKEN"
             ) from None
         if error.status == 421:
             raise UserError(

@@ -92,6 +92,7 @@ class HttpServer:
         self._change = asyncio.Event()
         self._finished = False
         self.is_closing = False
+        access.warn = lambda problem: log.warning("tokens not read again", cause=shortened(problem, MOST_SAID))
         self._front = Front(self, access, self.limits, self._registry, self._accounts)
         self._tending: asyncio.Task[None] | None = None
 
@@ -270,7 +271,8 @@ class HttpServer:
 
     def parted(self, peer: Peer) -> None:
         """Note that a session has no connection now."""
-        self._log.info("process gone", clients=shortened(peer.clients))
+        for_good = peer.has_left or self._finished
+        self._log.info("process left" if for_good else "process gone", clients=shortened(peer.clients))
         self._changed()
 
     def unusable(self, peer: Peer, number: int, why: str) -> bool:

@@ -71,6 +71,27 @@ def test_a_token_grants_its_clients_and_the_file_does_not_hold_it(tmp_path: Path
     assert not access.is_open
 
 
+def test_a_file_that_changes_is_read_again_and_one_that_is_spoilt_is_told_once(tmp_path: Path) -> None:
+    first, line = new_token(ClientRanges.parse("0"))
+    second, other_line = new_token(ClientRanges.parse("1"))
+    path, told = tmp_path / "tokens", list[str]()
+    path.write_text(line)
+    access = Access.from_file(path)
+    access.warn = told.append
+    assert access.grant(second) is None
+    path.write_text(f"{line}\n{other_line}\n")
+    assert access.grant(second) == ClientRanges.parse("1")
+    path.write_text(other_line + "\nnonsense")
+    assert access.grant(first) == ClientRanges.parse("0")
+    assert access.grant(second) == ClientRanges.parse("1")
+    assert len(told) == 1
+    assert "line 2: not a token" in told[0]
+    path.unlink()
+    assert access.grant(first) is not None
+    path.write_text(other_line)
+    assert access.grant(first) is None
+
+
 def test_tokens_differ() -> None:
     assert len({new_token(ClientRanges.parse("0"))[0] for _ in range(10)}) == 10
 
