@@ -1,88 +1,111 @@
 """PyTorch's default initialisation, drawn from a generator that is passed in.
 
-Every law is the one of the layer's own ``reset_parameters``, which draws from torch's global generator and so
-cannot be used. With the same seed the values are those that PyTorch would give, layer by layer in the order
-of the modules.
+Every layer's own ``reset_parameters`` does it. Its draws, which would be from torch's global generator, are led to
+the given one. With the same seed the values are those that PyTorch would give, layer by layer, children first.
 """
 
-import math
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedsim.errors import InvariantError
+from fedsim.errors import DataError
 
-Law = Callable[[Any, torch.Generator], None]
+_OWN = "give it a method initialise(self, generator) that fills its parameters and buffers in place from it"
 
 
 def initialise(net: nn.Module, generator: torch.Generator) -> None:
     """Fill every parameter and buffer of ``net`` in place.
 
-    A module's own method ``initialise(generator)``, where it has one, replaces the law of its type.
+    A module's own method ``initialise(generator)``, where it has one, replaces its ``reset_parameters``.
 
     Raises:
-        InvariantError: A module holds parameters or buffers, and neither it nor this file knows their law.
+        DataError: A module leaves some of them unfilled, or draws from torch's global generator.
     """
-    with torch.no_grad():
-        for name, module in net.named_modules():
-            if callable(own := getattr(module, "initialise", None)):
-                own(generator)
-            elif _holds_tensors(module):
-                _law_of(name, module)(module, generator)
+    before = torch.get_rng_state()
+    with torch.no_grad(), _DrawingFrom(generator):
+        for name, module in _children_first("", net):
+            own = _own_tensors(module)
+            for tensor in own.values():
+                _mark_unset(tensor)
+            if fill := _fill(module, generator):
+                fill()
+            for part, tensor in own.items():
+                if _is_unset(tensor):
+                    raise DataError(f"{_named(name, module)} leaves {part!r} without start values: {_OWN}")
+    if not torch.equal(before, torch.get_rng_state()):
+        raise DataError(
+            "a layer draws its start values from torch's global generator in a way that cannot be led to "
+            f"another: {_OWN}"
+        )
 
 
-def _holds_tensors(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters(recurse=False)) or any(
-        True for _ in module.buffers(recurse=False)
-    )
+def unfilled(net: nn.Module) -> str | None:
+    """Return which module's start values nobody would set, with what to do; None where all are set."""
+    for name, module in _children_first("", net):
+        if _own_tensors(module) and _fill(module, None) is None:
+            return f"{_named(name, module)} has no reset_parameters: {_OWN}"
+    return None
 
 
-def _law_of(name: str, module: nn.Module) -> Law:
-    for kinds, law in _LAWS:
-        if isinstance(module, kinds):
-            return law
-    kind = type(module).__name__
-    raise InvariantError(
-        f"layer {name!r} is a {kind}, whose initialisation is unknown — give it a method "
-        f"initialise(self, generator) that fills its parameters and buffers in place from that generator"
-    )
+class _DrawingFrom(TorchDispatchMode):
+    """Gives a generator to every operation that would draw from the global one."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        if named.get("generator") is None and any(one.name == "generator" for one in func._schema.arguments):
+            named["generator"] = self._generator
+        return func(*args, **named)
 
 
-def _affine(module: nn.Linear | nn.Bilinear | _ConvNd, generator: torch.Generator) -> None:
-    """Kaiming's uniform law with slope sqrt(5): bound ``1 / sqrt(fan_in)``, for weight and bias alike."""
-    nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5), generator=generator)
-    if module.bias is not None:
-        fan_in = module.weight[0].numel()
-        bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
-        nn.init.uniform_(module.bias, -bound, bound, generator=generator)
+def _children_first(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
+    # As constructors do: a layer may overwrite what its children have drawn.
+    inside = [
+        found
+        for child, own in module.named_children()
+        for found in _children_first(f"{name}.{child}".lstrip("."), own)
+    ]
+    return [*inside, (name, module)]
 
 
-def _recurrent(module: nn.RNNBase | nn.RNNCellBase, generator: torch.Generator) -> None:
-    bound = 1 / math.sqrt(module.hidden_size)
-    for weight in module.parameters(recurse=False):
-        nn.init.uniform_(weight, -bound, bound, generator=generator)
+def _own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
 
 
-def _embedding(module: nn.Embedding | nn.EmbeddingBag, generator: torch.Generator) -> None:
-    nn.init.normal_(module.weight, generator=generator)
-    if module.padding_idx is not None:
-        module.weight[module.padding_idx].zero_()
+def _fill(module: nn.Module, generator: torch.Generator | None) -> Callable[[], object] | None:
+    if callable(own := getattr(module, "initialise", None)):
+        return lambda: own(generator)
+    reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+    return reset if callable(reset) and _own_tensors(module) else None
 
 
-def _norm(module: nn.Module, _: torch.Generator) -> None:
-    for name, parameter in module.named_parameters(recurse=False):
-        parameter.fill_(0.0 if name == "bias" else 1.0)
-    for name, buffer in module.named_buffers(recurse=False):
-        buffer.fill_(1.0 if name == "running_var" else 0.0)
+def _mark_unset(tensor: torch.Tensor) -> None:
+    """Fill a tensor with a value that no law gives; booleans have none."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        tensor.fill_(float("nan"))
+    elif tensor.dtype is not torch.bool:
+        tensor.fill_(torch.iinfo(tensor.dtype).min)
 
 
-_LAWS: tuple[tuple[tuple[type[nn.Module], ...], Law], ...] = (
-    ((nn.Linear, _ConvNd), _affine),
-    ((_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm), _norm),
-    ((nn.Embedding, nn.EmbeddingBag), _embedding),
-    ((nn.RNNBase, nn.RNNCellBase), _recurrent),
-)
+def _is_unset(tensor: torch.Tensor) -> bool:
+    if tensor.is_floating_point() or tensor.is_complex():
+        return bool(tensor.isnan().any())
+    return tensor.dtype is not torch.bool and bool((tensor == torch.iinfo(tensor.dtype).min).any())
+
+
+def _named(name: str, module: nn.Module) -> str:
+    return f"layer {name!r}, a {type(module).__name__}," if name else f"the net, a {type(module).__name__},"

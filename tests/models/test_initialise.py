@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedsim.errors import InvariantError
-from fedsim.models.initialise import initialise
+from fedsim.errors import DataError
+from fedsim.models.initialise import initialise, unfilled
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: nn.Linear(7, 5),
@@ -78,9 +78,51 @@ class DrawnScale(Scale):
         self.factor.normal_(generator=generator)
 
 
-def test_a_layer_of_an_unknown_type_says_what_to_do() -> None:
-    with pytest.raises(InvariantError, match=r"layer '0' is a Scale.*give it a method initialise"):
-        initialise(nn.Sequential(Scale()), same_generator(0))
+def test_a_layer_without_a_law_says_what_to_do() -> None:
+    net = nn.Sequential(Scale())
+    assert "layer '0', a Scale, has no reset_parameters: give it a method initialise" in str(unfilled(net))
+    with pytest.raises(DataError, match=r"layer '0', a Scale, leaves 'factor' without start values"):
+        initialise(net, same_generator(0))
+
+
+class ResetScale(Scale):
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.factor)
+
+
+class HalfResetScale(ResetScale):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.int64))
+
+
+class GlobalScale(Scale):
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            self.factor.copy_(torch.randn(2))
+
+
+def test_an_own_layers_reset_parameters_draws_from_the_given_generator() -> None:
+    layer = nn.Sequential(ResetScale())
+    assert unfilled(layer) is None
+    initialise(layer, same_generator(5))
+    assert torch.equal(layer[0].factor, torch.empty(2).normal_(generator=same_generator(5)))
+
+
+def test_what_reset_parameters_forgets_is_told() -> None:
+    with pytest.raises(DataError, match="a HalfResetScale, leaves 'steps' without start values"):
+        initialise(nn.Sequential(HalfResetScale()), same_generator(5))
+
+
+def test_a_law_that_draws_from_the_global_generator_is_refused() -> None:
+    with torch.random.fork_rng(devices=[]), pytest.raises(DataError, match="global generator"):
+        initialise(GlobalScale(), same_generator(5))
+
+
+def test_a_layer_may_overwrite_what_its_children_have_drawn() -> None:
+    layer = nn.MultiheadAttention(4, 2)
+    initialise(layer, same_generator(5))
+    assert not layer.out_proj.bias.any()
 
 
 def test_a_layer_may_bring_its_own_law() -> None:
@@ -92,5 +134,5 @@ def test_a_layer_may_bring_its_own_law() -> None:
 def test_a_buffer_of_an_unknown_type_counts_as_well() -> None:
     layer = nn.Module()
     layer.register_buffer("mask", torch.ones(3))
-    with pytest.raises(InvariantError, match="a Module"):
+    with pytest.raises(DataError, match="a Module"):
         initialise(layer, same_generator(0))
