@@ -1,11 +1,17 @@
-# `make demo` and `make test` need Python 3.11+ and make, and set up everything else in .venv.
+# Needs Python 3.11+ and make; everything else is set up in .venv. `make help` lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test slow lint types check bench clean
+# Files of tests run beside each other, one process for each core.
+PARALLEL := -n auto --dist loadfile
+
+.PHONY: help demo quick test slow lint types check bench wheel clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,8 +21,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## run the main job and print its table
 	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedprox,fedmd --force
 
+quick: $(READY)  ## run the tests that need neither sockets nor training
+	$(BIN)/python -m pytest $(PARALLEL) -m quick
+
 test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL) --durations 10
 
 slow: $(READY)  ## run the tests that `make test` leaves out: whole runs between processes
 	$(BIN)/python -m pytest -m slow
@@ -41,5 +50,8 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/flood_http.py --check
 	$(BIN)/python tools/crowd_http.py --check
 
-clean:
-	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
+wheel: $(READY)  ## build the package into dist
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --outdir dist
+
+clean:  ## remove everything that is made: environment, results, caches
+	rm -rf $(VENV) dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,3 +1,60 @@
-"""fedsim: what does federated learning cost on this fleet, to reach what accuracy, and for whom?"""
+"""fedsim: what does federated learning cost on this fleet, to reach what accuracy, and for whom?
+
+::
+
+    import fedsim
+
+    result = fedsim.run("quickstart", algorithm="fedmd", overrides={"run.rounds": 10})
+    result.summary["accuracy"]["personal_mean"]
+    result.rounds.to_pandas()
+    result.model(client=3)
+
+Nothing heavy is imported before one of these names is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedsim.api.results import Comparison, Result, open  # noqa: A004
+    from fedsim.api.runs import acompare, arun, compare, load, run
+    from fedsim.errors import FedsimError, RunError, ScenarioError, UserError
+    from fedsim.scenario import Scenario
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "api.results": ("Comparison", "Result", "open"),
+    "api.runs": ("acompare", "arun", "compare", "load", "run"),
+    "errors": ("FedsimError", "RunError", "ScenarioError", "UserError"),
+    "scenario": ("Scenario",),
+}
+
+__all__ = [
+    "Comparison",
+    "FedsimError",
+    "Result",
+    "RunError",
+    "Scenario",
+    "ScenarioError",
+    "UserError",
+    "__version__",
+    "acompare",
+    "arun",
+    "compare",
+    "load",
+    "open",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for place, names in _PLACES.items():
+        if name in names:
+            globals()[name] = value = getattr(import_module(f"fedsim.{place}"), name)
+            return value
+    raise AttributeError(f"module 'fedsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

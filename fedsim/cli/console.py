@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 
 import click
 from rich import box
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedsim.report.run_text import Pairs, aligned
 from fedsim.report.text_table import TextTable
 
 
@@ -36,11 +36,10 @@ def heading(text: str) -> None:
     click.echo(strong(text))
 
 
-def pairs(lines: Sequence[tuple[str, str]]) -> None:
+def pairs(lines: Pairs) -> None:
     """Print names with what they stand for, aligned."""
-    width = max(len(name) for name, _ in lines)
-    for name, value in lines:
-        click.echo(f"  {name.ljust(width)}  {value}")
+    for line in aligned(lines):
+        click.echo(line)
 
 
 def table(grid: TextTable) -> None:

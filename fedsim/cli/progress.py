@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedsim.cli.console import note, terminal
 from fedsim.report import text
+from fedsim.report.run_text import SIMULATED
 from fedsim.runtime.records.result import RoundRow
 
 LINE_EVERY_S = 2.0
@@ -18,12 +19,6 @@ LINE_EVERY_S = 2.0
 
 LINE_EVERY_SHARE = 0.1
 """... unless this share of the rounds has passed since the last one."""
-
-SIMULATED = "simulated"
-"""What the time of a simulated run is called."""
-
-PASSED = "passed"
-"""What the time of a run over sockets is called."""
 
 Watch = Callable[[RoundRow], None]
 

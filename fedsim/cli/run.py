@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from fedsim.cli.progress import PASSED, SIMULATED, watching
+from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite, show
 from fedsim.report.folder import RUNS, check_folders, run_name
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record
+from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Plan, load_scenario
 
@@ -50,5 +51,5 @@ def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: 
     passed = SIMULATED if bus == "memory" else PASSED
     with watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch:
         recorded = record(plan, folder, force=options["force"], watch=watch, perform=perform, bus=bus)
-    show(recorded, folder, passed=passed)
+    show(recorded.summary, folder, passed=passed)
     check_finite({"": recorded.result.non_finite})

@@ -6,57 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedsim.cli.console import heading, note, pairs
-from fedsim.cli.progress import SIMULATED
 from fedsim.errors import RunError
-from fedsim.report import cost_breakdown, text
-from fedsim.report.record_run import Recorded
-from fedsim.report.summary import ineligible_line
+from fedsim.report import cost_breakdown, run_text
+from fedsim.report.cost_breakdown import Summary
 
 
-def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
+def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) -> None:
     """Print a run in a few lines.
 
     Args:
-        recorded: The run.
+        summary: Of the run.
         folder: Its folder, as the user would name it.
         passed: What its time is called.
     """
-    summary, result = recorded.summary, recorded.result
-    accuracy, loss = summary["accuracy"], summary["loss"]
-    heading(f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}")
-    lines = []
-    if accuracy["personal_mean"] is not None:
-        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
-        worst = text.percent(accuracy["personal_worst_decile"])
-        lines.append(("accuracy", f"{spread} % over clients, worst 10 %: {worst} %"))
-    if accuracy["global"] is not None:
-        lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
-    if not lines and loss["personal_mean"] is not None:
-        spread = text.number(loss["personal_mean"], loss["personal_std"])
-        lines.append(("loss", f"{spread} over clients"))
-        if loss["global"] is not None:
-            lines.append(("global", f"{text.number(loss['global'])} on the global test set"))
-    if not lines:
-        lines.append(("accuracy", "not measured"))
-    up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
-    parameters = summary["parameters_up"] + summary["parameters_down"]
-    lines += [
-        (
-            passed,
-            f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}",
-        ),
-        ("bytes", f"{text.size(up)} up, {text.size(down)} down"),
-        ("parameters", f"{text.count(parameters)} sent"),
-        ("drops", _counted(summary["drops"], result.drops)),
-        ("rejected", _counted(summary["rejected"], result.rejections)),
-        *(
-            [("ineligible", who)]
-            if (who := ineligible_line(summary["ineligible"], summary["clients"]))
-            else []
-        ),
-        ("wall time", text.duration(summary["wall_s"])),
-    ]
-    pairs(lines)
+    heading(run_text.title(summary))
+    pairs(run_text.pairs(summary, passed))
     heading(cost_breakdown.TITLE)
     pairs(cost_breakdown.lines(summary))
     note(f"\nresults are in {folder}")
@@ -74,9 +38,3 @@ def check_finite(faults: Mapping[str, str | None]) -> None:
     said = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
     if said:
         raise RunError("\n  ".join(said))
-
-
-def _counted(total: int, reasons: dict[str, int]) -> str:
-    if not total:
-        return "none"
-    return f"{total} ({', '.join(f'{reason}: {reasons[reason]}' for reason in sorted(reasons))})"

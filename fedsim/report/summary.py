@@ -75,6 +75,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "loss": {name: finite(value) for name, value in loss.items()},
         "drops": result.drops.total(),
         "rejected": result.rejections.total(),
+        "rejected_by_reason": {reason: result.rejections[reason] for reason in sorted(result.rejections)},
         "finite": result.non_finite is None,
         "trace_hash": result.trace_hash,
         "model_hash": result.model_hash,

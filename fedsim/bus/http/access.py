@@ -1,8 +1,8 @@
 """Who may host which clients: bearer tokens, stored hashed, each for named client numbers.
 
 A file of tokens has a line per token, ``sha256:<64 hexadecimal digits> <clients>``; ``#`` starts a comment.
-A token is 256 random bits, so one round of SHA-256 is as good as any slow hash. The file is read again when it
-has changed, so tokens can be added, and withdrawn from new connections, during a run.
+A token is 256 random bits, so one round of SHA-256 is as good as any slow hash. The file is read again when
+it has changed, so tokens can be added, and withdrawn from new connections, during a run.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ class Access:
     def from_lines(lines: list[str]) -> Access:
         """Read the lines of a file of tokens, which is not known; see :meth:`from_file`."""
         return Access(_granted(lines, "tokens"))
+
     def grant(self, token: str | None) -> ClientRanges | None:
         """Return the clients that a token allows to host; None for a token that is not known.
 

@@ -31,8 +31,8 @@ async def open_socket(
         is_first: Whether nothing was ever heard of the server, so that the address itself may be wrong.
 
     Raises:
-        UserError: The server asks for a token or does not know this one, or goes by another name, or the two sides do not agree
-            about encryption.
+        UserError: The server asks for a token or does not know this one, or goes by another name, or the two
+            sides do not agree about encryption.
         aiohttp.ClientError, OSError, TimeoutError: Trying again may help.
     """
     timeout = aiohttp.ClientWSTimeout(ws_close=min(1.0, limits.stall_timeout_s))

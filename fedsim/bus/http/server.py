@@ -92,7 +92,7 @@ class HttpServer:
         self._change = asyncio.Event()
         self._finished = False
         self.is_closing = False
-        access.warn = lambda problem: log.warning("tokens not read again", cause=shortened(problem, MOST_SAID))
+        access.warn = lambda why: log.warning("tokens not read again", cause=shortened(why, MOST_SAID))
         self._front = Front(self, access, self.limits, self._registry, self._accounts)
         self._tending: asyncio.Task[None] | None = None
 

@@ -1,0 +1,215 @@
+"""What runs have shown, read from their folders: summary, tables, models."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from fedsim.durable import telling
+from fedsim.errors import OutputError, UserError
+from fedsim.models import Architecture
+from fedsim.report import comparison, cost_breakdown
+from fedsim.report.folder import MARK, check_folders, staged
+from fedsim.report.run_text import run_text
+from fedsim.report.saved_models import EndModels, read_models
+from fedsim.scenario import Scenario, load_scenario
+
+if TYPE_CHECKING:
+    from torch import nn
+
+COMPARISON = "comparison.json"
+"""The file by which a folder is known as that of a comparison."""
+
+
+class Result:
+    """A run that has come to its end.
+
+    Its tables are Arrow tables: ``result.rounds.to_pandas()``, ``polars.DataFrame(result.rounds)``, or
+    anything else that takes the Arrow C stream interface. :mod:`fedsim.report.tables` explains the columns.
+
+    Attributes:
+        folder: Where it is. A run without ``out`` has a temporary folder, which goes with the result:
+            :meth:`save` keeps it.
+        summary: The run in fifty numbers, as in ``summary.json`` (:mod:`fedsim.report.summary`).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        models: EndModels | None = None,
+        temporary: TemporaryDirectory[str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.summary: Mapping[str, Any] = json.loads((folder / MARK).read_text())
+        self._models = models
+        self._temporary = temporary  # removed when nobody holds it any more
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario, with every value written out."""
+        return load_scenario(self.folder / "scenario.toml")
+
+    @cached_property
+    def rounds(self) -> pa.Table:
+        """One row per round, and one each for what came before and after, if anything."""
+        return self._table("rounds")
+
+    @cached_property
+    def clients(self) -> pa.Table:
+        """One row per client of the population, selected or not."""
+        return self._table("clients")
+
+    @cached_property
+    def dispatches(self) -> pa.Table:
+        """One row per dispatch: where its time went, and how it ended."""
+        return self._table("dispatches")
+
+    @cached_property
+    def messages(self) -> pa.Table:
+        """One row per frame."""
+        return self._table("messages")
+
+    @cached_property
+    def evaluations(self) -> pa.Table:
+        """One row per evaluation and client measured."""
+        return self._table("evaluations")
+
+    def model(self, client: int | None = None, *, name: str | None = None) -> nn.Module:
+        """Return a trained model as a torch module, in evaluation mode, on the CPU.
+
+        Args:
+            client: Whose model; None for the one global model.
+            name: Which of them: ``personal``, ``global``, or what else the algorithm evaluates. If left out,
+                the global model, or of a client the one that stands for it: its personal model if there is
+                one, else the global one.
+
+        Raises:
+            UserError: There is no such model, or several, or the run's folder holds none; the message says
+                which there are.
+        """
+        if self._models is None:
+            self._models = read_models(self.folder)
+        by_client = self._models.by_client
+        if client is None:
+            wanted = name or "global"
+            found = {id(own[wanted]): own[wanted] for own in by_client.values() if wanted in own}
+            if len(found) != 1:
+                many = f"{len(found)} different {wanted} models" if found else f"no {wanted} model"
+                one = next(iter(by_client))
+                raise UserError(f"this run has {many}: name a client, as in model(client={one})")
+            [model] = found.values()
+        else:
+            if client not in by_client:
+                raise UserError(
+                    f"client {client} has no model here: those of {len(by_client)} clients are kept, such as "
+                    f"{next(iter(by_client))} (evaluation.clients says how many)"
+                )
+            own = by_client[client]
+            wanted = name or ("personal" if "personal" in own else "global")
+            if wanted not in own:
+                raise UserError(f"client {client} has no {wanted} model: it has {', '.join(sorted(own))}")
+            model = own[wanted]
+        plugin = self.scenario.models[model.architecture].make()
+        return Architecture(model.architecture, plugin, self._models.task).module(model)
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Copy the run's folder to a place, whole or not at all, and return the place.
+
+        Raises:
+            OutputError: The place is occupied or cannot be written.
+        """
+        place = Path(folder)
+        check_folders([place], force=force)
+        with staged(place, force=force) as hidden:
+            shutil.copytree(self.folder, hidden, dirs_exist_ok=True)
+        return place
+
+    def __repr__(self) -> str:
+        return run_text(self.summary)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+    def _table(self, name: str) -> pa.Table:
+        return parquet.read_table(self.folder / f"{name}.parquet")
+
+
+class Comparison:
+    """Several runs of one scenario, side by side.
+
+    A sequence of :class:`Result`; ``comparison["fedavg"]`` and ``comparison["fedavg", 1]`` name one by its
+    algorithm, and its seed.
+
+    Attributes:
+        folder: Where it is; a temporary folder if none was asked for.
+    """
+
+    def __init__(self, folder: Path, runs: Sequence[Result]) -> None:
+        self.folder = folder
+        self.runs = tuple(runs)
+
+    @property
+    def summaries(self) -> list[Mapping[str, Any]]:
+        """What each run comes to."""
+        return [one.summary for one in self.runs]
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """One row per run, with the columns of ``comparison.csv``."""
+        return pa.Table.from_pylist(comparison.flat_rows(self.summaries))
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __getitem__(self, key: str | tuple[str, int]) -> Result:
+        algorithm, seed = (key, None) if isinstance(key, str) else key
+        found = [
+            one
+            for one in self.runs
+            if one.summary["algorithm"] == algorithm and seed in (None, one.summary["seed"])
+        ]
+        if len(found) == 1:
+            return found[0]
+        there = ", ".join(str((one.summary["algorithm"], one.summary["seed"])) for one in self.runs)
+        raise KeyError(f"{key!r} names {'several runs' if found else 'no run'}; there are: {there}")
+
+    def __repr__(self) -> str:
+        grids = comparison.table(self.summaries), cost_breakdown.table(self.summaries)
+        return "\n\n".join(
+            "\n".join([*grid.lines(), *(f"  {note}" for note in grid.notes)]) for grid in grids
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+def open(folder: str | Path) -> Result | Comparison:  # noqa: A001
+    """Return what a folder holds: one run, or the runs of a comparison.
+
+    Raises:
+        OutputError: Neither, or it cannot be read.
+    """
+    place = Path(folder)
+    with telling(place, "Name the folder of a run or of a comparison", error=OutputError):
+        if (place / MARK).is_file():
+            return Result(place)
+        if (place / COMPARISON).is_file():
+            runs = json.loads((place / COMPARISON).read_text())["runs"]
+            return Comparison(place, [Result(place / one["folder"]) for one in runs])
+    raise OutputError(
+        f"{place} holds no results: name the folder of a run, in which is {MARK}, or of a comparison, in "
+        f"which is {COMPARISON}"
+    )

@@ -1,0 +1,178 @@
+"""Runs from Python: a scenario goes in, a result comes out.
+
+All functions also work where an event loop is running, as in Jupyter: virtual time has its own loop, which
+then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run and leaves nothing half-written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+from fedsim.api.results import Comparison, Result
+from fedsim.api.threads import call, call_async
+from fedsim.plugins import Plugin
+from fedsim.report.record_comparison import record_comparison
+from fedsim.report.record_run import record
+from fedsim.runtime.records.result import RoundRow
+from fedsim.scenario import Plan, Scenario, load_each, load_scenario
+
+Source: TypeAlias = Scenario | Mapping[str, Any] | str | Path
+"""A scenario, a dictionary of its tables, a file, or the name of an example such as ``quickstart``."""
+
+Algorithm: TypeAlias = str | type[Plugin[Any]]
+"""The name of an algorithm, or a class that implements one."""
+
+Overrides: TypeAlias = Mapping[str, Any]
+"""Path of a value, such as ``run.rounds`` or ``fleet.0.count`` → the value."""
+
+Progress: TypeAlias = Callable[[RoundRow], None]
+"""Called with each round as it ends."""
+
+
+def load(
+    source: Source,
+    overrides: Overrides | None = None,
+    *,
+    algorithm: Algorithm | None = None,
+    seed: int | None = None,
+) -> Scenario:
+    """Return a scenario, checked, with every default filled in.
+
+    Wherever a scenario names a plugin, a dictionary may have the class itself. The class has to be defined at
+    the top of a module or of a notebook, where its dotted path leads to it.
+
+    Args:
+        source: A packaged name, a path, a dictionary, or a scenario that was loaded before.
+        overrides: Values that replace the source's, by path.
+        algorithm: Instead of the source's.
+        seed: Instead of ``run.seed``.
+
+    Raises:
+        ScenarioError: All that is wrong with it, each fault with its path.
+    """
+    return load_scenario(source, overrides or {}, algorithm=algorithm, seed=seed)
+
+
+def run(
+    scenario: Source,
+    *,
+    algorithm: Algorithm | None = None,
+    seed: int | None = None,
+    overrides: Overrides | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Run a scenario in virtual time, and return its result.
+
+    Args:
+        scenario: What to run, as for :func:`load`.
+        algorithm: Run this one instead of the scenario's.
+        seed: Instead of the scenario's.
+        overrides: Values that replace the scenario's, by path.
+        out: Folder of the results; if left out a temporary one, which goes with the result.
+        force: Whether ``out`` may replace an earlier run.
+        verify: Whether every invariant is checked while running; slower.
+        progress: Called with each round as it ends.
+
+    Raises:
+        ScenarioError: All that is wrong with the scenario.
+        OutputError: The place of the results is occupied or cannot be written.
+        RunError: The run failed.
+    """
+    loaded = load(scenario, overrides, algorithm=algorithm, seed=seed)
+    return call(partial(_run, loaded, out, force, verify, progress))
+
+
+async def arun(
+    scenario: Source,
+    *,
+    algorithm: Algorithm | None = None,
+    seed: int | None = None,
+    overrides: Overrides | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
+
+    ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
+    """
+    loaded = load(scenario, overrides, algorithm=algorithm, seed=seed)
+    return await call_async(partial(_run, loaded, out, force, verify, progress))
+
+
+def compare(
+    scenario: Source,
+    algorithms: Sequence[Algorithm],
+    *,
+    seeds: Sequence[int] | None = None,
+    overrides: Overrides | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run each algorithm with each seed on the same scenario, and return the results side by side.
+
+    Args:
+        scenario: What to run, as for :func:`load`.
+        algorithms: The algorithms.
+        seeds: The seeds; the scenario's if left out.
+        overrides: Values that replace the scenario's, by path.
+        out: Folder of the run folders; if left out a temporary one, which goes with the results.
+        force: Whether earlier results there may be replaced.
+        verify: Whether every invariant is checked while running; slower.
+        progress: Called with each round of each run as it ends.
+
+    Raises:
+        ScenarioError: All that is wrong with the scenario, with any of the algorithms.
+        OutputError: The place of the results is occupied or cannot be written.
+        RunError: A run failed; those before it are kept.
+    """
+    loaded = load_each(scenario, overrides or {}, algorithms, seeds)
+    return call(partial(_compare, loaded, out, force, verify, progress))
+
+
+def _run(
+    scenario: Scenario, out: str | Path | None, force: bool, verify: bool, progress: Progress | None
+) -> Result:
+    place, temporary = _place(out)
+    plan = Plan.of(scenario, scenario.run.name, verify=verify)
+    done = record(plan, place / "run" if temporary else place, force=force, watch=progress or _ignore)
+    return Result(done.folder, models=done.models, temporary=temporary)
+
+
+def _compare(
+    scenarios: Sequence[Scenario],
+    out: str | Path | None,
+    force: bool,
+    verify: bool,
+    progress: Progress | None,
+) -> Comparison:
+    place, temporary = _place(out)
+
+    def watching(label: str, rounds: int) -> AbstractContextManager[Progress]:
+        return nullcontext(progress or _ignore)
+
+    name = scenarios[0].run.name
+    done = record_comparison(scenarios, name, place, watching, force=force, verify=verify)
+    return Comparison(place, [Result(one.folder, models=one.models, temporary=temporary) for one in done])
+
+
+def _place(out: str | Path | None) -> tuple[Path, TemporaryDirectory[str] | None]:
+    if out is not None:
+        return Path(out), None
+    temporary = TemporaryDirectory(prefix="fedsim-")
+    return Path(temporary.name), temporary
+
+
+def _ignore(row: RoundRow) -> None:
+    pass

@@ -1,0 +1,72 @@
+"""A run in a few lines for people, from its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedsim.report import cost_breakdown, text
+from fedsim.report.summary import ineligible_line
+
+SIMULATED = "simulated"
+"""What the time of a simulated run is called."""
+
+PASSED = "passed"
+"""What the time of a run over sockets is called."""
+
+Pairs = list[tuple[str, str]]
+"""Names, and what they stand for."""
+
+
+def title(summary: Mapping[str, Any]) -> str:
+    """Return which run it is."""
+    return f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}"
+
+
+def pairs(summary: Mapping[str, Any], passed: str = SIMULATED) -> Pairs:
+    """Return accuracy or loss, time, bytes and drops; what ``passed`` calls is the time of the run."""
+    accuracy, loss = summary["accuracy"], summary["loss"]
+    lines: Pairs = []
+    if accuracy["personal_mean"] is not None:
+        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
+        worst = text.percent(accuracy["personal_worst_decile"])
+        lines.append(("accuracy", f"{spread} % over clients, worst 10 %: {worst} %"))
+    if accuracy["global"] is not None:
+        lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
+    if not lines and loss["personal_mean"] is not None:
+        spread = text.number(loss["personal_mean"], loss["personal_std"])
+        lines.append(("loss", f"{spread} over clients"))
+        if loss["global"] is not None:
+            lines.append(("global", f"{text.number(loss['global'])} on the global test set"))
+    if not lines:
+        lines.append(("accuracy", "not measured"))
+    up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
+    parameters = summary["parameters_up"] + summary["parameters_down"]
+    lines += [
+        (passed, f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}"),
+        ("bytes", f"{text.size(up)} up, {text.size(down)} down"),
+        ("parameters", f"{text.count(parameters)} sent"),
+        ("drops", _counted(summary["drops"], summary["drops_by_cause"])),
+        ("rejected", _counted(summary["rejected"], summary["rejected_by_reason"])),
+    ]
+    if (who := ineligible_line(summary["ineligible"], summary["clients"])) is not None:
+        lines.append(("ineligible", who))
+    return [*lines, ("wall time", text.duration(summary["wall_s"]))]
+
+
+def run_text(summary: Mapping[str, Any]) -> str:
+    """Return all of it as plain lines."""
+    blocks = (title(summary), pairs(summary)), (cost_breakdown.TITLE, cost_breakdown.lines(summary))
+    return "\n\n".join("\n".join([heading, *aligned(lines)]) for heading, lines in blocks)
+
+
+def aligned(lines: Pairs) -> list[str]:
+    """Return names with what they stand for, in two columns."""
+    width = max(len(name) for name, _ in lines)
+    return [f"  {name.ljust(width)}  {value}" for name, value in lines]
+
+
+def _counted(total: int, reasons: Mapping[str, int]) -> str:
+    if not total:
+        return "none"
+    return f"{total} ({', '.join(f'{reason}: {reasons[reason]}' for reason in sorted(reasons))})"

@@ -1,0 +1,106 @@
+"""The models with which a run has ended, as files: ``models/index.json``, and an ``.npz`` per distinct model.
+
+An ``.npz`` holds ``params/NAME`` and ``buffers/NAME`` for each parameter and buffer of the torch module; it
+can be read by ``numpy.load``. The index names the files of each evaluated client, and their architectures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from fedsim.errors import OutputError
+from fedsim.params import Model, Tree, freeze
+from fedsim.report.folder import new
+from fedsim.report.summary import to_json
+from fedsim.task import Task
+
+MODELS = "models"
+"""The folder of the models, in the folder of a run."""
+
+ClientModels: TypeAlias = Mapping[int, Mapping[str, Model]]
+"""Client → name, such as ``personal`` or ``global`` → model. Clients may share a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndModels:
+    """The models with which a run has ended.
+
+    Attributes:
+        by_client: Of each evaluated client.
+        task: What they were trained for.
+    """
+
+    by_client: ClientModels
+    task: Task
+
+
+def write_models(folder: Path, models: EndModels, place: Path) -> None:
+    """Write models into a folder of a run, each distinct one once.
+
+    Args:
+        folder: The hidden folder of the run, in which ``models`` is made.
+        models: What to write.
+        place: The folder that errors name.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    (folder / MODELS).mkdir()
+    files: dict[int, str] = {}
+    architectures: dict[str, str] = {}
+    for own in models.by_client.values():
+        for model in own.values():
+            if id(model) in files:
+                continue
+            name = files[id(model)] = f"{len(files)}.npz"
+            architectures[name] = model.architecture
+            with new(folder / MODELS / name, place) as file:
+                np.savez(file, **_named("params", model.params), **_named("buffers", model.buffers))
+    index = {
+        "task": asdict(models.task),
+        "architectures": architectures,
+        "clients": {
+            str(client): {name: files[id(model)] for name, model in own.items()}
+            for client, own in models.by_client.items()
+        },
+    }
+    with new(folder / MODELS / "index.json", place) as file:
+        file.write(to_json(index))
+
+
+def read_models(folder: Path) -> EndModels:
+    """Return the models that a run's folder holds.
+
+    Raises:
+        OutputError: It holds none.
+    """
+    place = folder / MODELS
+    if not (place / "index.json").is_file():
+        raise OutputError(f"{folder} holds no models: run with run.save_models = true to keep them")
+    index = json.loads((place / "index.json").read_text())
+    read = {name: _read(place / name, label) for name, label in index["architectures"].items()}
+    by_client = {
+        int(client): {name: read[file] for name, file in own.items()}
+        for client, own in index["clients"].items()
+    }
+    task = index["task"] | {"input_shape": tuple(index["task"]["input_shape"])}
+    return EndModels(by_client, Task(**task))
+
+
+def _named(part: str, tree: Tree) -> dict[str, np.ndarray]:
+    return {f"{part}/{name}": array for name, array in tree.items()}
+
+
+def _read(file: Path, architecture: str) -> Model:
+    trees: dict[str, dict[str, np.ndarray]] = {"params": {}, "buffers": {}}
+    with np.load(file, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            part, _, name = key.partition("/")
+            trees[part][name] = arrays[key]
+    return Model(architecture, freeze(trees["params"]), freeze(trees["buffers"]))
