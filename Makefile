@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Files of tests run beside each other, one process for each core.
 PARALLEL := -n auto --dist loadfile
 
-.PHONY: help demo quick test slow lint types check bench wheel clean
+.PHONY: help demo quick test slow lint types check bench wheel install clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
@@ -51,7 +51,15 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/crowd_http.py --check
 
 wheel: $(READY)  ## build the package into dist
+	rm -rf dist
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --outdir dist
 
+# In a new environment, outside the repository.
+install: wheel  ## try the built package as a user would install it
+	rm -rf build/try && mkdir -p build/try
+	$(PYTHON) -m venv build/try/venv
+	PIP_CONSTRAINT=constraints.txt build/try/venv/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build/try && venv/bin/fedsim run quickstart --set run.rounds=2 && venv/bin/fedsim new fleet_files && venv/bin/fedsim check fleet_files.toml
+
 clean:  ## remove everything that is made: environment, results, caches
-	rm -rf $(VENV) dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """PyTorch's default initialisation, drawn from a generator that is passed in.
 
-Every layer's own ``reset_parameters`` does it. Its draws, which would be from torch's global generator, are
-led to the given one. With the same seed the values are those that PyTorch would give, layer by layer, children
+Every layer's own ``reset_parameters`` does it. Its draws, which would be from torch's global generator,
+are led to the given one. With the same seed the values are those that PyTorch would give, layer by layer, children
 first.
 """
 

@@ -1,0 +1,22 @@
+"""A run of two rounds in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+TINY: dict[str, Any] = {
+    "run": {"name": "tiny", "rounds": 2},
+    "data": {"limit": 80, "global_test": 0.2},
+    "models": {"mlp": {"params": {"hidden": [4]}}},
+    "training": {"lr": 0.1, "batch_size": 10},
+    "fleet": [{"count": 3, "device": "low"}],
+    "engine": {"workers": 1},
+}
+
+
+@pytest.fixture
+def tiny() -> dict[str, Any]:
+    """A scenario as a dictionary."""
+    return {name: dict(table) if isinstance(table, dict) else list(table) for name, table in TINY.items()}

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars
+import pyarrow as pa
+import pytest
+import torch
+
+import fedsim
+from fedsim.errors import OutputError, UserError
+from fedsim.scenario import build
+
+TABLES = ("rounds", "clients", "dispatches", "messages", "evaluations")
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    from tests.api.conftest import TINY
+
+    return {
+        "fedavg": fedsim.run(TINY, algorithm="fedavg"),
+        "local": fedsim.run(TINY, algorithm="local"),
+    }
+
+
+def test_tables_are_those_of_the_folder_in_any_library(made: dict[str, fedsim.Result]) -> None:
+    result = made["fedavg"]
+    for name in TABLES:
+        table = getattr(result, name)
+        assert isinstance(table, pa.Table)
+        assert len(table.to_pandas()) == table.num_rows == len(polars.DataFrame(table))
+    rounds = result.rounds.to_pandas()
+    assert isinstance(rounds, pd.DataFrame)
+    assert rounds.bytes_up.sum() == result.summary["bytes_up"]
+
+
+def accuracy(model: torch.nn.Module, x: Any, y: Any) -> float:
+    with torch.no_grad():
+        predicted = model(torch.from_numpy(x.copy())).argmax(1).numpy()
+    return float(np.mean(predicted == y))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_model_predicts_with_the_accuracy_of_the_summary(
+    tiny: dict[str, Any], tmp_path: Path, saved: bool
+) -> None:
+    result = fedsim.run(tiny, overrides={"run.save_models": saved}, out=tmp_path / "there")
+    if saved:
+        opened = fedsim.open(tmp_path / "there")
+        assert isinstance(opened, fedsim.Result)
+        result = opened
+    data = build(result.scenario).data
+    own = []
+    for client in range(3):
+        rows = data.indices(client, "test")
+        own.append(accuracy(result.model(client=client), data.x[rows], data.y[rows]))
+    assert np.mean(own) == pytest.approx(result.summary["accuracy"]["personal_mean"], abs=1e-12)
+    rows = data.global_test
+    assert accuracy(result.model(), data.x[rows], data.y[rows]) == pytest.approx(
+        result.summary["accuracy"]["global"], abs=1e-12
+    )
+
+
+def test_models_that_there_are_not(made: dict[str, fedsim.Result], tmp_path: Path) -> None:
+    local = made["local"]
+    with pytest.raises(UserError, match=r"no global model: name a client, as in model\(client=0\)"):
+        local.model()
+    with pytest.raises(UserError, match="client 9 has no model here"):
+        local.model(client=9)
+    with pytest.raises(UserError, match="client 1 has no untuned model: it has personal"):
+        local.model(client=1, name="untuned")
+    opened = fedsim.open(local.save(tmp_path / "saved"))
+    assert isinstance(opened, fedsim.Result)
+    with pytest.raises(UserError, match=r"run.save_models = true"):
+        opened.model(client=0)
+
+
+def test_a_result_prints_itself(made: dict[str, fedsim.Result]) -> None:
+    text = repr(made["fedavg"])
+    assert text.startswith("tiny: fedavg, seed 0\n  accuracy ")
+    assert "2 rounds" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert made["fedavg"]._repr_html_().startswith("<pre>tiny: fedavg")
+
+
+def test_saving_keeps_what_would_go_with_the_result(tiny: dict[str, Any], tmp_path: Path) -> None:
+    result = fedsim.run(tiny)
+    gone, kept = result.folder, result.save(tmp_path / "kept")
+    summary = result.summary
+    with pytest.raises(OutputError, match="holds a run already"):
+        result.save(kept)
+    del result
+    gc.collect()
+    assert not gone.exists()
+    again = fedsim.open(kept)
+    assert isinstance(again, fedsim.Result)
+    assert again.summary == summary
+    assert again.rounds.num_rows == 2
+
+
+def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_path: Path) -> None:
+    compared = fedsim.compare(tiny, ["fedavg", "local"], out=tmp_path / "there")
+    assert "algorithm" in repr(compared)
+    assert "<pre>" in compared._repr_html_()
+    frame = compared.table.to_pandas()
+    assert list(frame.algorithm) == ["fedavg", "local"]
+    assert frame.bytes_payload_up[1] == 0
+    opened = fedsim.open(tmp_path / "there")
+    assert isinstance(opened, fedsim.Comparison)
+    assert repr(opened) == repr(compared)
+    with pytest.raises(KeyError, match="names no run; there are: \\('fedavg', 0\\), \\('local', 0\\)"):
+        opened["fedmd"]
+
+
+def test_a_folder_without_results(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="holds no results"):
+        fedsim.open(tmp_path)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedsim
+from fedsim import toml
+from fedsim.algorithms.fedavg import FedAvg
+from fedsim.algorithms.local import Local
+from fedsim.errors import OutputError, ScenarioError
+from fedsim.runtime.records.result import RoundRow
+
+
+class FedAvgOfMine(FedAvg):
+    """Defined here, as in a notebook."""
+
+
+def test_public_names() -> None:
+    assert set(fedsim.__all__) <= set(dir(fedsim))
+    for name in fedsim.__all__:
+        assert getattr(fedsim, name) is not None
+    for name in ("load", "run", "arun", "compare", "acompare", "open", "Result", "Comparison", "Scenario"):
+        assert inspect.getdoc(getattr(fedsim, name)), name
+    with pytest.raises(AttributeError, match="no attribute 'runs'"):
+        fedsim.runs  # noqa: B018
+
+
+def test_importing_fedsim_imports_nothing_heavy() -> None:
+    code = "import sys, fedsim; print(sorted({'torch', 'numpy', 'pyarrow', 'pydantic'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_dictionary_and_a_file_give_the_same_run(tiny: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "tiny.toml"
+    file.write_text(toml.document(tiny))
+    hashes = {fedsim.run(source).summary["model_hash"] for source in (tiny, file, str(file), fedsim.load(tiny))}
+    assert len(hashes) == 1
+
+
+def test_overrides_algorithm_and_seed_replace_what_the_source_says(tiny: dict[str, Any]) -> None:
+    scenario = fedsim.load(
+        tiny, {"run.rounds": 3, "algorithm.params.mu": 0.5, "fleet.0.count": 2}, algorithm="fedprox", seed=7
+    )
+    assert (scenario.run.rounds, scenario.run.seed, scenario.num_clients) == (3, 7, 2)
+    assert scenario.algorithm.name == "fedprox"
+    assert tiny["run"] == {"name": "tiny", "rounds": 2}
+    again = fedsim.load(scenario, {"run.rounds": 4})
+    assert (again.run.rounds, again.algorithm.params.mu) == (4, 0.5)  # type: ignore[attr-defined]
+
+
+def test_all_faults_come_at_once(tiny: dict[str, Any]) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        fedsim.load(tiny, {"run.rounds": 0, "training.lr": "much", "no.such": 1})
+    assert {fault.path for fault in caught.value.faults} == {"run.rounds", "training.lr", "no"}
+
+
+def test_an_unknown_example_names_those_that_there_are() -> None:
+    with pytest.raises(ScenarioError, match="did you mean 'quickstart'"):
+        fedsim.load("quikstart")
+
+
+def test_an_example_by_its_name() -> None:
+    assert fedsim.load("quickstart").run.name == "quickstart"
+    assert fedsim.load("fleet_files").num_clients > 6
+
+
+def test_plugins_may_be_classes(tiny: dict[str, Any]) -> None:
+    by_name = fedsim.run(tiny, algorithm="fedavg").summary
+    by_class = fedsim.run(tiny, algorithm=FedAvg).summary
+    own = fedsim.run({**tiny, "algorithm": {"name": FedAvgOfMine}}).summary
+    assert by_class["algorithm"] == "fedavg"
+    assert own["algorithm"].endswith("test_runs.FedAvgOfMine")
+    assert by_name["model_hash"] == by_class["model_hash"] == own["model_hash"]
+
+
+def test_a_class_that_no_path_leads_to_is_told(tiny: dict[str, Any]) -> None:
+    class Hidden(FedAvg):
+        pass
+
+    with pytest.raises(ScenarioError, match="top of a module"):
+        fedsim.load(tiny, algorithm=Hidden)
+
+
+def test_progress_hears_of_every_round(tiny: dict[str, Any]) -> None:
+    rows = list[RoundRow]()
+    fedsim.run(tiny, progress=rows.append)
+    assert [row.round for row in rows] == [1, 2]
+
+
+def test_out_is_a_folder_that_is_not_overwritten(tiny: dict[str, Any], tmp_path: Path) -> None:
+    result = fedsim.run(tiny, out=tmp_path / "there")
+    assert result.folder == tmp_path / "there"
+    with pytest.raises(OutputError, match="holds a run already"):
+        fedsim.run(tiny, seed=1, out=tmp_path / "there")
+    assert fedsim.run(tiny, seed=1, out=tmp_path / "there", force=True).summary["seed"] == 1
+
+
+async def test_inside_a_loop_as_in_jupyter(tiny: dict[str, Any]) -> None:
+    expected = (await asyncio.to_thread(fedsim.run, tiny)).summary["model_hash"]
+    assert fedsim.run(tiny).summary["model_hash"] == expected
+    assert (await fedsim.arun(tiny)).summary["model_hash"] == expected
+    assert len(fedsim.compare(tiny, ["local"])) == 1
+    assert len(await fedsim.acompare(tiny, ["local"])) == 1
+
+
+async def test_a_run_that_is_cancelled_leaves_nothing(tiny: dict[str, Any], tmp_path: Path) -> None:
+    began, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def progress(row: RoundRow) -> None:
+        loop.call_soon_threadsafe(began.set)
+
+    task = asyncio.create_task(
+        fedsim.arun(tiny, overrides={"run.rounds": 100_000}, out=tmp_path / "there", progress=progress)
+    )
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_runs_each_algorithm_with_each_seed(tiny: dict[str, Any], tmp_path: Path) -> None:
+    compared = fedsim.compare(tiny, ["fedavg", Local], seeds=[0, 1], out=tmp_path / "there")
+    assert [(one.summary["algorithm"], one.summary["seed"]) for one in compared] == [
+        ("fedavg", 0),
+        ("local", 0),
+        ("fedavg", 1),
+        ("local", 1),
+    ]
+    assert (tmp_path / "there" / "comparison.csv").is_file()
+    assert compared["local", 1].folder == tmp_path / "there" / "local-seed1"
+
+
+def test_a_comparison_tells_all_faults_first(tiny: dict[str, Any]) -> None:
+    with pytest.raises(ScenarioError, match="no algorithm is called 'fedawg'"):
+        fedsim.compare(tiny, ["fedavg", "fedawg"])
