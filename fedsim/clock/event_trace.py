@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import msgpack
 
-from fedsim.clock.sleep_and_deadlines import now_ns
+from fedsim.clock.sleep_and_wait import now_ns
 from fedsim.errors import DataError, RunError
 from fedsim.quoting import MOST_SAID, shortened
 

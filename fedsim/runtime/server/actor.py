@@ -142,7 +142,7 @@ class ServerActor:
                 await sleep_for(wait_s)
                 continue
             answers = [dispatch.answer for dispatch in carried]
-            if (await wait(answers, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED))[0]:
+            if await wait(answers, timeout=wait_s, wanted=1):
                 break
 
     def select(self, over_selection: float) -> Sequence[int]:
