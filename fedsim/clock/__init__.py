@@ -1,8 +1,8 @@
 """Virtual time: an asyncio loop on integer nanoseconds, sleeping, waiting, and the trace."""
 
 from fedsim.clock.event_trace import RecordKind, Trace, read_trace
-from fedsim.clock.handles import EventClass, Handle
-from fedsim.clock.loop import LIVELOCK_LIMIT, Timer, VirtualTimeLoop
+from fedsim.clock.handles import EventClass
+from fedsim.clock.loop import VirtualTimeLoop
 from fedsim.clock.running import run
 from fedsim.clock.sleep_and_wait import (
     call_after,
@@ -16,11 +16,8 @@ from fedsim.clock.sleep_and_wait import (
 )
 
 __all__ = [
-    "LIVELOCK_LIMIT",
     "EventClass",
-    "Handle",
     "RecordKind",
-    "Timer",
     "Trace",
     "VirtualTimeLoop",
     "call_after",

@@ -38,7 +38,7 @@ def livelock_report(now_s: float, limit: int, tally: Counter[str]) -> str:
     return "\n".join(
         [
             f"livelock at {now_s!r} s of virtual time: more than {limit} events ran without time advancing; "
-            f"wait with sleep_for or for an event, or raise livelock_limit if one instant really needs more. "
+            "wait with sleep_for or for an event. "
             f"Of the last {watched} events:",
             *(f"  {count} x {name}" for name, count in tally.most_common(_SHOWN_SPINNERS)),
         ]

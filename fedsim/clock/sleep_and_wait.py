@@ -130,7 +130,7 @@ async def wait(
     wanted: float = inf,
     counts: Callable[[F], bool] = asyncio.Future.done,
 ) -> bool:
-    """Wait until enough futures are done in a way that counts, or all are done; return whether that came to be.
+    """Wait until enough futures are done in a way that counts, or all are; return whether that came to be.
 
     A timeout cancels nothing, and what ends exactly at the timeout is done. ``asyncio.wait`` keeps futures in
     sets, which are ordered by memory address, and decides such ties by order of submission.
