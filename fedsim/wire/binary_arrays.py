@@ -109,77 +109,45 @@ def arrays_of_bytes(whole: memoryview, position: int, announced: list[Described]
     """
     arrays = []
     for number, (dtype, shape, num_bytes) in enumerate(announced):
-        start = _bin_start(whole, position, 0, num_bytes, number)
+        start = _bin_start(whole, position, num_bytes, number)
         position = start + num_bytes
         if position > len(whole):
             raise DecodeError(
                 f"arrays[{number}]: {num_bytes} bytes from byte {start}, the frame ends at {len(whole)}"
             )
-        arrays.append(_view(whole, start, dtype, shape, number))
+        array: Array = np.ndarray(shape, dtype, whole, start)
+        if dtype is BOOL and array.view(np.uint8).max(initial=0) > 1:
+            raise DecodeError(f"arrays[{number}]: a bool is neither 0 nor 1")
+        arrays.append(array)
     if position != len(whole):
         raise DecodeError(f"frame: {len(whole) - position} bytes are left over at byte {position}")
     return arrays
 
 
-def arrays_of_parts(
-    parts: tuple[bytes | memoryview, ...], position: int, announced: list[Described]
-) -> list[Array]:
-    """Do as :func:`arrays_of_bytes` where every array lies in a part of its own."""
-    arrays = []
-    if len(parts) != (2 * len(announced) or 1):
-        raise DecodeError(f"frame: {len(parts)} parts for {len(announced)} arrays")
-    base = 0  # where in the frame the present part begins
-    for number, (dtype, shape, num_bytes) in enumerate(announced):
-        gap, data = parts[2 * number], parts[2 * number + 1]
-        start = _bin_start(gap, position, base, num_bytes, number)
-        if start != len(gap) or len(data) != num_bytes:
-            raise DecodeError(f"arrays[{number}]: {len(data)} bytes in its part instead of {num_bytes}")
-        arrays.append(_view(data, 0, dtype, shape, number))
-        base += len(gap) + num_bytes
-        position = 0
-    if not announced and position != len(parts[0]):
-        raise DecodeError(f"frame: {len(parts[0]) - position} bytes are left over at byte {position}")
-    return arrays
-
-
-def _bin_start(gap: bytes | memoryview, position: int, base: int, num_bytes: int, number: int) -> int:
-    """Skip padding and the header of a ``bin``, and return where in ``gap`` its bytes start."""
-    padding_end = min(position + ALIGNMENT - 1, len(gap))
-    while position < padding_end and gap[position] == 0xC0:
+def _bin_start(whole: memoryview, position: int, num_bytes: int, number: int) -> int:
+    """Skip padding and the header of a ``bin``, and return where its bytes start."""
+    padding_end = min(position + ALIGNMENT - 1, len(whole))
+    while position < padding_end and whole[position] == 0xC0:
         position += 1
-    width = _BIN_WIDTHS.get(gap[position]) if position < len(gap) else 0
+    width = _BIN_WIDTHS.get(whole[position]) if position < len(whole) else 0
     if width is None:
-        raise DecodeError(f"arrays[{number}]: byte {base + position} is neither nil (less than 16) nor bin")
+        raise DecodeError(f"arrays[{number}]: byte {position} is neither nil (less than 16) nor bin")
     start = position + 1 + width
-    if start > len(gap):
-        raise DecodeError(
-            f"arrays[{number}]: the frame ends at byte {base + len(gap)}, before the array starts"
-        )
-    length = int.from_bytes(gap[position + 1 : start], "big")
+    if start > len(whole):
+        raise DecodeError(f"arrays[{number}]: the frame ends at byte {len(whole)}, before the array starts")
+    length = int.from_bytes(whole[position + 1 : start], "big")
     if length != num_bytes:
         raise DecodeError(f"arrays[{number}]: a bin of {length} bytes, the envelope says {num_bytes}")
-    if (base + start) % ALIGNMENT:
-        raise DecodeError(f"arrays[{number}]: starts at byte {base + start}, not a multiple of {ALIGNMENT}")
+    if start % ALIGNMENT:
+        raise DecodeError(f"arrays[{number}]: starts at byte {start}, not a multiple of {ALIGNMENT}")
     return start
 
 
-def _view(
-    data: bytes | memoryview, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], number: int
-) -> Array:
-    array: Array = np.ndarray(shape, dtype, data, start)
-    if dtype is BOOL and array.view(np.uint8).max(initial=0) > 1:
-        raise DecodeError(f"arrays[{number}]: a bool is neither 0 nor 1")
-    return array
-
-
 def _header(num_bytes: int) -> bytes:
-    if num_bytes < 1 << 8:
-        return b"\xc4" + num_bytes.to_bytes(1, "big")
-    if num_bytes < 1 << 16:
-        return b"\xc5" + num_bytes.to_bytes(2, "big")
-    if num_bytes >= 1 << 32:
-        raise ValueError(f"an array of {num_bytes} bytes: msgpack holds less than 4 GiB in one")
-    return b"\xc6" + num_bytes.to_bytes(4, "big")
+    for first, width in _BIN_WIDTHS.items():
+        if num_bytes < 1 << 8 * width:
+            return bytes((first, *num_bytes.to_bytes(width, "big")))
+    raise ValueError(f"an array of {num_bytes} bytes: msgpack holds less than 4 GiB in one")
 
 
 def _padding(position: int) -> bytes:

@@ -15,7 +15,7 @@ A class may refuse values by raising ``ValueError`` in ``__post_init__``, a ``De
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_type_hints
 
@@ -113,8 +113,8 @@ def num_parameters(sent: Message) -> int:
     return sum([_scalars(getattr(sent, name)) for name in sent.PLAN.counted])
 
 
-class Kinds:
-    """The kinds of message that a receiver knows: the common ones and its algorithm's.
+class Kinds(dict[str, Plan]):
+    """The kinds of message that a receiver knows, and how each travels.
 
     Raises:
         ValueError: Two classes of one kind.
@@ -122,24 +122,14 @@ class Kinds:
     """
 
     def __init__(self, message_classes: Sequence[type[Message]]) -> None:
-        self._plans: dict[str, Plan] = {}
+        super().__init__()
         for cls in message_classes:
             plan = plan_of(cls)
-            other = self._plans.setdefault(cls.KIND, plan).owner
+            other = self.setdefault(cls.KIND, plan).owner
             if other is not cls:
                 raise ValueError(
                     f"{cls.__qualname__} and {other.__qualname__} are both of kind {cls.KIND!r}: rename one"
                 )
-
-    def plan(self, kind: str) -> Plan | None:
-        """Return how messages of this kind travel, or None where the kind is unknown."""
-        return self._plans.get(kind)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._plans)
-
-    def __contains__(self, kind: object) -> bool:
-        return kind in self._plans
 
 
 def _plan(cls: type[Message], kind: str) -> Plan:
@@ -167,12 +157,8 @@ def _plan(cls: type[Message], kind: str) -> Plan:
         names=frozenset(name for name, _, _ in fields),
         counted=tuple(field.name for field in declared if field.metadata.get("counted")),
         # A map of eight: version and kind here, the other six where the frame is made.
-        prefix=b"".join([b"\x88", *map(_packed, ("fedsim", VERSION, "kind", kind))]),
+        prefix=b"".join([b"\x88", *map(msgpack.packb, ("fedsim", VERSION, "kind", kind))]),
     )
-
-
-def _packed(value: object) -> bytes:
-    return bytes(msgpack.packb(value))
 
 
 def _scalars(value: Mapping[str, Any] | Array | None) -> int:

@@ -9,11 +9,14 @@ where and what. Non-finite numbers are not wrong here: the merge refuses them (s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedsim.errors import DecodeError
-from fedsim.wire.binary_arrays import arrays_of_bytes, arrays_of_parts, described
+from fedsim.wire.binary_arrays import arrays_of_bytes, described
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
 from fedsim.wire.frame import Frame
@@ -60,16 +63,17 @@ def decode(
     """
     if len(frame) > limits.frame_bytes:
         raise DecodeError(f"frame: {len(frame)} bytes, the limit is {limits.frame_bytes}")
-    if isinstance(frame, Frame):
-        parts = frame.parts
-        parsed, position = _envelope(parts[0], len(frame), limits)
-        envelope, plan = _route(parsed, kinds, limits)
-        arrays = arrays_of_parts(parts, position, described(parsed["arrays"], limits))
+    parts = frame.parts if isinstance(frame, Frame) else (memoryview(frame).cast("B").toreadonly(),)
+    parsed, position = _envelope(parts[0], len(frame), limits)
+    envelope, plan = _route(parsed, kinds, limits)
+    announced = described(parsed["arrays"], limits)
+    if isinstance(frame, Frame):  # made in this process: nobody can have changed where its arrays lie
+        arrays = [
+            np.ndarray(shape, dtype, part)
+            for part, (dtype, shape, _) in zip(parts[1::2], announced, strict=True)
+        ]
     else:
-        whole = memoryview(frame).cast("B").toreadonly()
-        parsed, position = _envelope(whole, len(whole), limits)
-        envelope, plan = _route(parsed, kinds, limits)
-        arrays = arrays_of_bytes(whole, position, described(parsed["arrays"], limits))
+        arrays = arrays_of_bytes(parts[0], position, announced)
     return envelope, _message(parsed["fields"], plan, Received(arrays, limits))
 
 
@@ -95,11 +99,8 @@ def _envelope(head: bytes | memoryview, frame_bytes: int, limits: Limits) -> tup
 def _map(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        seen: dict[Any, None] = {}
-        for key, _ in pairs:
-            if key in seen:
-                raise DecodeError(f"envelope: the key {show(key)} occurs twice in one map")
-            seen[key] = None
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise DecodeError(f"envelope: the key {show(twice)} occurs twice in one map")
     return made
 
 
@@ -107,7 +108,7 @@ def _route(parsed: dict[Any, Any], kinds: Kinds, limits: Limits) -> tuple[Envelo
     version, kind, exchange = parsed["fedsim"], parsed["kind"], parsed["exchange"]
     if type(version) is not int or version != VERSION:
         raise DecodeError(f"envelope.fedsim: version {show(version)}, this is version {VERSION}")
-    plan = kinds.plan(kind) if type(kind) is str else None
+    plan = kinds.get(kind) if type(kind) is str else None
     if plan is None:
         raise DecodeError(f"envelope.kind: {show(kind)} is none of the kinds {', '.join(kinds) or '(none)'}")
     sender, receiver, round_ = parsed["sender"], parsed["receiver"], parsed["round"]
