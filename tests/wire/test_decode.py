@@ -185,7 +185,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "tree is list": (fields(tree=[1]), "fields.tree: a value of type tuple is not a map"),
     "tree in tree": (
         fields(tree={"a": {"b": 1}}),
-        r"fields.tree\['a'\]: a value of type dict is not the number",
+        r"fields.tree\['a'\]: a value of type dict where array 1 of 3",
     ),
     "tree too flat": (fields(nested={"x": 2}), r"fields.nested\['x'\]: 2 is not a map"),
     "name long": (fields(tree={"n" * 257: 1}), "fields.tree: 'nnn.* is not a name of at most 256"),

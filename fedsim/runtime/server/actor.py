@@ -303,6 +303,7 @@ class ServerActor:
             try:
                 self._state = await merged(self._parts, context, self._state, exchange, replies)
             except MergeError as error:
+                self._recorder.refused(error)
                 for reply in replies:  # nothing of it is kept
                     self._trace.record(REJECT, reply.client, reply.dispatch, str(error))
                 self._background.drop()
