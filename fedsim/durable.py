@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -116,9 +117,11 @@ class _Growing(FileIO):
     """A file whose failures are told, and last: nothing is missing in the middle of what was written."""
 
     def __init__(self, path: Path, place: Path, mend: str, private: bool) -> None:
-        super().__init__(path, "w", opener=_private if private else _public)
         self._place, self._mend = place, mend
         self._refused: FileError | None = None
+        super().__init__(path, "w", opener=partial(os.open, mode=0o600 if private else 0o666))
+        if private:
+            os.fchmod(self.fileno(), 0o600)  # whatever the umask, and if it was there
 
     def write(self, content: Buffer, /) -> int:
         if self._refused is not None:
@@ -139,17 +142,3 @@ class _Growing(FileIO):
 
     def _put(self, content: Buffer) -> int:
         return super().write(content)
-
-
-def _public(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o666)
-
-
-def _private(path: str, flags: int) -> int:
-    number = os.open(path, flags, 0o600)
-    try:
-        os.fchmod(number, 0o600)  # whatever the umask, and if it was there
-    except BaseException:
-        os.close(number)
-        raise
-    return number

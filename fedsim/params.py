@@ -1,4 +1,4 @@
-"""Parameter trees: named arrays, and the little arithmetic that algorithms need on them.
+"""Parameter trees: named arrays, their means and digests, and what of them can be computed with.
 
 A tree is a flat mapping from a parameter's name to a NumPy array, in the order of the architecture. Trees
 are values: nobody writes into one after it was made, and :func:`freeze` makes that a rule of NumPy's. All
@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Tree = Mapping[str, Array]
 
-EMPTY: Tree = {}
-
 
 def freeze(tree: Tree) -> Tree:
     """Mark every array read-only, in place, and return the tree."""
@@ -40,26 +38,6 @@ def unwarned() -> np.errstate:
     For whoever looks at what comes out. It holds for tasks begun in it, and not for other threads.
     """
     return np.errstate(over="ignore", invalid="ignore", divide="ignore")
-
-
-def add(left: Tree, right: Tree) -> Tree:
-    """Return ``left + right``, name by name."""
-    return {name: array + right[name] for name, array in left.items()}
-
-
-def subtract(left: Tree, right: Tree) -> Tree:
-    """Return ``left - right``, name by name."""
-    return {name: array - right[name] for name, array in left.items()}
-
-
-def scale(tree: Tree, factor: float) -> Tree:
-    """Return ``factor * tree``, each array in its own dtype."""
-    return {name: (array * factor).astype(array.dtype, copy=False) for name, array in tree.items()}
-
-
-def norm(tree: Tree) -> float:
-    """Return the Euclidean norm over all scalars, in float64."""
-    return float(np.sqrt(sum(float(np.vdot(a, a)) for a in (v.astype(np.float64) for v in tree.values()))))
 
 
 def count(tree: Tree) -> int:

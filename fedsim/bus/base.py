@@ -13,7 +13,7 @@ ledger.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fedsim.wire import Message, Packed
@@ -49,9 +49,7 @@ class Header:
 
     def reply(self) -> Header:
         """Return the header of the answer."""
-        return Header(
-            self.receiver, self.sender, self.round, self.exchange, self.dispatch, self.turn, self.merged
-        )
+        return replace(self, sender=self.receiver, receiver=self.sender)
 
 
 @dataclass(frozen=True, slots=True)

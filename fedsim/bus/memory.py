@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Presence
@@ -214,29 +215,18 @@ class MemoryEndpoint:
             self._waiter.set_result(None)
 
 
+@dataclass(slots=True, eq=False)
 class _Transfer:
-    """Hears of one parcel and tells the bus."""
+    """Listens to the passage of one frame and tells the bus."""
 
-    __slots__ = ("_bus", "_delivered", "frame", "header", "packed", "passage", "released", "row")
-
-    passage: Passage
-
-    def __init__(
-        self,
-        bus: MemoryBus,
-        header: Header,
-        packed: Packed,
-        frame: Frame,
-        row: int,
-        released: asyncio.Future[None],
-    ) -> None:
-        self._bus = bus
-        self._delivered = False
-        self.header = header
-        self.packed = packed
-        self.frame = frame
-        self.row = row
-        self.released = released
+    _bus: MemoryBus
+    header: Header
+    packed: Packed
+    frame: Frame
+    row: int
+    released: asyncio.Future[None]
+    passage: Passage = field(init=False)
+    _delivered: bool = False
 
     def left(self) -> None:
         if not self.released.done():

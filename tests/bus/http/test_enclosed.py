@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.bus.client_reports import _OWN, MOST_PER_ANSWER, Note, Report, in_words
 from fedsim.bus.http.control import FROM_CLIENT, FROM_SERVER, MOST_NOTES, MOST_SPENT_S, SessionError
 from fedsim.bus.http.enclosed import enclosed, read, written
 from fedsim.bus.http.session import PROTOCOL, encode, header_values, parse
 from fedsim.bus.http.store import StateFolder
+from fedsim.bus.notes import _OWN, MOST_PER_ANSWER, Note, Report, in_words
 from fedsim.wire import ModelUpdate, pack
 
 NAME = "0123456789abcdef" * 2

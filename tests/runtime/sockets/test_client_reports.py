@@ -6,8 +6,8 @@ import numpy as np
 
 from fedsim import clock
 from fedsim.bus import Header
-from fedsim.bus.client_reports import MOST_PER_ANSWER, Note
 from fedsim.bus.http.enclosed import enclosed
+from fedsim.bus.notes import MOST_PER_ANSWER, Note
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.sockets.client_reports import Reports
 
