@@ -21,7 +21,7 @@ C = TypeVar("C", bound=Config)
 
 
 class Plugin(Generic[C]):
-    """Base of all plugins: a class made from its settings, and holding nothing else that changes.
+    """Base of all plugins: made from its settings, and without other state.
 
     Attributes:
         config: The settings, an instance of ``Config``.

@@ -4,8 +4,8 @@ A quantity is written as a number, perhaps a space, and a unit; a bare number is
 the SI spells them, so case matters: ``mW`` is not ``MW``, ``kB`` is 1000 bytes and ``KiB`` is 1024. Bit rates
 may also be written ``Mbps``, or in bytes (``MB/s``, eight times as much).
 
-Each dimension has a range (:func:`range_of`), wide enough for any device and narrow enough for what is
-computed from it: times fit into 64 bits of nanoseconds, and no quotient of two quantities is infinite.
+Each dimension has a range (:func:`range_of`), wide enough for any device, and narrow enough that times fit
+into 64 bits of nanoseconds and no quotient of two quantities is infinite.
 
 The pydantic types (:class:`Unit`; :data:`Seconds` for example) read such strings, give floats, and write
 strings that read back as exactly the same float. A default is best written as a user would write it,
@@ -38,7 +38,7 @@ class Range:
     """The values that a quantity may have, in its base unit.
 
     Attributes:
-        least: The smallest above zero; whether zero itself is one is for the quantity to say.
+        least: The smallest above zero; each quantity says for itself whether zero is allowed.
         most: The largest.
     """
 
@@ -46,12 +46,12 @@ class Range:
     most: float
 
     def holds(self, value: float, *, positive: bool) -> bool:
-        """Return whether a value is one of them; zero is, unless only positive ones are."""
+        """Return whether a value is in the range; zero is, unless only positive values are allowed."""
         return self.least <= value <= self.most or (value == 0 and not positive)
 
 
 ANY = Range(0.0, math.inf)
-"""Of what has no range of its own."""
+"""The range of a quantity that has none of its own."""
 
 
 @dataclass(frozen=True)
