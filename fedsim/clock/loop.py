@@ -6,9 +6,8 @@ submission); after each one everything that it made runnable runs, in order, bef
 selector, no thread and no host clock, so the order of events is a function of the program alone.
 
 A callback that raises ends the run with its exception, because nobody else would see it (asyncio only logs
-it). Every other report to the loop, such as that of a
-task whose exception nobody retrieved, is logged and kept in ``unseen_errors``, on which
-:func:`fedsim.clock.run` acts.
+it). Every other report to the loop, such as that of a task whose exception nobody retrieved, is logged and
+kept in ``unseen_errors``, on which :func:`fedsim.clock.run` acts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LIVELOCK_LIMIT = 1_000_000
-"""Events at one instant beyond which a run is taken to spin."""
+"""Most events at one instant; a run with more is taken to spin."""
 
 _WATCHED_EVENTS = 10_000  # how many of the last events before the limit are tallied for the report
 _FEW_CANCELLED = 64  # below this, cancelled timers are not worth a compaction
@@ -38,9 +37,9 @@ _NOBODY = -1  # the owner of a closed loop: no thread has this identity
 
 
 class _OfThread(local):
-    """What a thread is at; it is asked for many times by every dispatch.
+    """The virtual-time loop that runs in a thread, which every dispatch reads many times.
 
-    asyncio's own answer costs three times as much: up to Python 3.11 it is a system call.
+    ``asyncio.get_running_loop`` takes three times as long: up to Python 3.11 it makes a system call.
     """
 
     loop: VirtualTimeLoop | None = None

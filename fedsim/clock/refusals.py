@@ -1,7 +1,7 @@
 """What a loop without a selector cannot do, and what to use instead.
 
-Anything that would let the host decide *when* something happens is refused at once, by name, with the way
-that works in virtual time. The alternative, asyncio's bare ``NotImplementedError``, teaches nothing.
+Whatever would let the host decide *when* something happens raises an error that names the method and a way
+that works in virtual time. asyncio's bare ``NotImplementedError`` would say neither.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from fedsim.errors import RunError
 T = TypeVar("T")
 
 _GEN0_THRESHOLD = 100_000
-"""New objects between two young collections: Python's 700 makes a run of 100,000 tasks a third slower."""
+"""New objects between two young collections; Python's 700 makes a run of 100,000 tasks a third slower."""
 
 _log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ def start_clock() -> None:
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the running loop, as :func:`asyncio.get_running_loop`, and sooner on virtual time.
+    """Return the running loop, as :func:`asyncio.get_running_loop` does, but faster on virtual time.
 
     Raises:
         RuntimeError: When no loop is running.
@@ -72,7 +72,7 @@ def call_after(
     *args: Any,
     event_class: EventClass = EventClass.ORDINARY,
 ) -> asyncio.TimerHandle:
-    """Call ``callback(*args)`` after a duration; the handle's ``cancel`` takes it back.
+    """Schedule ``callback(*args)`` after a duration; the handle's ``cancel`` prevents it.
 
     Raises:
         ValueError: For NaN or an infinity.
@@ -86,7 +86,7 @@ def call_after(
 
 
 async def sleep_for(seconds: float) -> None:
-    """Sleep for a duration; at once runnable work goes first even if it is 0 or negative.
+    """Sleep for a duration; even if it is 0 or negative, whatever is runnable runs first.
 
     Raises:
         ValueError: For NaN or an infinity.

@@ -1,8 +1,8 @@
 """Arrays behind the msgpack that describes them, in frames and in saved states.
 
-The list of arrays has each one's dtype, shape and length in bytes. For each follow up to fifteen ``nil``,
-then one ``bin`` with its C-contiguous little-endian bytes, the first of which lies at a multiple of 16. That
-is the only permitted form, so arrays are read by position, as read-only views of the bytes received.
+A list gives the dtype, shape and length in bytes of each array. Then follow, for each array, up to fifteen
+``nil`` as padding and one ``bin`` with its C-contiguous little-endian bytes, which start at a multiple of 16.
+No other form is valid, so arrays are read by position, as read-only views of the bytes received.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 class Bins:
-    """Arrays on their way, in parts that need not be joined; nothing is copied.
+    """Encoded arrays, in parts that need not be joined; nothing is copied.
 
     Args:
         arrays: As :func:`fedsim.wire.dtypes.plain` returns them.
 
     Attributes:
-        described: What the list of arrays says of them.
+        described: The list of arrays: dtype, shape and length of each.
         parts: The first array, the next padding and header, the next array, and so on.
         num_bytes: Length of all parts.
     """
@@ -61,15 +61,15 @@ class Bins:
         self.num_bytes = position
 
     def lead(self, position: int) -> bytes:
-        """Return the padding and header of the first array, for what ends at a position."""
+        """Return the padding and header of the first array, which follow an envelope of this length."""
         return _padding(position + len(self._first)) + self._first if self.parts else b""
 
 
 def described(wire: Any, limits: Limits) -> list[Described]:
-    """Check the list of arrays: nothing is allocated before every shape agrees with its bytes.
+    """Check the list of arrays, before anything is allocated for them.
 
     Raises:
-        DecodeError: It is no such list, or asks for more than the limits.
+        DecodeError: It is no such list, a shape does not fit its length, or it asks for more than the limits.
     """
     if type(wire) is not tuple or len(wire) > limits.arrays:
         raise DecodeError(f"envelope.arrays: {show(wire)} is not a list of at most {limits.arrays}")
@@ -92,7 +92,7 @@ def described(wire: Any, limits: Limits) -> list[Described]:
             raise DecodeError(
                 f"arrays[{number}]: {show(num_bytes)} bytes for {name} of shape {shortened(list(shape))}"
             )
-        # Beside a zero the other sizes are free, but NumPy counts them without it.
+        # An empty array may have any other sizes, but NumPy refuses a product beyond its index type.
         if num_bytes == 0 and prod(size or 1 for size in shape) > limits.frame_bytes:
             raise DecodeError(
                 f"arrays[{number}]: the shape {shortened(list(shape))} of an empty array is absurd"
@@ -102,10 +102,10 @@ def described(wire: Any, limits: Limits) -> list[Described]:
 
 
 def arrays_of_bytes(whole: memoryview, position: int, announced: list[Described]) -> list[Array]:
-    """Return the arrays that begin at a position and end with the bytes, as views of them.
+    """Return the arrays from a position to the end of the bytes, as views of them.
 
     Raises:
-        DecodeError: They are not there, or something else is.
+        DecodeError: The bytes are not exactly the arrays announced.
     """
     arrays = []
     for number, (dtype, shape, num_bytes) in enumerate(announced):

@@ -8,8 +8,9 @@
         params: Tree = counted()
         num_samples: int
 
-Annotations are read once, when the class is made; one that cannot travel is a ``TypeError`` there and then.
-A class may refuse values by raising ``ValueError`` in ``__post_init__``, a ``DecodeError`` for the receiver.
+Annotations are read once, when the class is made; one that cannot be encoded raises ``TypeError`` there. A
+class may refuse values by raising ``ValueError`` in ``__post_init__``, which a receiver sees as
+``DecodeError``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one class of messages travels.
+    """How one class of messages is encoded.
 
     Attributes:
         owner: The class.
@@ -50,12 +51,12 @@ class Plan:
 class Message:
     """Base of all messages; make one with :func:`message`.
 
-    Two messages are equal only if they are the same object: use :func:`fedsim.wire.same` to compare contents.
+    Messages compare by identity: use :func:`fedsim.wire.same` to compare contents.
 
     Attributes:
-        KIND: The word that names this kind of message in a frame.
-        IS_DATA: Whether its bytes are training or public data, which the ledger keeps apart.
-        PLAN: How it travels.
+        KIND: The name of this kind of message in a frame.
+        IS_DATA: Whether its bytes are training or public data, which the ledger counts apart.
+        PLAN: How it is encoded.
     """
 
     KIND: ClassVar[str]
@@ -97,7 +98,7 @@ def message(kind: str, *, data: bool = False) -> Callable[[type[M]], type[M]]:
 
 
 def plan_of(cls: type[Message]) -> Plan:
-    """Return how a class of messages travels.
+    """Return how a class of messages is encoded.
 
     Raises:
         TypeError: The class itself was not declared with :func:`message`.
@@ -114,7 +115,7 @@ def num_parameters(sent: Message) -> int:
 
 
 class Kinds(dict[str, Plan]):
-    """The kinds of message that a receiver knows, and how each travels.
+    """The kinds of message that a receiver knows, and how each is encoded.
 
     Raises:
         ValueError: Two classes of one kind.

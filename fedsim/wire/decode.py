@@ -1,10 +1,10 @@
 """Bytes to message, trusting nobody.
 
-Only the envelope, at most 256 KiB, ever meets a general msgpack parser, by way of :mod:`fedsim.wire.unpack`:
-what it claims must be there. What follows it has one permitted form, so it is read by position: arrays become
-read-only views of the bytes received. So nothing is allocated on a sender's word alone, and decoding takes at
-most 16 times the frame and 1 MB of memory. Whatever is wrong is one ``DecodeError`` that says
-where and what. Non-finite numbers are not wrong here: the merge refuses them (specification 3.4, E9).
+Only the envelope, at most 256 KiB, is parsed as general msgpack, by :mod:`fedsim.wire.unpack`, which refuses
+lengths beyond the bytes that are there. What follows has a single valid form and is read by position: arrays
+become read-only views of the bytes received. So no memory is allocated on a sender's word alone, and decoding
+takes at most 16 times the frame and 1 MB. Every fault raises ``DecodeError``, which says where and what it
+is. Numbers that are not finite are no fault here: the merge refuses them (specification 3.4, E9).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsim.errors import DecodeError
+from fedsim.params import Array
 from fedsim.wire.binary_arrays import arrays_of_bytes, described
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
@@ -25,11 +26,11 @@ from fedsim.wire.unpack import unpack
 
 
 class Envelope(NamedTuple):
-    """What a frame says about itself.
+    """The address of a frame.
 
     Attributes:
         kind: Kind of the message.
-        sender: ``SERVER`` or the client that sent it; only the bus knows whether that is true.
+        sender: ``SERVER`` or the client that sent it; the bus checks whether that is true.
         receiver: ``SERVER`` or the client that it is for.
         round: Round or server version; -1 outside any.
         exchange: Name of the exchange that it belongs to.
@@ -61,19 +62,19 @@ def decode(
     Raises:
         DecodeError: Anything but one whole valid frame of a known kind.
     """
-    if len(frame) > limits.frame_bytes:
-        raise DecodeError(f"frame: {len(frame)} bytes, the limit is {limits.frame_bytes}")
-    parts = frame.parts if isinstance(frame, Frame) else (memoryview(frame).cast("B").toreadonly(),)
-    parsed, position = _envelope(parts[0], len(frame), limits)
+    whole = frame if isinstance(frame, Frame) else memoryview(frame).cast("B").toreadonly()
+    if len(whole) > limits.frame_bytes:
+        raise DecodeError(f"frame: {len(whole)} bytes, the limit is {limits.frame_bytes}")
+    head = whole.head if isinstance(whole, Frame) else whole
+    parsed, position = _envelope(head, len(whole), limits)
     envelope, plan = _route(parsed, kinds, limits)
     announced = described(parsed["arrays"], limits)
-    if isinstance(frame, Frame):  # made in this process: nobody can have changed where its arrays lie
-        arrays = [
-            np.ndarray(shape, dtype, part)
-            for part, (dtype, shape, _) in zip(parts[1::2], announced, strict=True)
-        ]
+    arrays: list[Array]
+    if isinstance(whole, Frame):  # made in this process, so its arrays are where they belong
+        bodies = zip(whole.tail[::2], announced, strict=True)
+        arrays = [np.ndarray(shape, dtype, part) for part, (dtype, shape, _) in bodies]
     else:
-        arrays = arrays_of_bytes(parts[0], position, announced)
+        arrays = arrays_of_bytes(whole, position, announced)
     return envelope, _message(parsed["fields"], plan, Received(arrays, limits))
 
 

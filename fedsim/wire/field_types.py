@@ -1,8 +1,8 @@
-"""What a field of a message may be, read once from its annotation.
+"""The types of fields of a message, read once from annotations.
 
-A field type turns a value into plain msgpack and back. Scalars stand for themselves. An array becomes its
-number in the frame's list of arrays, and a tree a map from names to such numbers, or to further maps. Arrays
-are numbered in the order in which declared fields mention them, so no two frames differ by numbering alone.
+A field type turns a value into plain msgpack and back. A scalar stays as it is. An array becomes its number
+in the frame's list of arrays, and a tree a map from names to such numbers, or to further maps. Arrays are
+numbered in the order of the fields, so no two frames differ in numbering alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Received:
         self.limits = limits
 
     def take(self, number: object, where: str) -> Array:
-        """Return the next array, which is the one that a field must mention next.
+        """Return the next array, whose number a field must give.
 
         Raises:
             DecodeError: ``number`` is not the next array's.

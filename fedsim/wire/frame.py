@@ -6,9 +6,8 @@ A frame is a short sequence of plain msgpack objects, which any msgpack library 
   ``exchange``, ``fields`` (a map) and ``arrays`` (a list of dtype, shape, length in bytes);
 - the arrays, see :mod:`fedsim.wire.binary_arrays`.
 
-Only sender, receiver, round and exchange differ between the receivers of a broadcast. The three numbers take
-four bytes whatever their value, so a frame's length does not depend on whom it goes to, and the rest is made
-once.
+The frames of a broadcast differ only in sender, receiver, round and exchange; the rest is encoded once. The
+three numbers always take four bytes, so a frame's length does not depend on its receiver.
 """
 
 from __future__ import annotations
@@ -126,10 +125,10 @@ class Packed:
 
 
 def pack(message: Message) -> Packed:
-    """Check a message and bring its arrays, once, into the layout that travels.
+    """Check a message and encode it once, for any number of receivers.
 
-    An array that is C-contiguous and little-endian already is not copied: frames are views of it, so nobody
-    may write into it afterwards (trees are values, see :mod:`fedsim.params`).
+    An array that is C-contiguous and little-endian is not copied: frames are views of it, so it must not be
+    changed afterwards (trees are values, see :mod:`fedsim.params`).
 
     Raises:
         TypeError: A class that is no declared message, or a field of another type than declared.
@@ -145,9 +144,9 @@ def pack(message: Message) -> Packed:
 
 
 def same(left: Message, right: Message) -> bool:
-    """Say whether two messages are of one class with fields that travel as the same bytes.
+    """Say whether two messages are of one class and are encoded as the same bytes.
 
-    So names count in their order, NaN equals a NaN of the same bits, 0.0 differs from -0.0, and neither byte
+    So the order of names counts, NaN equals a NaN of the same bits, 0.0 differs from -0.0, and neither byte
     order nor memory layout of an array matters.
     """
     return type(left) is type(right) and _bytes(left) == _bytes(right)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedsim.bus.http.control import MOST_NOTES, MOST_SPENT_S
-from fedsim.bus.notes import MOST_PER_ANSWER, Note, Report, checked
+from fedsim.bus.notes import MOST_PER_REPLY, Note, Report, checked
 
 
 def enclosed(report: Report, held_ns: int) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def written(notes: Sequence[Note], left_out: int = 0) -> str:
     """
     lines: list[str] = []
     room = MOST_NOTES - 100  # for the last one
-    for note in notes[:MOST_PER_ANSWER]:
+    for note in notes[:MOST_PER_REPLY]:
         line = json.dumps(note)
         if len(line) + 2 > room:
             continue  # a shorter one may yet find room
@@ -64,6 +64,6 @@ def read(text: Any) -> list[Note]:
         said = json.loads(text)
     except RecursionError:
         raise ValueError("notes are nested too deeply") from None
-    if type(said) is not list or len(said) > MOST_PER_ANSWER + 1:
-        raise ValueError(f"notes are a list of at most {MOST_PER_ANSWER} and the count of the rest")
+    if type(said) is not list or len(said) > MOST_PER_REPLY + 1:
+        raise ValueError(f"notes are a list of at most {MOST_PER_REPLY} and the count of the rest")
     return [checked(one) for one in said]
