@@ -16,19 +16,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 class Config(BaseModel):
     """Settings of one part, kept beside their owner.
 
-    Subclasses document each field by a string below it; that text is what ``fedsim schema`` and
-    ``fedsim list`` show. Quantities with a dimension use the types of :mod:`fedsim.units`.
+    Subclasses document each field by a string below it, which ``fedsim schema`` and ``fedsim list`` show.
+    Quantities with a dimension use the types of :mod:`fedsim.units`.
     """
 
-    # Validators are built when they are first needed: there are hundreds of records, and a run needs some.
+    # Validators are built when they are first needed: a run needs few of the hundreds of records.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Take the strings below the fields for their descriptions.
+        """Describe each field by the string below it.
 
-        Pydantic can do so itself (``use_attribute_docstrings``), but searches all modules for each class, and
-        torch has thousands: that took most of the time to start.
+        Pydantic does so too (``use_attribute_docstrings``), but searches all modules for each class. Torch
+        has thousands, so this took most of fedsim's start.
         """
         super().__pydantic_init_subclass__(**kwargs)
         for name, text in documented(cls.__module__).get(cls.__qualname__, {}).items():
@@ -47,7 +47,10 @@ AsTuple = BeforeValidator(_as_tuple)
 
 @cache
 def documented(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the strings below annotated names, by the class's qualified name; none without the source."""
+    """Return the strings below annotated names, by the qualified name of their class.
+
+    Classes within functions have none, nor have those of a module whose source is not there.
+    """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError, SyntaxError):
@@ -60,12 +63,6 @@ def _classes(body: Sequence[ast.stmt], above: str) -> Iterator[tuple[str, Mappin
         if isinstance(node, ast.ClassDef):
             yield f"{above}{node.name}", _texts(node.body)
             yield from _classes(node.body, f"{above}{node.name}.")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _classes(node.body, f"{above}{node.name}.<locals>.")
-        else:
-            blocks = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
-            for block in blocks:
-                yield from _classes(block, above)
 
 
 def _texts(body: Sequence[ast.stmt]) -> dict[str, str]:

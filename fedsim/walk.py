@@ -1,7 +1,7 @@
-"""Values made of parts: the one rule of what they are made of and in which order, and digests on top of it.
+"""Walking nested values: their parts in order, and digests.
 
-A value is a leaf, or it is a record (a dataclass or settings), a mapping, a tuple or a list. Checks for
-numbers that are not finite, saved states and the search for models all ask :func:`parts`.
+A value is a leaf, a record (a dataclass or settings), a mapping, a tuple or a list. The checks for values
+that are not finite, the saved states and the search for models all use :func:`parts`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 
 def field_names(cls: type) -> tuple[str, ...] | None:
-    """Return the names of the fields of a class of records, as declared; None where it is none."""
+    """Return the names of a record's fields, as declared; None for a class of other values."""
     if issubclass(cls, Config):
         return tuple(cls.model_fields)
     return tuple(field.name for field in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else None
 
 
 def parts(value: Any) -> Mapping[Any, Any]:
-    """Return what a value is made of, by key, position or name of the field; nothing for a leaf."""
+    """Return the parts of a value by key, position or field name; a leaf has none."""
     cls: type = type(value)
     return _taken_apart(cls)(value)
 
 
-@cache  # a look-up is faster than asking what a type is, and every state and message is walked
+@cache  # every state and message is walked, and a look-up is faster than testing for each kind of type
 def _taken_apart(cls: type) -> Callable[[Any], Mapping[Any, Any]]:
     if issubclass(cls, Mapping):
         return lambda value: value
@@ -46,7 +46,7 @@ def _taken_apart(cls: type) -> Callable[[Any], Mapping[Any, Any]]:
 
 
 def instances(value: Any, cls: type[T]) -> Iterator[T]:
-    """Yield all of a class in a value, in order; those within one of them are left out."""
+    """Yield the instances of a class within a value, in order, and not those within another instance."""
     if isinstance(value, cls):
         yield value
         return
@@ -60,7 +60,7 @@ def little_endian(array: Array) -> Array:
 
 
 def octets(array: Array) -> memoryview:
-    """Return the bytes of an array in C order as a read-only flat view; only texts and complex are copied."""
+    """Return a read-only flat view of the bytes of an array in C order; texts and complex are copied."""
     try:
         return array.data.cast("B").toreadonly()
     except (TypeError, ValueError):  # a zero in the shape, or a dtype that memoryview does not know
@@ -74,8 +74,8 @@ def digest(value: Any, named: Callable[[Any], str]) -> str:
 
     Args:
         value: What is digested.
-        named: Says what stands for a class, a function, and any other leaf that is neither a plain value, a
-            member of an enumeration nor an array of numbers or texts; it may refuse one.
+        named: Returns a text for a class, a function, or any other leaf that is neither a plain value, a
+            member of an enumeration nor an array of numbers or texts; it may raise instead.
 
     Raises:
         Exception: What ``named`` raises.
@@ -89,7 +89,7 @@ def digest(value: Any, named: Callable[[Any], str]) -> str:
 
 
 def _pieces(value: Any, named: Callable[[Any], str]) -> Iterator[bytes | memoryview]:
-    """Yield what a value is made of; every kind begins with a letter of its own."""
+    """Yield the bytes to digest; those of each kind of value start with a letter of its own."""
     match value:
         case None | bool():
             yield repr(value).encode()

@@ -21,7 +21,6 @@ from time import perf_counter
 import numpy as np
 
 from fedsim.bus import Header
-from fedsim.bus.client_reports import Note
 from fedsim.bus.http.enclosed import read, written
 from fedsim.bus.http.session import (
     FROM_CLIENT,
@@ -34,6 +33,7 @@ from fedsim.bus.http.session import (
     header_values,
     parse,
 )
+from fedsim.bus.notes import Note
 from fedsim.errors import DecodeError
 from fedsim.rng import Key
 from fedsim.wire import COMMON, Kinds, decode

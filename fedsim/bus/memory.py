@@ -1,12 +1,13 @@
 """The in-memory bus: real frames, simulated links, one process.
 
-A message becomes a frame exactly as it would for a socket; the frame's length goes to the carrier, and when
-its last byte has arrived the frame is decoded *in place* and handed over. Nothing is joined or copied on the
-way, so a broadcast of a large model to a thousand clients holds one copy of its arrays. ``verify`` also joins
-and decodes every frame as contiguous bytes and compares the two.
+A message becomes a frame as it would for a socket. The carrier is given the frame's length, and when the last
+byte has arrived, the frame is decoded *in place* and delivered. Nothing is joined or copied on the way, so a
+broadcast of a large model to a thousand clients holds one copy of its arrays. ``verify`` also joins every
+frame, decodes it as contiguous bytes and compares the two messages.
 
-The network may repeat or spoil a frame, but an actor sees each at most once and whole: further copies are
-counted and dropped, and so is what cannot be decoded or names another route than the header it came with.
+The network may duplicate or corrupt a frame, but an actor receives each frame at most once and whole: further
+copies are counted and dropped, and so are frames that cannot be decoded or name another route than their
+header.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Presence
@@ -88,13 +90,13 @@ class MemoryBus:
         return left
 
     def pause(self, client: int) -> None:
-        """Hold all transfers from and to a client, those that begin from now on too."""
+        """Hold all transfers from and to a client, also those that begin later."""
         self._away.add(client)
         for transfer in self._of(client):
             transfer.passage.pause()
 
     def resume(self, client: int, *, restart: bool) -> None:
-        """Let a client's transfers go on, or begin anew: then what has crossed was sent in vain."""
+        """Let a client's transfers go on, or restart them; what a restarted one has sent is lost."""
         self._away.discard(client)
         for transfer in self._of(client):
             if restart:
@@ -105,7 +107,7 @@ class MemoryBus:
                 transfer.passage.resume()
 
     def cancel(self, client: int, cause: str) -> None:
-        """Lose all transfers from and to a client."""
+        """Cancel all transfers from and to a client; their frames are lost."""
         for transfer in self._of(client):
             transfer.passage.cancel()
             transfer.lost(cause)
@@ -138,7 +140,7 @@ class MemoryBus:
             transfer.passage.pause()
 
     def read(self, header: Header, frame: Frame | bytes) -> Message:
-        """Return the message of a frame that has crossed.
+        """Return the message of a frame that has arrived.
 
         Raises:
             DecodeError: It cannot be decoded, or its envelope names another route than the header.
@@ -162,14 +164,14 @@ class MemoryBus:
         if of_client is not None:
             transfer = of_client.pop(row, None)
             if transfer is not None:
-                # They hold each other, and the frame, which should not wait for the cyclic collector.
+                # The two hold each other, and the frame: without this it would wait for the cyclic collector.
                 del transfer.passage
             if not of_client:
                 del self._under_way[header.client]
         self.trace.record(kind, header.client, header.dispatch, up, outcome.name.lower(), cause)
 
     def deliver(self, delivery: Delivery) -> None:
-        """Hand a delivery to the party that it is for."""
+        """Put a delivery into the inbox of its receiver."""
         if delivery.header.receiver == SERVER:
             self.dismiss(delivery.header)
             self.server.put(delivery)
@@ -183,7 +185,7 @@ class MemoryBus:
 
 
 class MemoryEndpoint:
-    """One party's inbox, and its way out."""
+    """The inbox of one party, and what it sends by."""
 
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
@@ -214,29 +216,18 @@ class MemoryEndpoint:
             self._waiter.set_result(None)
 
 
+@dataclass(slots=True, eq=False)
 class _Transfer:
-    """Hears of one parcel and tells the bus."""
+    """Listens to the passage of one frame and tells the bus."""
 
-    __slots__ = ("_bus", "_delivered", "frame", "header", "packed", "passage", "released", "row")
-
-    passage: Passage
-
-    def __init__(
-        self,
-        bus: MemoryBus,
-        header: Header,
-        packed: Packed,
-        frame: Frame,
-        row: int,
-        released: asyncio.Future[None],
-    ) -> None:
-        self._bus = bus
-        self._delivered = False
-        self.header = header
-        self.packed = packed
-        self.frame = frame
-        self.row = row
-        self.released = released
+    _bus: MemoryBus
+    header: Header
+    packed: Packed
+    frame: Frame
+    row: int
+    released: asyncio.Future[None]
+    passage: Passage = field(init=False)
+    _delivered: bool = False
 
     def left(self) -> None:
         if not self.released.done():
@@ -256,7 +247,7 @@ class _Transfer:
             bus.deliver(Delivery(header, message))
 
     def _read(self, payload: Any) -> Message:
-        """Return the message; what one receiver of a broadcast has decoded serves the others."""
+        """Return the message; a broadcast is decoded once for all receivers."""
         whole = payload is self.frame and not self._bus.verifies
         if whole and self.packed.received is not None:
             return self.packed.received
@@ -266,6 +257,6 @@ class _Transfer:
         return message
 
     def lost(self, cause: str) -> None:
-        self.left()  # whoever sent it must not wait for ever
+        self.left()  # or the sender would wait for ever
         self._bus.ended(self.header, self.row, Outcome.LOST, cause)
         self._bus.dismiss(self.header)

@@ -15,13 +15,13 @@ import numpy as np
 
 from fedsim.bus import Ledger, Totals
 from fedsim.clock import Trace, now_ns, now_s
+from fedsim.errors import MergeError
 from fedsim.runtime.evaluation import Accuracy, FinalModels
 from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.invariants import check_counts, check_phases, check_trace
 from fedsim.runtime.records.log import Log
 from fedsim.runtime.records.result import RoundRow, RunResult, last_measured
 from fedsim.runtime.records.trace_kinds import ROUND_END
-from fedsim.runtime.server.merging import is_refusal
 
 
 class Recorder:
@@ -78,6 +78,10 @@ class Recorder:
     def begin(self, round: int) -> None:  # noqa: A002
         """A round begins."""
         self._round, self._began_at_s = round, now_s()
+
+    def refused(self, error: MergeError) -> None:
+        """Note that a merge was refused: the first is the first sign of divergence."""
+        self._refusal = self._refusal or (self._round, str(error))
 
     def end(self, accuracy: Accuracy | None = None) -> None:
         """It ends, with what was measured at its end, if anything."""
@@ -163,8 +167,6 @@ class Recorder:
     def _rejected(self, at_ns: int, client: int, dispatch: int, reason: str) -> None:
         self._tally["rejected"] += 1
         self.rejections[reason] += 1
-        if self._refusal is None and is_refusal(reason):
-            self._refusal = self._round, reason
         self._log.warning("rejected", client=client, dispatch=dispatch, reason=reason)
 
     def _came_late(self, at_ns: int, client: int, dispatch: int) -> None:

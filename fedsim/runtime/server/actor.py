@@ -142,7 +142,7 @@ class ServerActor:
                 await sleep_for(wait_s)
                 continue
             answers = [dispatch.answer for dispatch in carried]
-            if (await wait(answers, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED))[0]:
+            if await wait(answers, timeout=wait_s, wanted=1):
                 break
 
     def select(self, over_selection: float) -> Sequence[int]:
@@ -303,6 +303,7 @@ class ServerActor:
             try:
                 self._state = await merged(self._parts, context, self._state, exchange, replies)
             except MergeError as error:
+                self._recorder.refused(error)
                 for reply in replies:  # nothing of it is kept
                     self._trace.record(REJECT, reply.client, reply.dispatch, str(error))
                 self._background.drop()

@@ -12,13 +12,6 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.server.non_finite import spoiled
 
-_REFUSED = "the merge of exchange "
-
-
-def is_refusal(reason: str) -> bool:
-    """Say whether a reply was rejected with its whole merge, because that was refused."""
-    return reason.startswith(_REFUSED)
-
 
 async def merged(
     parts: Parts, server: ServerContext, state: Any, exchange: Exchange, replies: Sequence[Reply]
@@ -41,5 +34,5 @@ async def merged(
                 raise
             fault = f"{type(cause).__name__}: {cause}"
     if fault is not None:
-        raise MergeError(f"{_REFUSED}{exchange.name!r} leaves the finite range: {fault}")
+        raise MergeError(f"the merge of exchange {exchange.name!r} leaves the finite range: {fault}")
     return after

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.algorithms.base import Exchange
-from fedsim.clock import as_completed, deadline_after, now_s, sleep_until, wait
+from fedsim.clock import now_s, sleep_until, wait
 from fedsim.config import Config
 from fedsim.errors import MergeError, RunError
 from fedsim.ranges import Clients, PositiveShare
@@ -103,14 +102,19 @@ class Synchronous(Pacing[SynchronousConfig]):
             awaited = dispatches or before
             is_invited = bool(dispatches) and number == 0 and exchange.who == "cohort"
             wanted = rounds.wanted if is_invited else len(awaited)
-            late = await self._collect(awaited, wanted, self._deadline_s(rounds, exchange, awaited))
+            late = not await wait(
+                [one.answer for one in awaited],
+                timeout=self._deadline_s(rounds, exchange, awaited),
+                wanted=wanted,
+                counts=_is_reply,
+            )
             carries = late and self.config.late == "carry"
             kept, closed = ([*before, *dispatches], []) if carries else (before, dispatches)
             carried[exchange.name] = [one for one in kept if not one.answer.done()]
             ready = [*(one for one in kept if one.answer.done()), *closed]
             # No failure: an algorithm that asks nobody, and only later exchanges to which answers are owed.
             is_passed_over = not awaited and (concerns_any or bool(_all(carried)))
-            if not is_passed_over and sum(_has_reply(one) for one in ready) < self.config.min_replies:
+            if not is_passed_over and sum(_is_reply(one.answer) for one in ready) < self.config.min_replies:
                 rounds.discard(ready, "round failed")
                 few = f"a round had fewer than min_replies = {self.config.min_replies} replies"
                 return few, "ask more clients, give them more time"
@@ -129,34 +133,12 @@ class Synchronous(Pacing[SynchronousConfig]):
         predicted = rounds.predicted_s(exchange, [dispatch.client for dispatch in dispatches])
         return float(np.quantile(predicted, self.config.deadline_quantile)) if predicted else None
 
-    async def _collect(self, dispatches: Sequence[Dispatch], wanted: int, deadline_s: float | None) -> bool:
-        """Wait for so many replies, or for all to be settled; say whether the deadline came first."""
-        if wanted >= len(dispatches):  # the common case, which wakes once and not for every answer
-            pending: Sequence[Any] = ()
-            if dispatches:
-                _, pending = await wait([dispatch.answer for dispatch in dispatches], timeout=deadline_s)
-            return bool(pending)
-        limit: AbstractAsyncContextManager[Any] = nullcontext()
-        if deadline_s is not None:
-            limit = deadline_after(deadline_s)
-        replies = 0
-        try:
-            async with limit:
-                async for answer in as_completed([dispatch.answer for dispatch in dispatches]):
-                    replies += answer.result() is not None
-                    if replies >= wanted:
-                        break
-        except TimeoutError:
-            return True
-        return False
-
 
 def _all(carried: Mapping[str, Sequence[Dispatch]]) -> list[Dispatch]:
     return [dispatch for dispatches in carried.values() for dispatch in dispatches]
 
 
-def _has_reply(dispatch: Dispatch) -> bool:
-    answer: asyncio.Future[Any] = dispatch.answer
+def _is_reply(answer: asyncio.Future[Any]) -> bool:
     return answer.done() and answer.result() is not None
 
 

@@ -1,4 +1,4 @@
-"""Sleeping, and deadlines and their ties."""
+"""Sleeping, and waiting and its ties."""
 
 import asyncio
 
@@ -36,9 +36,7 @@ async def test_nonsense_is_refused(nonsense: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         await clock.sleep_until(nonsense)
     with pytest.raises(ValueError, match="finite"):
-        clock.deadline_after(nonsense)
-    with pytest.raises(ValueError, match="finite"):
-        clock.deadline_at(nonsense)
+        await clock.wait([asyncio.get_running_loop().create_future()], timeout=nonsense)
 
 
 async def test_a_sleep_of_nothing_lets_the_runnable_go_first() -> None:
@@ -66,84 +64,77 @@ async def test_cancelling_a_sleeper_at_the_instant_it_ends() -> None:
     assert tasks[0].cancelled()
 
 
-async def test_work_that_ends_exactly_at_the_deadline_counts() -> None:
-    async with clock.deadline_at(2.0) as deadline:
-        await clock.sleep_for(2.0)
-    assert not deadline.expired()
-    async with clock.deadline_after(2.0) as deadline:
-        await clock.sleep_for(1.0)
-        await clock.sleep_for(1.0)
-    assert not deadline.expired()
-    await clock.sleep_for(10.0)
+def sleepers(*durations: float) -> list[asyncio.Task[float]]:
+    return [asyncio.create_task(asyncio.sleep(duration, duration)) for duration in durations]
 
 
-async def test_a_nanosecond_later_does_not() -> None:
-    with pytest.raises(TimeoutError, match="deadline"):
-        async with clock.deadline_after(2.0) as deadline:
-            await clock.sleep_for(2.000000001)
-    assert deadline.expired()
-    assert clock.now_s() == 2.0
+async def test_by_default_all_are_waited_for() -> None:
+    tasks = sleepers(3.0, 1.0, 2.0, 4.0)
+    assert not await clock.wait(tasks, timeout=2.5)
+    assert clock.now_s() == 2.5
+    assert [task.done() for task in tasks] == [False, True, True, False]
+    assert await clock.wait(tasks)
+    assert clock.now_s() == 4.0
+    assert await clock.wait(tasks, timeout=1.0)
+    assert await clock.wait([], timeout=1.0)
+    assert clock.now_s() == 4.0
 
 
-async def test_a_past_deadline_lets_this_instant_finish() -> None:
+async def test_what_ends_exactly_at_the_timeout_is_done() -> None:
+    tasks = sleepers(2.0, 2.0, 3.0, 3.000000001)
+    assert not await clock.wait(tasks, timeout=2.0)
+    assert [task.done() for task in tasks] == [True, True, False, False]
+    assert await clock.wait(tasks[:3], timeout=1.0)
+    assert not await clock.wait(tasks, timeout=0.0)
+    assert clock.now_s() == 3.0
+    await tasks[3]
+
+
+async def test_a_past_timeout_lets_this_instant_finish() -> None:
     await clock.sleep_for(5.0)
-    async with clock.deadline_at(1.0):
-        await asyncio.sleep(0)
-        await clock.sleep_for(0.0)
-    with pytest.raises(TimeoutError):
-        async with clock.deadline_at(1.0):
-            await clock.sleep_for(1.0)
+    assert await clock.wait([asyncio.create_task(clock.sleep_for(0.0))], timeout=-1.0)
+    tasks = sleepers(1.0)
+    assert not await clock.wait(tasks, timeout=-1.0)
     assert clock.now_s() == 5.0
+    await tasks[0]
 
 
-async def test_only_the_deadline_that_expired_raises() -> None:
-    outer, inner = clock.deadline_after(1.0), clock.deadline_after(2.0)
+async def test_as_many_as_are_wanted_are_enough() -> None:
+    tasks = sleepers(3.0, 1.0, 2.0)
+    for wanted, at_s in ((0, 0.0), (1, 1.0), (1, 1.0), (2, 2.0), (9, 3.0)):
+        assert await clock.wait(tasks, wanted=wanted)
+        assert clock.now_s() == at_s
+
+
+async def test_only_those_that_count_are_enough() -> None:
+    def counts(task: asyncio.Task[float]) -> bool:
+        return task.result() >= 2.0
+
+    tasks = sleepers(3.0, 1.0, 2.0)
+    assert not await clock.wait(tasks, wanted=1, counts=counts, timeout=1.5)
+    assert await clock.wait(tasks, wanted=1, counts=counts)
+    assert clock.now_s() == 2.0
+    assert await clock.wait(tasks, wanted=3, counts=counts)  # no more can come
+    assert clock.now_s() == 3.0
+
+
+async def test_failed_and_cancelled_ones_are_done() -> None:
+    async def fail() -> None:
+        raise LookupError
+
+    tasks = [asyncio.create_task(fail()), asyncio.create_task(asyncio.Event().wait())]
+    tasks[1].cancel()
+    assert await clock.wait(tasks)
+    assert isinstance(tasks[0].exception(), LookupError)
+
+
+async def test_a_cancelled_wait_cancels_nothing_and_lets_go() -> None:
+    tasks = sleepers(3.0)
     with pytest.raises(TimeoutError):
-        async with outer, inner:
-            await clock.sleep_for(5.0)
-    assert (outer.expired(), inner.expired()) == (True, False)
-    async with clock.deadline_after(9.0) as outer:
-        with pytest.raises(TimeoutError):
-            async with clock.deadline_after(2.0) as inner:
-                await clock.sleep_for(5.0)
-        await clock.sleep_for(1.0)
-    assert (outer.expired(), inner.expired()) == (False, True)
-    current = asyncio.current_task()
-    assert current is not None
-    assert current.cancelling() == 0
-
-
-async def test_anothers_cancellation_goes_through_a_deadline() -> None:
-    async def work() -> None:
-        async with clock.deadline_after(5.0):
-            await clock.sleep_for(10.0)
-
-    task = asyncio.create_task(work())
-    await clock.sleep_for(1.0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_errors_under_an_expired_deadline_stay_themselves() -> None:
-    async def work() -> None:
-        try:
-            await clock.sleep_for(5.0)
-        finally:
-            raise LookupError("in the clean-up")
-
-    with pytest.raises(LookupError, match="in the clean-up"):
-        async with clock.deadline_after(1.0):
-            await work()
-
-
-async def test_a_deadline_is_used_once() -> None:
-    deadline = clock.deadline_after(1.0)
-    async with deadline:
-        pass
-    with pytest.raises(RuntimeError, match="already"):
-        async with deadline:
-            pass
+        async with asyncio.timeout(1.0):
+            await clock.wait(tasks, timeout=50.0)
+    assert await tasks[0] == 3.0
+    await clock.sleep_for(100.0)
 
 
 def test_everything_works_on_a_real_loop_too() -> None:
@@ -151,18 +142,14 @@ def test_everything_works_on_a_real_loop_too() -> None:
         before = clock.now_ns()
         await clock.sleep_for(0.0)
         await clock.sleep_until(clock.now_s() - 1.0)
-        async with clock.deadline_after(60.0):
-            await clock.sleep_for(0.0)
-        with pytest.raises(TimeoutError):
-            async with clock.deadline_at(clock.now_s() - 1.0):
-                await asyncio.Event().wait()
+        assert await clock.wait(sleepers(0.0), timeout=60.0)
         with pytest.raises(ValueError, match="finite"):
             await clock.sleep_for(float("nan"))
         assert clock.now_ns() >= before
         task = asyncio.create_task(asyncio.Event().wait())
-        assert await clock.wait([task], timeout=0.0) == ([], [task])
+        assert not await clock.wait([task], timeout=0.0)
         task.cancel()
-        assert [done async for done in clock.as_completed([task])] == [task]
+        assert await clock.wait([task])
 
     asyncio.run(main())
 
@@ -174,9 +161,6 @@ def test_a_real_clock_begins_when_it_is_told() -> None:
         clock.start_clock()
         assert 0 <= clock.now_s() < 1.0
         assert 0 <= clock.now_ns() < 10**9
-        with pytest.raises(TimeoutError):
-            async with clock.deadline_at(clock.now_s() + 0.001):
-                await asyncio.Event().wait()
         await asyncio.wait_for(clock.sleep_until(clock.now_s() + 0.001), 10.0)
 
     asyncio.run(main())

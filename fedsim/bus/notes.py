@@ -1,7 +1,7 @@
-"""What a client process reports with an answer, outside its frame: time of jobs, and notes for the log.
+"""What a client process reports with a reply, outside its frame: the time of jobs, and notes for the log.
 
-A note is put into plain words when it is made, so that later changes of its values do not show. Whoever sends
-a note may lie, so its length and its values are bounded.
+A note is turned into plain values when it is made, so that later changes of its values do not show. The
+sender of a note may lie, so its length and its values are bounded.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from fedsim.numerals import scalar
 from fedsim.quoting import quoted
 
-MOST_PER_ANSWER = 16
-"""Notes beside one answer; a last one says how many were left out."""
+MOST_PER_REPLY = 16
+"""Most notes with one reply; one more says how many were left out."""
 _MOST_EVENT = 200
 _MOST_VALUE = 300
 _MOST_VALUES = 16
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _OWN = frozenset(
     ("args", "at_s", "client", "event", "exc_info", "level", "method_name", "self", "stack_info", "told_by")
 )
-"""Names of values that the log itself uses."""
+"""Names that the log itself uses, so no value may have them."""
 _LEVELS = ("info", "warning")
 
 
@@ -42,12 +42,12 @@ class Note(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What is to be said of the work behind an answer.
+    """What is reported of the work behind a reply.
 
     Attributes:
-        compute_ns: How long a job of it was under way.
-        notes: What was noted meanwhile, as :func:`in_words` gives it.
-        left_out: How many notes more there were.
+        compute_ns: Time during which at least one of its jobs ran.
+        notes: What was noted meanwhile, as :func:`in_words` returns it.
+        left_out: Number of further notes.
     """
 
     compute_ns: int = 0
@@ -56,17 +56,17 @@ class Report(NamedTuple):
 
 
 def in_words(note: Note) -> Note:
-    """Return a note as it may travel, which holds on to nothing that it was given."""
+    """Return a note of plain values, which can be sent and holds no reference to the values given."""
     level, event, values = note
     first = list(values.items())[:_MOST_VALUES]
     return Note(level, _short(event, _MOST_EVENT), {_named(name): _plain(value) for name, value in first})
 
 
 def checked(said: Any) -> Note:
-    """Return the note that a level, an event and values make, as they came over the wire.
+    """Return the note of a level, an event and values as a peer has sent them.
 
     Raises:
-        ValueError: They make none that :func:`in_words` could have given.
+        ValueError: :func:`in_words` could not have made such a note.
     """
     if type(said) is not list or len(said) != 3:
         raise ValueError(f"{quoted(said)} is no note")
@@ -96,20 +96,20 @@ def _is_text(value: Any, most: int) -> bool:
 
 
 def _named(name: str) -> str:
-    """Return a name as it may travel."""
+    """Return a name that the log accepts."""
     lower = re.sub("[^a-z0-9_]", "_", name.lower())
     lower = (lower if lower[:1].isalpha() else f"v{lower}")[:38]
     return f"{lower}_" if lower in _OWN else lower
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it may travel: a plain scalar, or text."""
+    """Return a value that the log accepts: a plain scalar, or text."""
     value = scalar(value)
     return value if _is_plain(value) else _short(str(value), _MOST_VALUE)
 
 
 def _short(text: str, most: int) -> str:
-    """Return a text that any log can hold on one line: no line's end, control character or half of a pair."""
+    """Return a text for one line of a log: without line ends, control characters and lone surrogates."""
     text = text[:most]
     if text.isprintable():
         return text
