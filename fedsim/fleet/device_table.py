@@ -20,7 +20,6 @@ Lines that begin with ``#`` are comments, and say best where the figures come fr
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +30,12 @@ from typing import ClassVar
 import numpy as np
 
 from fedsim.config import Config
+from fedsim.csv_rows import Row, below_header, read_text, rows_of
 from fedsim.errors import DataError
-from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import DevicePlugin, Rows, with_overrides
 from fedsim.fleet.distributions import Values
-from fedsim.quoting import quoted
+from fedsim.quoting import nearest, quoted
 from fedsim.ranges import MOST_WEIGHT
 from fedsim.rng import Key
 from fedsim.units import Range
@@ -183,7 +182,7 @@ class TableDevices(DevicePlugin):
     def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
         """Return the rows' labels, and the row of each device."""
         table = self.table()
-        return (table.labels, self._rows(table, num, key)) if table.labels else None
+        return (table.labels, self._rows(table, num, key).astype(np.int32)) if table.labels else None
 
     @staticmethod
     def _rows(table: Table, num: int, key: Key) -> Rows:
@@ -206,9 +205,7 @@ def _check_header(header: Row) -> None:
     by_quantity: dict[str, str] = {}
     for name in header.cells:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
-            raise header.fault(f"there is no such column: {guess}there are {', '.join(known)}", name)
+            raise header.fault(f"there is no such column: {nearest(name, known)}", name)
         quantity = COLUMNS[name][0] if name in COLUMNS else name
         if quantity in by_quantity:
             problem = (

@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from fedsim.config import AsTuple, Config
-from fedsim.fleet.architecture_assignment import MOST_LABELS
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import DevicePlugin, with_overrides
 from fedsim.fleet.distributions import Distribution, Fixed
@@ -117,14 +116,6 @@ class GroupConfig(_Entry):
             mend = "give model, models or models_by_size"
             raise _fault(f"{given[0]} and {info.field_name} both say which architecture", mend)
         return value
-
-    @field_validator("models_by_size", mode="after")
-    @classmethod
-    def _few(cls, parts: tuple[Weights, ...] | None) -> tuple[Weights, ...] | None:
-        num = len({label for shares in parts or () for label in shares})
-        if num > MOST_LABELS:
-            raise _fault(f"{num} different architectures in one group", f"name at most {MOST_LABELS}")
-        return parts
 
     @property
     def shares(self) -> tuple[Weights, ...]:

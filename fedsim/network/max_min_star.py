@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
 
 FAR_BITS = 2.0**43
 """Beyond this, virtual work is counted from 0 again: up to it, a sum is good to a thousandth of a bit."""
@@ -23,6 +24,7 @@ _FEW_MOVES = 1024  # below this, stale entries are not worth a tidying
 # that is added to and taken from would drift, and one made anew each time would cost O(n).
 _UNITS = 2.0**60
 _WHOLE_UNITS = 2**60
+_ORDER = attrgetter("order")
 
 
 def noise_s(at_s: float) -> float:
@@ -70,12 +72,16 @@ class Star:
 
     Args:
         capacity_bps: Capacity of the shared link, bit/s, finite.
+
+    Attributes:
+        capacity_bps: Capacity of the shared link; :meth:`set_capacity` changes it.
+        now_s: The instant of the last :meth:`advance`.
     """
 
     def __init__(self, capacity_bps: float) -> None:
-        self._capacity_bps = _checked(capacity_bps)
+        self.capacity_bps = capacity_bps
         self._spare_units = int(capacity_bps * _UNITS)  # what capped flows leave; negative before solving
-        self._now_s = 0.0
+        self.now_s = 0.0
         self._virtual_bits = 0.0
         self._theta_bps = math.inf
         self._num_capped = 0
@@ -94,16 +100,6 @@ class Star:
     def __len__(self) -> int:
         return self._num_capped + self._num_sharing
 
-    @property
-    def capacity_bps(self) -> float:
-        """Capacity of the shared link."""
-        return self._capacity_bps
-
-    @property
-    def now_s(self) -> float:
-        """The instant of the last :meth:`advance`."""
-        return self._now_s
-
     def restart(self) -> None:
         """Set the clock to 0; only an idle star can.
 
@@ -112,7 +108,7 @@ class Star:
         """
         if len(self):
             raise ValueError(f"a star with {len(self)} flows cannot restart its clock: wait until it is idle")
-        self._now_s = 0.0
+        self.now_s = 0.0
         self._virtual_bits = 0.0
         self._moves = 0
         for heap in (self._largest, self._smallest, self._ends, self._targets):
@@ -124,16 +120,16 @@ class Star:
         Raises:
             ValueError: The instant is past.
         """
-        passed_s = at_s - self._now_s
+        passed_s = at_s - self.now_s
         if passed_s == 0:  # many changes fall on one instant, and are solved together once time passes
             return
         if not passed_s > 0:
-            raise ValueError(f"time goes forward: {at_s!r} s does not come after {self._now_s!r} s")
+            raise ValueError(f"time goes forward: {at_s!r} s does not come after {self.now_s!r} s")
         if not self._is_solved:
             self._solve()
         if self._num_sharing:
             self._virtual_bits += self._theta_bps * passed_s
-        self._now_s = at_s
+        self.now_s = at_s
         if self._virtual_bits > FAR_BITS:
             self._tidy()
 
@@ -141,12 +137,10 @@ class Star:
         """Start a flow now, with so many bits to go and at most so many bit/s.
 
         Raises:
-            ValueError: The flow is under way, or a number is negative or NaN.
+            ValueError: The flow is under way.
         """
         if flow._stamp:
             raise ValueError("this flow is under way already")
-        if not (size_bits >= 0 and cap_bps >= 0):
-            raise ValueError(f"size {size_bits!r} bit and cap {cap_bps!r} bit/s must be 0 or more")
         self._stamp = flow._stamp = self._stamp + 1
         flow._cap_bps = cap_bps
         flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
@@ -173,23 +167,17 @@ class Star:
         """Change a flow's cap.
 
         Raises:
-            ValueError: The flow is not under way, or the number is negative or NaN.
+            ValueError: The flow is not under way.
         """
-        if not cap_bps >= 0:
-            raise ValueError(f"cap {cap_bps!r} bit/s must be 0 or more")
         # A new stamp makes all of its old entries stale at once. Removing raises the error of a strange flow.
         if not flow._stamp or cap_bps != flow._cap_bps:
             self.add(flow, self.remove(flow), cap_bps)
 
     def set_capacity(self, capacity_bps: float) -> None:
-        """Change the capacity of the shared link.
-
-        Raises:
-            ValueError: The number is negative, infinite or NaN.
-        """
-        if capacity_bps != self._capacity_bps:
-            self._spare_units += int(_checked(capacity_bps) * _UNITS) - int(self._capacity_bps * _UNITS)
-            self._capacity_bps = capacity_bps
+        """Change the capacity of the shared link; it stays finite."""
+        if capacity_bps != self.capacity_bps:
+            self._spare_units += int(capacity_bps * _UNITS) - int(self.capacity_bps * _UNITS)
+            self.capacity_bps = capacity_bps
             self._is_solved = False
 
     def rate_bps(self, flow: Flow) -> float:
@@ -219,21 +207,17 @@ class Star:
         """Take out the flows that have ended by now, but for rounding error, and return them in order."""
         if not self._is_solved:
             self._solve()
-        by_s = self._now_s + noise_s(self._now_s)
+        by_s = self.now_s + noise_s(self.now_s)
         flows = list[Flow]()
         # Taking one out stirs neither heap, nor theta before the next solving.
-        while self._first_end_s() <= by_s:
-            flow = heappop(self._ends)[2]
-            self._take(flow)
-            flow._stamp = 0
-            flows.append(flow)
-        while self._first_reach_s() <= by_s:
-            flow = heappop(self._targets)[2]
-            self._take(flow)
-            flow._stamp = 0
-            flows.append(flow)
+        for first_s, heap in ((self._first_end_s, self._ends), (self._first_reach_s, self._targets)):
+            while first_s() <= by_s:
+                flow = heappop(heap)[2]
+                self._take(flow)
+                flow._stamp = 0
+                flows.append(flow)
         if len(flows) > 1:
-            flows.sort(key=_order)
+            flows.sort(key=_ORDER)
         return flows
 
     def _first_end_s(self) -> float:
@@ -261,8 +245,8 @@ class Star:
             if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped:
                 missing_bits = target_bits - self._virtual_bits
                 if missing_bits <= 0:
-                    return self._now_s
-                return self._now_s + missing_bits / self._theta_bps if self._theta_bps else math.inf
+                    return self.now_s
+                return self.now_s + missing_bits / self._theta_bps if self._theta_bps else math.inf
             heappop(targets)
         return math.inf
 
@@ -271,7 +255,7 @@ class Star:
     def _remaining_bits(self, flow: Flow) -> float:
         # Worked out when asked, from what was noted when it last changed kind: time costs no look at flows.
         if flow._is_capped:
-            bits = flow._work_bits - (self._now_s - flow._since_s) * flow._cap_bps
+            bits = flow._work_bits - (self.now_s - flow._since_s) * flow._cap_bps
         else:
             bits = flow._work_bits - self._virtual_bits
         return bits if bits > 0 else 0.0
@@ -280,7 +264,7 @@ class Star:
         cap_bps, stamp = flow._cap_bps, flow._stamp
         flow._is_capped = True
         flow._work_bits = bits
-        flow._since_s = end_s = self._now_s
+        flow._since_s = end_s = self.now_s
         if bits:
             end_s = end_s + bits / cap_bps if cap_bps else math.inf
         flow._end_s = end_s
@@ -376,13 +360,3 @@ class Star:
         # A flow that was capped between may be here twice, which does no harm.
         self._targets[:] = [(flow._work_bits, flow._stamp, flow) for flow in targets]
         heapify(self._targets)
-
-
-def _order(flow: Flow) -> int:
-    return flow.order
-
-
-def _checked(capacity_bps: float) -> float:
-    if not 0 <= capacity_bps < math.inf:
-        raise ValueError(f"capacity {capacity_bps!r} bit/s must be finite and 0 or more")
-    return capacity_bps

@@ -12,26 +12,12 @@ from typing import Literal, cast
 from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
-from fedsim.network.links import PerClient
+from fedsim.network.links import PerClient, TraceOf
 from fedsim.network.load_check import LoadCheck, Move, Room
 from fedsim.network.max_min_star import Flow, Star, noise_s
-from fedsim.network.traces import Shifted, Traces
-
-SERVER_LINK = "the server's link"
-"""What an account calls it."""
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer
 _NEVER_NS = int(2 * _NEVER_S * 1e9)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLink:
-    """A client's link, as an account calls it."""
-
-    client: int
-
-    def __str__(self) -> str:
-        return f"the link of client {self.client}"
 
 
 class FluidPassage(Flow):
@@ -115,6 +101,23 @@ class FluidPassage(Flow):
         return bits / 8
 
 
+@dataclass(slots=True)
+class _ClientLink:
+    """The link of a client with flows.
+
+    Attributes:
+        cap_bps: Its capacity now.
+        flows: What shares it, one flow at least.
+        trace: What its capacity follows; None: it is constant.
+        timer: Of the trace's next step.
+    """
+
+    cap_bps: float
+    flows: list[FluidPassage]
+    trace: Capacity | None
+    timer: asyncio.TimerHandle | None = None
+
+
 class SharedLink:
     """One direction of the server's link with all that flows over it, and one timer for all of it.
 
@@ -126,7 +129,7 @@ class SharedLink:
     Args:
         capacity: Of the server's link, bit/s, or over time.
         caps_bps: Of the clients' links, bit/s, ``[K]``.
-        traces: What clients' links follow over time, instead of that.
+        trace_of: What clients' links follow over time, instead of that.
         check: Keeps an account of what the links carry; None: nobody does.
 
     Attributes:
@@ -139,18 +142,15 @@ class SharedLink:
         self,
         capacity: float | Capacity,
         caps_bps: PerClient,
-        traces: Traces | None = None,
+        trace_of: TraceOf | None = None,
         check: LoadCheck | None = None,
     ) -> None:
         self._trace = capacity if isinstance(capacity, Capacity) else None
         self._star = Star(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
         self._caps_bps = caps_bps
-        self._traces = traces
-        self._followed: dict[int, Shifted] = {}  # of these, by clients with a flow
-        self._traced_bps: dict[int, float] = {}  # what these say now
+        self._trace_of = trace_of
         self._check = check
-        self._client_timers: dict[int, asyncio.TimerHandle] = {}  # of traces of clients with a flow
-        self._flows: dict[int, list[FluidPassage]] = {}  # by client
+        self._busy: dict[int, _ClientLink] = {}  # by clients with a flow: an idle one costs nothing
         self._reshared: dict[int, None] = {}  # clients whose flows need new caps at this instant
         self._origin_ns = 0
         self._now_ns = 0  # the solver's instant; after months, its float seconds no longer say which
@@ -165,17 +165,16 @@ class SharedLink:
             self._advance(now_ns)
         else:
             self._begin(now_ns)
-        flows = self._flows.get(client)
-        if flows is None:
-            flows = self._flows[client] = []
-            trace = None if self._traces is None else self._traces.of(client)
+        link = self._busy.get(client)
+        if link is None:
+            trace = None if self._trace_of is None else self._trace_of(client)
+            link = self._busy[client] = _ClientLink(float(self._caps_bps[client]), [], trace)
             if trace is not None:
-                self._followed[client] = trace
-                self._follow(client)
+                self._follow(client, trace)
         else:
             self._reshared[client] = None
-        flows.append(flow)
-        cap_bps = self._cap_bps(client) / len(flows)
+        link.flows.append(flow)
+        cap_bps = link.cap_bps / len(link.flows)
         star.add(flow, bits, cap_bps)
         if self._check is not None:
             self._check.begin(flow, bits)
@@ -202,34 +201,26 @@ class SharedLink:
         self._advance(self.loop.now_ns)
         return self._star.remaining_bits(flow)
 
-    def _cap_bps(self, client: int) -> float:
-        """Return the capacity of a client's link now."""
-        traced = self._traced_bps.get(client) if self._traced_bps else None
-        return float(self._caps_bps[client]) if traced is None else traced
-
-    def _follow(self, client: int) -> None:
+    def _follow(self, client: int, trace: Capacity) -> None:
         """Take the capacity of a busy client from its trace, now and whenever that steps."""
-        loop, trace = self.loop, self._followed[client]
+        loop, link = self.loop, self._busy[client]
         self._advance(loop.now_ns)
         self._reshared[client] = None
         self._wake(loop.now_ns)
-        self._traced_bps[client] = trace.rate_at(loop.now_ns)
+        link.cap_bps = trace.rate_at(loop.now_ns)
         if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
-            self._client_timers[client] = loop.call_at_ns(change_ns, self._follow, client)
+            link.timer = loop.call_at_ns(change_ns, self._follow, client, trace)
 
     def _forget(self, flow: FluidPassage) -> None:
         """Free a flow's share of its client's link."""
-        client = flow.client
-        flows = self._flows[client]
-        flows.remove(flow)
-        if flows:
-            self._reshared[client] = None
+        link = self._busy[flow.client]
+        link.flows.remove(flow)
+        if link.flows:
+            self._reshared[flow.client] = None
         else:
-            del self._flows[client]
-            if client in self._client_timers:
-                self._client_timers.pop(client).cancel()
-            if self._followed and self._followed.pop(client, None) is not None:
-                del self._traced_bps[client]
+            del self._busy[flow.client]
+            if link.timer is not None:
+                link.timer.cancel()
 
     def _begin(self, now_ns: int) -> None:
         """Start the clock of an idle link."""
@@ -257,18 +248,17 @@ class SharedLink:
         star, since_s, since_ns = self._star, self._star.now_s, self._now_ns
         lasted_s = now_s - since_s
 
-        def room(link: Hashable) -> Room:
-            client = link.client if isinstance(link, ClientLink) else None
-            trace = self._trace if client is None else self._followed.get(client)
-            capacity_bps = star.capacity_bps if client is None else self._cap_bps(client)
-            if trace is None:
-                return Room(capacity_bps, capacity_bps * lasted_s)
-            return Room(trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
+        def room(client: Hashable) -> Room:
+            link = None if client is None else self._busy[cast(int, client)]
+            name = "the server's link" if link is None else f"the link of client {client}"
+            trace = self._trace if link is None else link.trace
+            if trace is not None:
+                return Room(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
+            capacity_bps = star.capacity_bps if link is None else link.cap_bps
+            return Room(name, capacity_bps, capacity_bps * lasted_s)
 
         under_way = self._under_way()
-        moves = [
-            Move(flow, star.rate_bps(flow), (SERVER_LINK, ClientLink(flow.client))) for flow in under_way
-        ]
+        moves = [Move(flow, star.rate_bps(flow), (None, flow.client)) for flow in under_way]
         check.span(since_s, now_s, moves, room)
         star.advance(now_s)
         for flow in under_way:
@@ -331,7 +321,7 @@ class SharedLink:
         return finished
 
     def _under_way(self) -> list[FluidPassage]:
-        return [flow for flows in self._flows.values() for flow in flows]
+        return [flow for link in self._busy.values() for flow in link.flows]
 
     def _deliver(self, finished: deque[FluidPassage]) -> None:
         try:
@@ -344,8 +334,8 @@ class SharedLink:
     def _share(self) -> None:
         """Divide the links of clients on which flows came or went."""
         for client in self._reshared:
-            if flows := self._flows.get(client):
-                cap_bps = self._cap_bps(client) / len(flows)
-                for flow in flows:
+            if link := self._busy.get(client):
+                cap_bps = link.cap_bps / len(link.flows)
+                for flow in link.flows:
                     self._star.set_cap(flow, cap_bps)
         self._reshared.clear()

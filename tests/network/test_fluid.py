@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedsim import clock
 from fedsim.clock import VirtualTimeLoop, call_after, deadline_at, now_ns, now_s, sleep_for, sleep_until
 from fedsim.errors import DataError, DeadlockError, VirtualTimeError
-from fedsim.network import Links, NetworkPlugin, Parcel, Traces
+from fedsim.network import Links, NetworkPlugin, Parcel
 from fedsim.network.base import Passage
 from fedsim.network.capacity import Capacity
 from fedsim.network.fluid import PLUGIN as FLUID
@@ -42,12 +42,7 @@ ByClient = dict[int, Capacity]
 def traced(over: Links, *, up: ByClient | None = None, down: ByClient | None = None) -> Links:
     """Return links of which some, by client, follow a trace from its start."""
 
-    def traces(by_client: ByClient) -> Traces:
-        numbers = np.full(len(over.up_bps), -1, np.int32)
-        numbers[list(by_client)] = np.arange(len(by_client))
-        return Traces(tuple(by_client.values()), numbers, np.zeros(len(numbers), np.uint32))
-
-    return replace(over, up_traces=traces(up or {}), down_traces=traces(down or {}))
+    return replace(over, up_trace=(up or {}).get, down_trace=(down or {}).get)
 
 
 class World:
@@ -492,7 +487,7 @@ async def test_traces_come_from_files(tmp_path: Path) -> None:
 
 def test_a_trace_that_cannot_be_read_is_found_before_the_run(tmp_path: Path) -> None:
     missing = tmp_path / "missing.csv"
-    with pytest.raises(DataError, match=r"missing\.csv: cannot be read"):
+    with pytest.raises(DataError, match=r"missing\.csv: it cannot be read"):
         FLUID(FluidConfig(server_down_trace=str(missing)))
 
 

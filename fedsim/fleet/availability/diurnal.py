@@ -145,15 +145,14 @@ class _Days(Availability):
         states: Flags = willingness < self._probabilities[step]
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
-        own = np.array([client])
-        willingness, left = self._willingness(own, tick)
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        willingness, left = self._willingness(np.array([client]), tick)
         first = tick // STEP
         steps = first + int(self._ahead[client]) + np.arange(STEPS)
         is_there = willingness < self._probabilities[steps % STEPS]
         changes = np.flatnonzero(is_there != is_there[0])
         new = tick + int(left[0])
-        return min(new, (first + int(changes[0])) * STEP) if len(changes) else new
+        return bool(is_there[0]), min(new, (first + int(changes[0])) * STEP) if len(changes) else new
 
     def _willingness(self, clients: Clients, tick: int) -> tuple[NDArray[np.float64], Ticks]:
         """Return the clients' willingness, and for how many ticks they keep it."""

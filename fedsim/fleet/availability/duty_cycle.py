@@ -53,11 +53,12 @@ class _Rhythm(Availability):
         states: Flags = places < self._on
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         if self._on == self._period:
-            return None
+            return True, None
         place = (int(self._phases[client]) + tick) % self._period
-        return tick + (self._on if place < self._on else self._period) - place
+        is_there = place < self._on
+        return is_there, tick + (self._on if is_there else self._period) - place
 
 
 PLUGIN = DutyCycle

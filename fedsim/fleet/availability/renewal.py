@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
@@ -32,7 +31,7 @@ class RenewalConfig(Config):
 
 
 class Renewal(AvailabilityPlugin[RenewalConfig]):
-    """PresenceShare and absence take turns, for random durations."""
+    """Presence and absence take turns, for random durations."""
 
     Config = RenewalConfig
 
@@ -52,17 +51,15 @@ class _Turns(Availability):
 
     def _states(self, clients: Clients, tick: int) -> Flags:
         # The first interval begins at 0 and is one of presence: at odd counts the client is there.
-        states: Flags = self._periods.passed(self._places(clients, tick)) % 2 == 1
+        length = self._periods.length
+        states: Flags = self._periods.passed((self._starts[clients] + tick % length) % length) % 2 == 1
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
-        place = self._places(np.array([client]), tick)
-        passed = int(self._periods.passed(place)[0])
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        place = (int(self._starts[client]) + tick) % self._periods.length
+        passed = self._periods.passed_at(place)
         end = min(int(self._periods.instants[passed]), self._periods.length)
-        return tick + end - int(place[0])
-
-    def _places(self, clients: Clients, tick: int) -> Ticks:
-        return (self._starts[clients] + tick % self._periods.length) % self._periods.length
+        return passed % 2 == 1, tick + end - place
 
 
 PLUGIN = Renewal

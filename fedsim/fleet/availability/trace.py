@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
+from fedsim.csv_rows import Row, below_header, read_text, rows_of, same_length
 from fedsim.fleet.availability.base import (
     TICKS_PER_S,
     Availability,
@@ -47,7 +48,6 @@ from fedsim.fleet.availability.base import (
     ticks,
 )
 from fedsim.fleet.availability.on_off_periods import Periods
-from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of, same_length
 from fedsim.quoting import quoted
 from fedsim.rng import Key
 from fedsim.units import LONGEST_S
@@ -219,9 +219,6 @@ class _Replay(Availability):
         odd = (passed - self._passed_before[recorded]) % 2 == 1
         states: Flags = odd != self._begins_there[recorded]
         return states
-
-    def _next(self, client: int, tick: int) -> int | None:
-        return self._look(client, tick)[1]
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         recorded = int(self._recorded[client])

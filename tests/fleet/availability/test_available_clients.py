@@ -23,8 +23,8 @@ class Known(Availability):
         states: Flags = self.flags[clients]
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
-        return None
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        return bool(self.flags[client]), None
 
     def now(self, clients: Clients) -> Flags:
         return self.available(clients, 0.0)

@@ -1,13 +1,14 @@
-"""Traces of clients' links: few capacities over time, shared by any number of clients.
+"""Link traces: few capacities over time, which the links of any number of clients follow.
 
 A trace takes the place of a constant rate. A client is two numbers: which trace its link follows, and how far
-into a lap it is when the run begins. Only while it has a transfer does it become an object, :class:`Shifted`.
+into a lap it is when the run begins. Only while it has a transfer does it become a
+:class:`fedsim.network.capacity.Capacity` of its own.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from fedsim import packed
 from fedsim.config import Config
 from fedsim.errors import DataError
 from fedsim.network.capacity import Capacity, read_capacity
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.rng import Key
 from fedsim.units import LONGEST_S
 
@@ -63,37 +64,24 @@ class LinkTraceConfig(Config):
     such as at_s,bps, Mahimahi's format, read in bins of 100 ms, or an .npz file of many traces. Steps are
     at least 1 ms long. A trace starts again at its end; a relative path starts at the working directory."""
 
-    def read(self) -> tuple[Capacity, ...]:
-        """Return the traces, at least one.
+    def read(self) -> list[Capacity]:
+        """Return the traces, at least one: those of the files in their order.
 
         Raises:
-            DataError: A file cannot be read; the message names file and line.
+            DataError: A file cannot be read, or there is no such trace; the message names file and line.
         """
-        return read_all(self.file, self.name)
+        return [capacity for file in self.file for capacity in _read(file, self.name)]
 
 
-def read_all(files: Sequence[str], name: str | None = None) -> tuple[Capacity, ...]:
-    """Return the traces of files, in their order.
-
-    Args:
-        files: CSV, Mahimahi's format or .npz, told apart by how their names end.
-        name: Which trace of an .npz file; by default all of them.
-
-    Raises:
-        DataError: A file cannot be read, or there is no such trace.
-    """
-    return tuple(capacity for file in files for capacity in _read(Path(file).expanduser(), name))
-
-
-def _read(path: Path, name: str | None) -> Iterator[Capacity]:
+def _read(file: str, name: str | None) -> list[Capacity]:
+    path = Path(file).expanduser()
     if path.suffix.lower() == NPZ:
-        yield from read_npz(path, name)
-    elif name is not None:
+        return read_npz(path, name)
+    if name is not None:
         raise DataError(
             f"{path}: 'name' picks a trace of an .npz file, and this file is one trace: leave it out"
         )
-    else:
-        yield read_capacity(path)
+    return [read_capacity(file)]
 
 
 def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
@@ -107,34 +95,33 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
     """
     names, offsets, durations_ms, kbps = _arrays(path)
     if name is not None and name not in names:
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        shown = shortened(", ".join(names[:5]), MOST_SAID) + more
-        raise DataError(f"{path}: no trace is called {quoted(name)}: there are {shown}")
-    if len(offsets) != len(names) + 1 or not names or not len(durations_ms) == len(kbps) == offsets[-1]:
+        raise DataError(f"{path}: no trace is called {quoted(name)}: {nearest(name, names)}")
+    is_cut = len(offsets) == len(names) + 1 > 1 and offsets[0] == 0 and (np.diff(offsets) > 0).all()
+    if not is_cut or not len(durations_ms) == len(kbps) == offsets[-1]:
         raise DataError(
             f"{path}: {len(names)} names, {len(offsets)} offsets, {len(durations_ms)} durations and "
-            f"{len(kbps)} rates do not fit together: offset has one more entry than name, and ends with the "
-            "number of rates"
+            f"{len(kbps)} rates do not fit together: offset has one more entry than name, begins with 0, "
+            "rises with each entry, and ends with the number of rates"
         )
-    if offsets[0] != 0 or (np.diff(offsets) < 0).any():
-        raise DataError(f"{path}: offset holds {_few(offsets)}: it begins with 0 and never decreases")
     capacities = []
     for one, start, stop in zip(names, offsets[:-1], offsets[1:], strict=True):
         if name is None or one == name:
-            length_s = float(durations_ms[start:stop].sum()) / 1000
-            if not (durations_ms[start:stop] >= 0).all() or not length_s <= LONGEST_S:
-                raise DataError(
-                    f"{path}: trace {quoted(one)}: duration_ms holds {_few(durations_ms[start:stop])}: "
-                    f"durations are 1 ms or more, and end within {LONGEST_S:g} s"
-                )
-            ends_ns = np.cumsum(np.rint(durations_ms[start:stop] * 1e6)).astype(np.int64)
-            starts_ns = [0, *ends_ns[:-1].tolist()]
             try:
-                rates_bps = (kbps[start:stop] * 1000.0).tolist()
-                capacities.append(Capacity(starts_ns[: len(rates_bps)], rates_bps, int(ends_ns[-1:].sum())))
+                capacities.append(_capacity(durations_ms[start:stop], kbps[start:stop]))
             except DataError as error:
                 raise DataError(f"{path}: trace {quoted(one)}: {error}") from error
     return capacities
+
+
+def _capacity(durations_ms: NDArray[np.float64], kbps: NDArray[np.float64]) -> Capacity:
+    least_ms, length_s = durations_ms.min(), durations_ms.sum() / 1000
+    if not (least_ms >= 0 and length_s <= LONGEST_S):  # NaN is neither
+        raise DataError(
+            f"the least of duration_ms is {least_ms:g}, and they add up to {length_s:g} s: durations are 1 "
+            f"or more, and end within {LONGEST_S:g} s"
+        )
+    ends_ns = np.cumsum(np.rint(durations_ms * 1e6)).astype(np.int64).tolist()
+    return Capacity([0, *ends_ns[:-1]], (kbps * 1000.0).tolist(), ends_ns[-1])
 
 
 def _arrays(
@@ -162,49 +149,22 @@ def _arrays(
     return names, arrays["offset"].astype(np.int64), durations_ms, kbps
 
 
-def _few(array: NDArray[Any]) -> str:
-    return ", ".join(f"{value:g}" for value in array[:5]) + (", ..." if len(array) > 5 else "")
-
-
-class Shifted:
-    """A capacity from a place in its lap on; read like :class:`fedsim.network.capacity.Capacity`."""
-
-    __slots__ = ("_ahead_ns", "_capacity")
-
-    def __init__(self, capacity: Capacity, ahead_ns: int) -> None:
-        self._capacity = capacity
-        self._ahead_ns = ahead_ns
-
-    def rate_at(self, at_ns: int) -> float:
-        """Return the capacity from an instant on, bit/s."""
-        return self._capacity.rate_at(at_ns + self._ahead_ns)
-
-    def next_change_ns(self, at_ns: int) -> int | None:
-        """Return the first instant after ``at_ns`` at which the capacity steps; ``None``: it is constant."""
-        change_ns = self._capacity.next_change_ns(at_ns + self._ahead_ns)
-        return None if change_ns is None else change_ns - self._ahead_ns
-
-    def bytes_between(self, from_ns: int, to_ns: int) -> float:
-        """Return the bytes that can pass from an instant to another, which is not before it."""
-        return self._capacity.bytes_between(from_ns + self._ahead_ns, to_ns + self._ahead_ns)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Traces:
+class LinkTraces:
     """Which of ``n`` clients follows which trace, and from where.
 
     Attributes:
         capacities: The traces.
-        numbers: For each client the place of its trace among them, int32 ``[n]``; -1: its link is constant.
+        numbers: For each client the place of its trace among them, int32 ``[n]``.
         turns: For each client how far into a lap it begins, in 1/2**32 of the lap, uint32 ``[n]``.
     """
 
-    capacities: tuple[Capacity, ...]
+    capacities: Sequence[Capacity]
     numbers: NDArray[np.int32]
     turns: NDArray[np.uint32]
 
     @classmethod
-    def draw(cls, config: LinkTraceConfig, num: int, key: Key) -> Traces:
+    def draw(cls, config: LinkTraceConfig, num: int, key: Key) -> LinkTraces:
         """Return the traces of ``num`` clients; all of them are used equally often, to within one.
 
         Raises:
@@ -221,39 +181,12 @@ class Traces:
             array.flags.writeable = False
         return cls(capacities, numbers, turns)
 
-    @classmethod
-    def joined(cls, parts: Sequence[tuple[int, Traces | None]]) -> Traces | None:
-        """Return those of consecutive groups, each a number of clients and their traces; None without any."""
-        if all(traces is None for _, traces in parts):
-            return None
-        capacities, numbers, turns = list[Capacity](), [], []
-        for num, traces in parts:
-            if traces is None:
-                numbers.append(np.full(num, -1, np.int32))
-                turns.append(np.zeros(num, np.uint32))
-            else:
-                numbers.append(traces.numbers + np.int32(len(capacities)))
-                turns.append(traces.turns)
-                capacities += traces.capacities
-        return cls(tuple(capacities), np.concatenate(numbers), np.concatenate(turns))
-
-    def of(self, client: int) -> Shifted | None:
-        """Return what a client's link follows; None: it is constant."""
-        number = int(self.numbers[client])
-        if number < 0:
-            return None
-        capacity = self.capacities[number]
-        return Shifted(capacity, int(self.turns[client]) * capacity.period_ns // _TURNS)
+    def of(self, client: int) -> Capacity:
+        """Return what a client's link follows."""
+        capacity = self.capacities[int(self.numbers[client])]
+        return capacity.ahead(int(self.turns[client]) * capacity.period_ns // _TURNS)
 
     def mean_bps(self) -> NDArray[np.float64] | float:
-        """Return the mean capacity of each client's link, ``[n]``, or of all where there is one trace.
-
-        Every client has to follow a trace.
-        """
+        """Return the mean capacity of each client's link, ``[n]``, or of all where there is one trace."""
         means = [capacity.mean_bps for capacity in self.capacities]
         return means[0] if len(means) == 1 else np.array(means)[self.numbers]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays that describe clients."""
-        return self.numbers.nbytes + self.turns.nbytes
