@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, create_model, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from fedsim.config import AsTuple, Config
+from fedsim.config import AsTuple, Config, fault
 from fedsim.quoting import nearest, quoted
 from fedsim.ranges import Weight
 from fedsim.rng import Key
@@ -237,6 +237,6 @@ def _table(value: dict[str, Any], tables: dict[str, Any]) -> Distribution:
         return tables[kind].model_validate(value)  # type: ignore[no-any-return]
     problem = "no 'distribution' is named" if kind is None else f"no distribution is called {quoted(kind)}"
     problem += f"; {nearest(kind, list(tables))}"
-    error = PydanticCustomError("distribution", "{problem}", {"problem": problem})
+    error = fault("distribution", problem)
     line: InitErrorDetails = {"type": error, "loc": ("distribution",), "input": value}
     raise ValidationError.from_exception_data("quantity", [line])

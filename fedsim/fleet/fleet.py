@@ -26,7 +26,9 @@ from fedsim.fleet.device import QUANTITIES, Device
 from fedsim.fleet.device_class import DevicePlugin
 from fedsim.fleet.distributions import Values
 from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
-from fedsim.network import Capacity, InGroups, LinkTraces, TraceOf
+from fedsim.network.capacity import Capacity
+from fedsim.network.link_traces import LinkTraces
+from fedsim.network.links import InGroups, TraceOf
 from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.units import format_quantity

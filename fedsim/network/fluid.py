@@ -17,7 +17,7 @@ from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passag
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.links import Links
 from fedsim.network.load_check import LoadCheck
-from fedsim.network.server_link import FluidPassage, SharedLink
+from fedsim.network.server_link import FluidPassage, ServerLink
 
 
 class FluidCarrier:
@@ -41,8 +41,8 @@ class FluidCarrier:
     ) -> None:
         self._latency_s, self._server_latency_s = links.latency_s, links.server_latency_s
         down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
-        self._down = SharedLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
-        self._up = SharedLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
+        self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
+        self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
         self._carried = 0
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
@@ -60,7 +60,7 @@ class FluidCarrier:
         client, link = (sender, self._up) if receiver < 0 else (receiver, self._down)
         link.loop = _loop()
         latency_ns = round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
-        return FluidPassage(link, client, latency_ns, self._carried, parcel, listener)
+        return FluidPassage(self._carried, link, client, latency_ns, parcel, listener)
 
 
 class FluidConfig(Config):

@@ -23,6 +23,7 @@ from fedsim.errors import DataError
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.rng import Key
+from fedsim.shares import deal
 from fedsim.units import LONGEST_S
 
 _TURNS = 2**32
@@ -171,9 +172,7 @@ class LinkTraces:
             DataError: A file cannot be read.
         """
         capacities = config.read()
-        generator = key.child("trace").numpy()
-        order = generator.permutation(len(capacities)).astype(np.int32)
-        numbers = generator.permutation(order[np.arange(num) % len(capacities)])
+        numbers = deal(len(capacities), num, key.child("trace").numpy())
         turns = np.zeros(num, np.uint32)
         if config.shift:
             turns = key.child("shift").numpy().integers(0, _TURNS, num, np.uint32)

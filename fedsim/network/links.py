@@ -21,8 +21,6 @@ class PerClient(Protocol):
     def __getitem__(self, client: int, /) -> float:
         """Return a client's."""
 
-    def __len__(self) -> int: ...
-
 
 class InGroups:
     """A number for each client, where whole groups of consecutive clients share one, exactly.
@@ -34,9 +32,6 @@ class InGroups:
     def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
         self._columns = [column for _, column in groups]
         self._starts = list(accumulate((num for num, _ in groups), initial=0))
-
-    def __len__(self) -> int:
-        return self._starts[-1]
 
     def __getitem__(self, client: int) -> float:
         place = bisect_right(self._starts, client) - 1

@@ -13,6 +13,7 @@ upwards, so that no flow ends early; :func:`noise_s` says how much of an instant
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
 
@@ -32,42 +33,29 @@ def noise_s(at_s: float) -> float:
     return 1e-12 + 5e-16 * at_s
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Flow:
-    """A transfer through a :class:`Star`, which keeps its notes here; in one star at a time.
+    """A transfer through a :class:`MaxMinStar`, which keeps its notes here; in one star at a time.
 
     Args:
         order: Flows that end at one instant end in this order.
     """
 
-    __slots__ = (
-        "_cap_bps",
-        "_cap_units",
-        "_end_s",
-        "_in_ends",
-        "_is_capped",
-        "_since_s",
-        "_stamp",
-        "_work_bits",
-        "order",
-    )
-
-    _cap_bps: float
-    _cap_units: int  # 0 for no cap
-    _is_capped: bool
-    _work_bits: float  # a capped flow's remaining bits at _since_s; a sharing one's reading of V at its end
-    _since_s: float  # of a capped flow
-    _end_s: float  # of a capped flow
-    _in_ends: bool  # whether the heap of ends holds it, at its end or before
-
-    def __init__(self, order: int) -> None:
-        self.order = order
-        self._stamp = 0  # of its heap entries that count; 0 when it is in no star
+    order: int
+    _stamp: int = field(default=0, init=False)  # of its heap entries that count; 0 when it is in no star
+    _cap_bps: float = field(init=False)
+    _cap_units: int = field(init=False)  # 0 for no cap
+    _is_capped: bool = field(init=False)
+    _work_bits: float = field(init=False)  # to go at _since_s if capped, else what V shows at its end
+    _since_s: float = field(init=False)  # of a capped flow
+    _end_s: float = field(init=False)  # of a capped flow
+    _in_ends: bool = field(init=False)  # whether the heap of ends holds it, at its end or before
 
 
 Heap = list[tuple[float, int, Flow]]
 
 
-class Star:
+class MaxMinStar:
     """The solver. Changes take effect at the instant of the last :meth:`advance`, all of them together.
 
     Args:
@@ -101,13 +89,7 @@ class Star:
         return self._num_capped + self._num_sharing
 
     def restart(self) -> None:
-        """Set the clock to 0; only an idle star can.
-
-        Raises:
-            ValueError: There are flows.
-        """
-        if len(self):
-            raise ValueError(f"a star with {len(self)} flows cannot restart its clock: wait until it is idle")
+        """Set the clock of an idle star to 0."""
         self.now_s = 0.0
         self._virtual_bits = 0.0
         self._moves = 0
@@ -134,13 +116,7 @@ class Star:
             self._tidy()
 
     def add(self, flow: Flow, size_bits: float, cap_bps: float = math.inf) -> None:
-        """Start a flow now, with so many bits to go and at most so many bit/s.
-
-        Raises:
-            ValueError: The flow is under way.
-        """
-        if flow._stamp:
-            raise ValueError("this flow is under way already")
+        """Start a flow that is in no star now, with so many bits to go and at most so many bit/s."""
         self._stamp = flow._stamp = self._stamp + 1
         flow._cap_bps = cap_bps
         flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
@@ -153,24 +129,16 @@ class Star:
             self._put_sharing(flow, size_bits)
 
     def remove(self, flow: Flow) -> float:
-        """Take a flow out and return the bits that it still had to go.
-
-        Raises:
-            ValueError: The flow is not under way.
-        """
+        """Take a flow out and return the bits that it still had to go."""
         remaining_bits = self.remaining_bits(flow)
         self._take(flow)
         flow._stamp = 0
         return remaining_bits
 
     def set_cap(self, flow: Flow, cap_bps: float) -> None:
-        """Change a flow's cap.
-
-        Raises:
-            ValueError: The flow is not under way.
-        """
-        # A new stamp makes all of its old entries stale at once. Removing raises the error of a strange flow.
-        if not flow._stamp or cap_bps != flow._cap_bps:
+        """Change a flow's cap."""
+        if cap_bps != flow._cap_bps:
+            # Its new stamp makes all of its old entries stale at once.
             self.add(flow, self.remove(flow), cap_bps)
 
     def set_capacity(self, capacity_bps: float) -> None:
@@ -187,14 +155,13 @@ class Star:
         return flow._cap_bps if flow._is_capped else self._theta_bps
 
     def remaining_bits(self, flow: Flow) -> float:
-        """Return what a flow has to go now.
-
-        Raises:
-            ValueError: The flow is not under way.
-        """
-        if not flow._stamp:
-            raise ValueError("this flow is not under way")
-        return self._remaining_bits(flow)
+        """Return what a flow has to go now."""
+        # Worked out when asked, from what was noted when it last changed kind: time costs no look at flows.
+        if flow._is_capped:
+            bits = flow._work_bits - (self.now_s - flow._since_s) * flow._cap_bps
+        else:
+            bits = flow._work_bits - self._virtual_bits
+        return bits if bits > 0 else 0.0
 
     def next_end_s(self) -> float:
         """Return the instant of the next end, if nothing changes before it; infinity when there is none."""
@@ -252,14 +219,6 @@ class Star:
 
     # ---- the two kinds of flow
 
-    def _remaining_bits(self, flow: Flow) -> float:
-        # Worked out when asked, from what was noted when it last changed kind: time costs no look at flows.
-        if flow._is_capped:
-            bits = flow._work_bits - (self.now_s - flow._since_s) * flow._cap_bps
-        else:
-            bits = flow._work_bits - self._virtual_bits
-        return bits if bits > 0 else 0.0
-
     def _put_capped(self, flow: Flow, bits: float) -> None:
         cap_bps, stamp = flow._cap_bps, flow._stamp
         flow._is_capped = True
@@ -312,7 +271,7 @@ class Star:
             if stamp == flow._stamp:
                 if -negative_bps <= theta_bps:
                     break
-                bits = self._remaining_bits(flow)
+                bits = self.remaining_bits(flow)
                 self._take(flow)
                 self._put_sharing(flow, bits)
                 theta_bps = self._fair_bps()
@@ -322,7 +281,7 @@ class Star:
             if stamp == flow._stamp:
                 if cap_bps > theta_bps:
                     break
-                bits = self._remaining_bits(flow)
+                bits = self.remaining_bits(flow)
                 self._take(flow)
                 self._put_capped(flow, bits)
                 theta_bps = self._fair_bps()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from fedsim.clock import VirtualTimeLoop
@@ -14,31 +13,28 @@ from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
 from fedsim.network.links import PerClient, TraceOf
 from fedsim.network.load_check import LoadCheck, Move, Room
-from fedsim.network.max_min_star import Flow, Star, noise_s
+from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer
 _NEVER_NS = int(2 * _NEVER_S * 1e9)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FluidPassage(Flow):
     """A parcel on its way: waiting for its latency, flowing, paused, or over."""
 
     # It is the solver's flow itself: a table from one to the other would be read at every end.
-    __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
+    _link: ServerLink
+    client: int
+    _latency_ns: int
+    _parcel: Parcel
+    _listener: Listener
+    _bits: float = field(init=False)  # that have not crossed, when it last stood still
+    _timer: asyncio.TimerHandle | None = field(init=False)
+    _state: Literal["waiting", "flowing", "across", "paused", "over"] = field(init=False)
 
-    _timer: asyncio.TimerHandle | None
-    _state: Literal["waiting", "flowing", "across", "paused", "over"]
-
-    def __init__(
-        self, link: SharedLink, client: int, latency_ns: int, order: int, parcel: Parcel, listener: Listener
-    ) -> None:
-        super().__init__(order)
-        self.client = client
-        self._link = link
-        self._latency_ns = latency_ns
-        self._parcel = parcel
-        self._listener = listener
-        self._bits = 8.0 * parcel.num_bytes
+    def __post_init__(self) -> None:
+        self._bits = 8.0 * self._parcel.num_bytes
         self._start()
 
     def _start(self) -> None:
@@ -107,7 +103,7 @@ class _ClientLink:
 
     Attributes:
         cap_bps: Its capacity now.
-        flows: What shares it, one flow at least.
+        flows: Those that share it, at least one.
         trace: What its capacity follows; None: it is constant.
         timer: Of the trace's next step.
     """
@@ -118,7 +114,7 @@ class _ClientLink:
     timer: asyncio.TimerHandle | None = None
 
 
-class SharedLink:
+class ServerLink:
     """One direction of the server's link with all that flows over it, and one timer for all of it.
 
     Times are integers outside and floats in the solver, counted from when the link was last idle. An end is
@@ -146,7 +142,7 @@ class SharedLink:
         check: LoadCheck | None = None,
     ) -> None:
         self._trace = capacity if isinstance(capacity, Capacity) else None
-        self._star = Star(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
+        self._star = MaxMinStar(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
         self._caps_bps = caps_bps
         self._trace_of = trace_of
         self._check = check
@@ -287,49 +283,36 @@ class SharedLink:
         self._advance(now_ns)
         if self._trace is not None:
             self._star.set_capacity(self._trace.rate_at(now_ns))
-        finished = self._finished() if self._check is None else self._checked_end(self._check)
-        try:
-            for flow in finished:
-                self._forget(flow)
-                flow.cross()
-            if len(finished) == 1:  # nearly always; nobody else is kept waiting if its listener fails
-                finished[0].arrive()
-            elif finished:
-                self._deliver(deque(finished))
-        finally:
-            self._tick_ns = _NEVER_NS
-            if self._reshared:
-                self._share()
-            if len(self._star):
-                end_s = self._star.next_end_s()
-                # What ends now because of what has ended just now is taken next, at this same instant.
-                is_due = end_s <= self._star.now_s + noise_s(self._star.now_s)
-                self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
-                if self._trace is not None:
-                    self._wake(self._trace.next_change_ns(now_ns))
-
-    def _finished(self) -> list[FluidPassage]:
-        return cast("list[FluidPassage]", self._star.finished())
-
-    def _checked_end(self, check: LoadCheck) -> list[FluidPassage]:
-        """Take out the flows that have ended, and check that they have."""
-        star = self._star
-        rates_bps = {flow: star.rate_bps(flow) for flow in self._under_way()}
         finished = self._finished()
         for flow in finished:
-            check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
+            self._forget(flow)
+            flow.cross()
+        # All are across before anybody hears of it, so whoever stops another's parcel now finds it over.
+        for flow in finished:
+            flow.arrive()
+        self._tick_ns = _NEVER_NS
+        if self._reshared:
+            self._share()
+        if len(self._star):
+            end_s = self._star.next_end_s()
+            # What ends now because of what has ended just now is taken next, at this same instant.
+            is_due = end_s <= self._star.now_s + noise_s(self._star.now_s)
+            self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
+            if self._trace is not None:
+                self._wake(self._trace.next_change_ns(now_ns))
+
+    def _finished(self) -> list[FluidPassage]:
+        """Take out the flows that have ended, and check that they have."""
+        star, check = self._star, self._check
+        rates_bps = {} if check is None else {flow: star.rate_bps(flow) for flow in self._under_way()}
+        finished = cast("list[FluidPassage]", star.finished())
+        if check is not None:
+            for flow in finished:
+                check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
         return finished
 
     def _under_way(self) -> list[FluidPassage]:
         return [flow for link in self._busy.values() for flow in link.flows]
-
-    def _deliver(self, finished: deque[FluidPassage]) -> None:
-        try:
-            while finished:
-                finished.popleft().arrive()
-        finally:
-            if finished:  # one listener failed; that is no reason for the others not to hear
-                self.loop.call_soon(self._deliver, finished)
 
     def _share(self) -> None:
         """Divide the links of clients on which flows came or went."""

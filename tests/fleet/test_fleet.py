@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import InvariantError, UnknownPluginError
-from fedsim.fleet import Device, DevicePlugin, Fixed, Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet import Device, DevicePlugin, Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.availability.base import AvailabilityPlugin
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.distributions import Values
+from fedsim.fleet.distributions import Fixed, Values
 from fedsim.plugins import load
 from fedsim.rng import Key
 

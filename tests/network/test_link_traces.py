@@ -9,9 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.errors import DataError
-from fedsim.network import LinkTraceConfig, LinkTraces
 from fedsim.network.capacity import Capacity
-from fedsim.network.link_traces import read_npz
+from fedsim.network.link_traces import LinkTraceConfig, LinkTraces, read_npz
 from fedsim.rng import Key
 
 S = 1_000_000_000

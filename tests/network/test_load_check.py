@@ -21,11 +21,11 @@ from fedsim.network.capacity import Capacity
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.fluid import FluidCarrier, FluidConfig
 from fedsim.network.load_check import LoadCheck, Move, Room
-from fedsim.network.max_min_star import Flow, Star
+from fedsim.network.max_min_star import Flow, MaxMinStar
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
-from fedsim.network.progressive_filling import Filling
-from fedsim.network.server_link import SharedLink
+from fedsim.network.progressive_filling import ProgressiveFilling
+from fedsim.network.server_link import ServerLink
 from fedsim.rng import Key
 
 MS = 1_000_000
@@ -197,14 +197,14 @@ def test_a_millionth_too_much_is_caught(capacity: Capacity, from_ns: int, lasts_
         )
 
 
-class TooFast(Star):
+class TooFast(MaxMinStar):
     """Gives flows that share twice what there is."""
 
     def _fair_bps(self) -> float:
         return 2 * super()._fair_bps()
 
 
-class Impatient(Star):
+class Impatient(MaxMinStar):
     """Moves flows a tenth faster than it says."""
 
     def advance(self, at_s: float) -> None:
@@ -214,7 +214,7 @@ class Impatient(Star):
             self._virtual_bits += 0.1 * (self._virtual_bits - shared)
 
 
-class Early(Star):
+class Early(MaxMinStar):
     """Ends whatever there is."""
 
     def finished(self) -> list[Flow]:
@@ -225,7 +225,7 @@ class Early(Star):
         return [*flows, *left[:1]]
 
 
-class Greedy(Star):
+class Greedy(MaxMinStar):
     """Forgets the caps of flows."""
 
     def add(self, flow: Flow, size_bits: float, cap_bps: float = np.inf) -> None:
@@ -241,39 +241,41 @@ class Greedy(Star):
         (Greedy, r"the link of client 0 carries 9000000.0 bit/s at 0.0 s, its capacity is 8000000.0"),
     ],
 )
-def test_a_broken_solver_is_caught(solver: type[Star], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_link, "Star", solver)
+def test_a_broken_solver_is_caught(
+    solver: type[MaxMinStar], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_link, "MaxMinStar", solver)
     with pytest.raises(InvariantError, match=message):
         play(FluidCarrier(LINKS, is_checked=True), EVENTS)
 
 
 def test_a_link_that_is_not_divided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharedLink, "_share", lambda self: self._reshared.clear())
+    monkeypatch.setattr(ServerLink, "_share", lambda self: self._reshared.clear())
     with pytest.raises(InvariantError, match=r"the link of client 0 carries 12000000.0 bit/s"):
         play(FluidCarrier(replace(LINKS, server_up_bps=1e9), is_checked=True), EVENTS)
 
 
 def test_a_step_of_a_trace_that_is_missed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    follow = SharedLink._follow
+    follow = ServerLink._follow
 
-    def once(self: SharedLink, client: int, trace: Capacity) -> None:
+    def once(self: ServerLink, client: int, trace: Capacity) -> None:
         if self._busy[client].timer is None:
             follow(self, client, trace)
 
-    monkeypatch.setattr(SharedLink, "_follow", once)
+    monkeypatch.setattr(ServerLink, "_follow", once)
     with pytest.raises(InvariantError, match=r"the link of client 0 carrie"):
         play(FluidCarrier(TRACED, is_checked=True), [(0, 0, 9000, False), (3 * MS, 1, 100, False)])
 
 
-class Overfull(Filling):
+class Overfull(ProgressiveFilling):
     """Fills links to the brim and beyond."""
 
     def rates_bps(self) -> dict[int, float]:
         return {name: 1.01 * rate_bps for name, rate_bps in super().rates_bps().items()}
 
 
-@pytest.mark.parametrize("solver", [Filling, Overfull])
-def test_the_general_solver(solver: type[Filling]) -> None:
+@pytest.mark.parametrize("solver", [ProgressiveFilling, Overfull])
+def test_the_general_solver(solver: type[ProgressiveFilling]) -> None:
     # Parking lot: two links, one flow over both, one over each; and a third link for nobody.
     capacities = [10.0, 4.0, 1.0]
     named: dict[Any, float] = dict(enumerate(capacities))
@@ -300,7 +302,7 @@ def test_the_general_solver(solver: type[Filling]) -> None:
             for name in filling.finished():
                 check.end(name)
 
-    if solver is Filling:
+    if solver is ProgressiveFilling:
         ride()
     else:
         with pytest.raises(InvariantError, match=r"0 carries .* bit/s at 0.0 s, its capacity is 10.0"):

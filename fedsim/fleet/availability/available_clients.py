@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedsim.fleet.availability.base import Clients, Flags
+from fedsim.params import Array
 from fedsim.rng import Key
 
 SMALL = 2048
@@ -19,9 +19,7 @@ PATIENCE = 8
 """After asking more than one in so many of the eligible clients one by one, all the others are asked."""
 
 
-def sample_available(
-    eligible: Clients, count: int, are_there: Callable[[Clients], Flags], key: Key
-) -> Clients:
+def sample_available(eligible: Array, count: int, are_there: Callable[[Array], Array], key: Key) -> Array:
     """Draw up to ``count`` of the eligible clients that are there, uniformly and without replacement.
 
     Every ordered choice of ``count`` clients among those that are there is equally likely. For think of the
@@ -34,7 +32,7 @@ def sample_available(
     does not depend on what was seen.
 
     Args:
-        eligible: Clients ``[n]``, each once.
+        eligible: Array ``[n]``, each once.
         count: How many are wanted, zero or more.
         are_there: Says which of some clients are.
         key: Decides the draw, together with ``eligible``.
@@ -49,7 +47,7 @@ def sample_available(
         raise ValueError(f"{count} clients are wanted: give zero or more")
     generator = key.numpy()
     num = len(eligible)
-    found: list[Clients] = []
+    found: list[Array] = []
     missing = count
     seen = np.zeros(num, np.bool_)
     asked = 0

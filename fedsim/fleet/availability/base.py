@@ -18,19 +18,13 @@ from math import inf
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
 
+from fedsim.config import fault
+from fedsim.params import Array
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 from fedsim.units import Unit
-
-Clients = NDArray[np.integer]
-"""Clients by number."""
-
-Flags = NDArray[np.bool_]
-Ticks = NDArray[np.int64]
 
 TICKS_PER_S = 1024
 
@@ -47,7 +41,7 @@ class Availability(ABC):
     """When each of ``num`` clients is there; clients are numbered from 0.
 
     Attributes:
-        num: Clients.
+        num: Array.
         is_constant: Whether everybody is always there.
     """
 
@@ -56,7 +50,7 @@ class Availability(ABC):
     def __init__(self, num: int) -> None:
         self.num = num
 
-    def available(self, clients: Clients, at_s: float) -> Flags:
+    def available(self, clients: Array, at_s: float) -> Array:
         """Return which of the clients ``[n]`` are there at an instant, ``[n]``.
 
         Raises:
@@ -82,7 +76,7 @@ class Availability(ABC):
         return is_there, inf if change is None else change / TICKS_PER_S
 
     @abstractmethod
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         """Return which of the clients are there from this tick to the next."""
 
     @abstractmethod
@@ -111,7 +105,7 @@ class EverPresent(Availability):
 
     is_constant = True
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         return np.ones(len(clients), np.bool_)
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
@@ -131,7 +125,7 @@ class Grouped(Availability):
         super().__init__(self._stops[-1])
         self.is_constant = all(group.is_constant for group in self._groups)
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         if len(self._groups) == 1:
             return self._groups[0]._states(clients, tick)
         states = np.empty(len(clients), np.bool_)
@@ -155,8 +149,7 @@ def _tick(at_s: float) -> int:
 
 def _moderate(value: float) -> float:
     if not 1 <= value <= 3650 * 86400:
-        words = {"problem": f"{value:g} s is not from 1 s to 3650 d", "mend": "write a time between these"}
-        raise PydanticCustomError("period", "{problem}", words)
+        raise fault("period", f"{value:g} s is not from 1 s to 3650 d", "write a time between these")
     return value
 
 

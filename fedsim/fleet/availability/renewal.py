@@ -14,8 +14,9 @@ from typing import Annotated
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, Flags, Period, Ticks
-from fedsim.fleet.availability.on_off_periods import Periods, lognormal_periods
+from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Period
+from fedsim.fleet.availability.on_off_periods import lognormal_periods
+from fedsim.params import Array
 from fedsim.rng import Key
 
 
@@ -37,22 +38,21 @@ class Renewal(AvailabilityPlugin[RenewalConfig]):
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose comings and goings are drawn from ``key``."""
-        config = self.config
-        periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
-        return _Turns(periods, key.child("places").numpy().integers(0, periods.length, num))
+        return _Turns(self.config, num, key)
 
 
 class _Turns(Availability):
     """Clients that read a loop of presence and absence, each from a place of its own."""
 
-    def __init__(self, periods: Periods, starts: Ticks) -> None:
-        super().__init__(len(starts))
-        self._periods, self._starts = periods, starts
+    def __init__(self, config: RenewalConfig, num: int, key: Key) -> None:
+        super().__init__(num)
+        self._periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
+        self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         # The first interval begins at 0 and is one of presence: at odd counts the client is there.
         length = self._periods.length
-        states: Flags = self._periods.passed((self._starts[clients] + tick % length) % length) % 2 == 1
+        states: Array = self._periods.passed((self._starts[clients] + tick % length) % length) % 2 == 1
         return states
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
