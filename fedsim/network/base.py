@@ -49,7 +49,7 @@ class Listener(Protocol):
 
 
 class Passage(Protocol):
-    """A transfer under way. Once it has arrived or was cancelled, all of this is in vain."""
+    """A transfer under way. Once it has arrived or was cancelled, none of this has an effect."""
 
     def cancel(self) -> None:
         """Stop it: nothing more is heard of it, and its links are free."""

@@ -25,8 +25,8 @@ class FluidCarrier:
 
     Args:
         links: Capacities and latencies.
-        server_up: Of the server's egress over time, in place of that of the links.
-        server_down: Of its ingress.
+        server_up: Capacity of the server's egress over time, in place of that of the links.
+        server_down: Capacity of its ingress, likewise.
         is_checked: Whether to check that no link carries more than its capacity, for the price of a look at
             every flow whenever one begins or ends.
     """

@@ -109,6 +109,7 @@ class MaxMinStar:
             raise ValueError(f"time goes forward: {at_s!r} s does not come after {self.now_s!r} s")
         if not self._is_solved:
             self._solve()
+        # All that time does: V moves the flows that share, and capped ones are worked out when asked.
         if self._num_sharing:
             self._virtual_bits += self._theta_bps * passed_s
         self.now_s = at_s
@@ -122,7 +123,8 @@ class MaxMinStar:
         flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
         flow._in_ends = False
         self._is_solved = False
-        # To the likely kind; solving corrects it.
+        # To the kind that theta of the last solving suggests: mostly it stays there, which saves two moves
+        # between heaps; solving corrects the rest.
         if cap_bps <= self._theta_bps and cap_bps != math.inf:
             self._put_capped(flow, size_bits)
         else:
@@ -144,6 +146,7 @@ class MaxMinStar:
     def set_capacity(self, capacity_bps: float) -> None:
         """Change the capacity of the shared link; it stays finite."""
         if capacity_bps != self.capacity_bps:
+            # As whole units, so that steps up and down cancel exactly.
             self._spare_units += int(capacity_bps * _UNITS) - int(self.capacity_bps * _UNITS)
             self.capacity_bps = capacity_bps
             self._is_solved = False
@@ -177,15 +180,20 @@ class MaxMinStar:
         by_s = self.now_s + noise_s(self.now_s)
         flows = list[Flow]()
         # Taking one out stirs neither heap, nor theta before the next solving.
-        for first_s, heap in ((self._first_end_s, self._ends), (self._first_reach_s, self._targets)):
-            while first_s() <= by_s:
-                flow = heappop(heap)[2]
-                self._take(flow)
-                flow._stamp = 0
-                flows.append(flow)
-        if len(flows) > 1:
+        while self._first_end_s() <= by_s:
+            flows.append(self._pop(self._ends))
+        while self._first_reach_s() <= by_s:
+            flows.append(self._pop(self._targets))
+        if len(flows) > 1:  # heaps order ties by stamp, which a change of a cap renews
             flows.sort(key=_ORDER)
         return flows
+
+    def _pop(self, heap: Heap) -> Flow:
+        """Take out the flow at the top of a heap for good: its entries elsewhere are stale from now on."""
+        flow = heappop(heap)[2]
+        self._take(flow)
+        flow._stamp = 0
+        return flow
 
     def _first_end_s(self) -> float:
         """Bring the first end of a capped flow to the top of the heap and return it."""
@@ -198,7 +206,7 @@ class MaxMinStar:
                 heappop(ends)
                 flow._in_ends = False
                 heappush(self._targets, (flow._work_bits, stamp, flow))
-            elif flow._end_s > early_s:
+            elif flow._end_s > early_s:  # it shared for a while, which put its end off
                 heapreplace(ends, (flow._end_s, stamp, flow))
             else:
                 return early_s
@@ -211,10 +219,10 @@ class MaxMinStar:
             target_bits, stamp, flow = targets[0]
             if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped:
                 missing_bits = target_bits - self._virtual_bits
-                if missing_bits <= 0:
+                if missing_bits <= 0:  # also where theta is 0: nothing is left to wait for
                     return self.now_s
                 return self.now_s + missing_bits / self._theta_bps if self._theta_bps else math.inf
-            heappop(targets)
+            heappop(targets)  # stale, or capped now: sharing again makes a new entry
         return math.inf
 
     # ---- the two kinds of flow
@@ -262,6 +270,7 @@ class MaxMinStar:
         them, smallest first, which raises it further, so nobody has to come out again: this ends, whatever
         rounding does.
         """
+        # Each move leaves a stale entry in some heap; beyond a few per flow they are worth one pass over all.
         if self._moves > 4 * (self._num_capped + self._num_sharing) + _FEW_MOVES:
             self._tidy()
         largest, smallest = self._largest, self._smallest
@@ -311,6 +320,8 @@ class MaxMinStar:
             for target_bits, stamp, flow in self._targets
             if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped
         ]
+        # Each sharing flow once: those with a finite cap are in this heap exactly once, the others are exactly
+        # once among the targets.
         for _, _, flow in self._smallest:
             flow._work_bits -= base_bits
         for flow in targets:

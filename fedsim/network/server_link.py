@@ -126,7 +126,7 @@ class ServerLink:
         capacity: Of the server's link, bit/s, or over time.
         caps_bps: Of the clients' links, bit/s, ``[K]``.
         trace_of: What clients' links follow over time, instead of that.
-        check: Keeps an account of what the links carry; None: nobody does.
+        check: Keeps an account of what the links carry; without it nothing is checked.
 
     Attributes:
         loop: The loop of the run; set before anything flows.
@@ -174,7 +174,8 @@ class ServerLink:
         star.add(flow, bits, cap_bps)
         if self._check is not None:
             self._check.begin(flow, bits)
-        # A flow that comes delays the others, so nothing ends before the timer, unless it is this flow.
+        # A flow that comes only delays the others, so the timer stays early enough for them. This flow alone
+        # may end before it, at the earliest as if nobody else were there: that is known without solving.
         fastest_bps = min(cap_bps, star.capacity_bps)
         if bits == 0:
             self._wake(now_ns)
@@ -189,6 +190,7 @@ class ServerLink:
         if self._check is not None:
             self._check.end(flow, bits)
         self._forget(flow)
+        # The others are faster from now on: a tick at this instant divides the links and finds the next end.
         self._wake(now_ns)
         return bits
 
@@ -200,7 +202,7 @@ class ServerLink:
     def _follow(self, client: int, trace: Capacity) -> None:
         """Take the capacity of a busy client from its trace, now and whenever that steps."""
         loop, link = self.loop, self._busy[client]
-        self._advance(loop.now_ns)
+        self._advance(loop.now_ns)  # first, so that what has passed has passed at the old capacity
         self._reshared[client] = None
         self._wake(loop.now_ns)
         link.cap_bps = trace.rate_at(loop.now_ns)
@@ -219,7 +221,7 @@ class ServerLink:
                 link.timer.cancel()
 
     def _begin(self, now_ns: int) -> None:
-        """Start the clock of an idle link."""
+        """Start the clock of an idle link: near 0 the solver's floats are exact to less than a nanosecond."""
         self._origin_ns = self._now_ns = now_ns
         self._star.restart()
         if self._trace is not None:
@@ -229,6 +231,7 @@ class ServerLink:
     def _advance(self, now_ns: int) -> None:
         """Let time pass in the solver, after what changed at the last instant has been made known to it."""
         now_s = (now_ns - self._origin_ns) / 1e9
+        # In the solver's own seconds: an instant whose float is that of the last one changes nothing.
         if now_s != self._star.now_s:
             # Flows that come and go at one instant divide their clients' links once, when time passes.
             if self._reshared:
@@ -261,7 +264,7 @@ class ServerLink:
             check.compare(flow, star.remaining_bits(flow))
 
     def _wake(self, at_ns: int | None) -> None:
-        """See that there is a tick at an instant or before it."""
+        """Set the timer to an instant, unless it is due before it."""
         # A tick that comes early finds nothing to do and looks again: cheaper than to move the timer whenever
         # a new flow puts off the next end.
         if at_ns is not None and at_ns < self._tick_ns:
@@ -287,9 +290,10 @@ class ServerLink:
         for flow in finished:
             self._forget(flow)
             flow.cross()
-        # All are across before anybody hears of it, so whoever stops another's parcel now finds it over.
+        # All of them are across before the first listener hears of it, which may stop another of them.
         for flow in finished:
             flow.arrive()
+        # While listeners ran, _tick_ns was now, so what they began set no timer: it is looked for once, here.
         self._tick_ns = _NEVER_NS
         if self._reshared:
             self._share()
@@ -304,11 +308,12 @@ class ServerLink:
     def _finished(self) -> list[FluidPassage]:
         """Take out the flows that have ended, and check that they have."""
         star, check = self._star, self._check
-        rates_bps = {} if check is None else {flow: star.rate_bps(flow) for flow in self._under_way()}
+        if check is None:
+            return cast("list[FluidPassage]", star.finished())
+        rates_bps = {flow: star.rate_bps(flow) for flow in self._under_way()}
         finished = cast("list[FluidPassage]", star.finished())
-        if check is not None:
-            for flow in finished:
-                check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
+        for flow in finished:
+            check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
         return finished
 
     def _under_way(self) -> list[FluidPassage]:

@@ -10,13 +10,13 @@ from fedsim.params import Array
 from fedsim.rng import Key
 
 SMALL = 2048
-"""Up to so many clients, all of them are asked at once."""
+"""Number of eligible clients up to which all are asked at once."""
 
 BATCH = 64
-"""At least so many places are drawn at once."""
+"""Least number of places drawn at once."""
 
 PATIENCE = 8
-"""After asking more than one in so many of the eligible clients one by one, all the others are asked."""
+"""Inverse share of the eligible clients that are asked one by one before all the others are asked at once."""
 
 
 def sample_available(eligible: Array, count: int, are_there: Callable[[Array], Array], key: Key) -> Array:

@@ -29,7 +29,7 @@ from fedsim.units import Unit
 TICKS_PER_S = 1024
 
 _END_S = 2.0**42
-"""Later instants are refused; it is 139 000 years."""
+"""Upper bound on instants, 139 000 years."""
 
 
 def ticks(seconds: float) -> int:
@@ -154,7 +154,7 @@ def _moderate(value: float) -> float:
 
 
 PresenceShare = Annotated[float, Field(ge=0.001, le=1)]
-"""Share of the time during which a client is there: with less it comes too seldom to be looked for."""
+"""Share of the time during which a client is there; with less it comes too seldom to be waited for."""
 
 Period = Annotated[float, Unit("time", positive=True), AfterValidator(_moderate)]
 """A time from 1 s to ten years."""

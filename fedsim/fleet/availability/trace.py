@@ -63,7 +63,7 @@ Recording = tuple[Sequence[Array], int]
 """For each recorded client its intervals of presence in ticks, sorted and apart; and when all begin anew."""
 
 
-class Trace(AvailabilityPlugin[TraceConfig]):
+class AvailabilityTrace(AvailabilityPlugin[TraceConfig]):
     """A recording that repeats itself."""
 
     Config = TraceConfig
@@ -217,4 +217,4 @@ def _changes(intervals: Array, length: int) -> Array:
     return changes
 
 
-PLUGIN = Trace
+PLUGIN = AvailabilityTrace
