@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.shares import apportion
 
@@ -19,9 +19,7 @@ Shares = Mapping[str, float]
 """Label of an architecture to its weight."""
 
 
-def assign(
-    parts: Sequence[Shares], sizes: NDArray[np.int64], key: Key
-) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+def assign(parts: Sequence[Shares], sizes: Array, key: Key) -> tuple[tuple[str, ...], Array]:
     """Return the architectures of a group, and the place of each client's among them.
 
     Args:

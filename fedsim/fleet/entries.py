@@ -131,8 +131,7 @@ class GroupConfig(_Entry):
     @property
     def traces(self) -> Mapping[str, LinkTraceConfig]:
         """The traces by quantity, of those that have one."""
-        found = {quantity: getattr(self, key) for quantity, key in TRACED.items()}
-        return {quantity: trace for quantity, trace in found.items() if trace is not None}
+        return {name: trace for name, key in TRACED.items() if (trace := getattr(self, key)) is not None}
 
     @property
     def label(self) -> str:

@@ -21,6 +21,7 @@ from fedsim import packed
 from fedsim.config import Config
 from fedsim.errors import DataError
 from fedsim.network.capacity import Capacity, read_capacity
+from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.rng import Key
 from fedsim.shares import deal
@@ -114,7 +115,7 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
     return capacities
 
 
-def _capacity(durations_ms: NDArray[np.float64], kbps: NDArray[np.float64]) -> Capacity:
+def _capacity(durations_ms: Array, kbps: Array) -> Capacity:
     least_ms, length_s = durations_ms.min(), durations_ms.sum() / 1000
     if not (least_ms >= 0 and length_s <= LONGEST_S):  # NaN is neither
         raise DataError(
@@ -125,9 +126,7 @@ def _capacity(durations_ms: NDArray[np.float64], kbps: NDArray[np.float64]) -> C
     return Capacity([0, *ends_ns[:-1]], (kbps * 1000.0).tolist(), ends_ns[-1])
 
 
-def _arrays(
-    path: Path,
-) -> tuple[list[str], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
     """Return names, offsets, durations and rates."""
     try:
         with zipfile.ZipFile(path) as archive:

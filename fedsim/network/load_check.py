@@ -8,7 +8,7 @@ across, or is stopped with as many to go as its rates have left. Used under ``--
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from sys import float_info
 
@@ -74,7 +74,7 @@ class LoadCheck:
         return 4 * float_info.epsilon * min(self._clock_bits, FAR_BITS)
 
     def span(
-        self, from_s: float, to_s: float, moves: Iterable[Move], room: Callable[[Hashable], Room]
+        self, from_s: float, to_s: float, moves: Sequence[Move], room: Callable[[Hashable], Room]
     ) -> None:
         """Note that time passes without a change of rates.
 
@@ -89,7 +89,6 @@ class LoadCheck:
         """
         lasted_s = to_s - from_s
         off_s = ROUNDING_S + noise_s(to_s)
-        moves = list(moves)
         if len(moves) != len(self._accounts):
             raise InvariantError(f"{len(self._accounts)} flows are under way, the solver moves {len(moves)}")
         self._clock_bits += lasted_s * max((move.rate_bps for move in moves), default=0.0)
