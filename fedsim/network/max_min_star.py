@@ -320,7 +320,7 @@ class MaxMinStar:
             for target_bits, stamp, flow in self._targets
             if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped
         ]
-        # Each sharing flow once: those with a finite cap are once in this heap, the others once in the targets.
+        # Each sharing flow once: those with a finite cap lie once in this heap, the others once in targets.
         for _, _, flow in self._smallest:
             flow._work_bits -= base_bits
         for flow in targets:
