@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
 
 
 class Config(BaseModel):
@@ -43,6 +44,11 @@ def _as_tuple(value: Any) -> Any:
 
 AsTuple = BeforeValidator(_as_tuple)
 """Lets a strict tuple field accept a list, as a TOML array becomes: ``Annotated[tuple[X, ...], AsTuple]``."""
+
+
+def fault(kind: str, problem: str, mend: str = "") -> PydanticCustomError:
+    """Return an error for a validator to raise, which becomes a fault with this problem and mend."""
+    return PydanticCustomError(kind, "{problem}", {"problem": problem, "mend": mend})
 
 
 @cache

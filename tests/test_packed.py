@@ -24,8 +24,8 @@ from fedsim.data.array_files import read_array
 from fedsim.data.base import LoadContext
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.errors import DataError
-from fedsim.network import traces
-from fedsim.network.traces import read_npz
+from fedsim.network import link_traces
+from fedsim.network.link_traces import read_npz
 from fedsim.rng import Key
 
 BOUND = 2**20
@@ -69,7 +69,7 @@ def peak_bytes(read: Callable[[], object], message: str) -> int:
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (packed, idx, texts, traces):
+    for module in (packed, idx, texts, link_traces):
         monkeypatch.setattr(module, "MOST_BYTES", BOUND)
 
 

@@ -49,7 +49,7 @@ class Listener(Protocol):
 
 
 class Passage(Protocol):
-    """A transfer under way. Once it has arrived or was cancelled, all of this is in vain."""
+    """A transfer under way. Once it has arrived or was cancelled, none of this has an effect."""
 
     def cancel(self) -> None:
         """Stop it: nothing more is heard of it, and its links are free."""
@@ -93,12 +93,6 @@ class NetworkPlugin(Plugin[C], ABC):
         return self.carrier(links)
 
 
-def deliver(parcel: Parcel, listener: Listener) -> None:
-    """Tell the listener that the parcel has left and arrived, at one instant."""
-    listener.left()
-    listener.arrived(parcel)
-
-
 class LonePassage:
     """A transfer that shares nothing with others: its latency, then its bytes at one rate.
 
@@ -136,7 +130,8 @@ class LonePassage:
     def _end(self) -> None:
         self._bytes = 0.0
         self._timer = None
-        deliver(self._parcel, self._listener)
+        self._listener.left()
+        self._listener.arrived(self._parcel)
 
     def cancel(self) -> None:
         """Stop it for good."""

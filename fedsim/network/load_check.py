@@ -8,15 +8,11 @@ across, or is stopped with as many to go as its rates have left. Used under ``--
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from math import fsum
 from sys import float_info
 
-from fedsim.clock import now_ns
 from fedsim.errors import InvariantError
-from fedsim.network.base import Carrier, Listener, Parcel, Passage
-from fedsim.network.links import Links
 from fedsim.network.max_min_star import FAR_BITS, noise_s
 
 RELATIVE = 1e-9
@@ -36,8 +32,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a link has: its capacity, bit/s, and the bits that it lets pass in the span at hand."""
+    """What a link has: its name, its capacity, bit/s, and the bits that it lets pass in the span at hand."""
 
+    name: str
     capacity_bps: float
     bits: float
 
@@ -77,7 +74,7 @@ class LoadCheck:
         return 4 * float_info.epsilon * min(self._clock_bits, FAR_BITS)
 
     def span(
-        self, from_s: float, to_s: float, moves: Iterable[Move], room: Callable[[Hashable], Room]
+        self, from_s: float, to_s: float, moves: Sequence[Move], room: Callable[[Hashable], Room]
     ) -> None:
         """Note that time passes without a change of rates.
 
@@ -92,7 +89,6 @@ class LoadCheck:
         """
         lasted_s = to_s - from_s
         off_s = ROUNDING_S + noise_s(to_s)
-        moves = list(moves)
         if len(moves) != len(self._accounts):
             raise InvariantError(f"{len(self._accounts)} flows are under way, the solver moves {len(moves)}")
         self._clock_bits += lasted_s * max((move.rate_bps for move in moves), default=0.0)
@@ -112,11 +108,13 @@ class LoadCheck:
             has = room(link)
             if not rate_bps <= has.capacity_bps * (1 + RELATIVE):
                 raise InvariantError(
-                    f"{link} carries {rate_bps!r} bit/s at {from_s!r} s, its capacity is {has.capacity_bps!r}"
+                    f"{has.name} carries {rate_bps!r} bit/s at {from_s!r} s, "
+                    f"its capacity is {has.capacity_bps!r}"
                 )
             if not bits <= has.bits * (1 + RELATIVE) + has.capacity_bps * off_s:
                 raise InvariantError(
-                    f"{link} carried {bits!r} bits from {from_s!r} to {to_s!r} s, and can carry {has.bits!r}"
+                    f"{has.name} carried {bits!r} bits from {from_s!r} to {to_s!r} s, "
+                    f"and can carry {has.bits!r}"
                 )
 
     def compare(self, flow: Hashable, bits: float, noise_bits: float = 0.0) -> None:
@@ -145,83 +143,3 @@ class LoadCheck:
         """
         self.compare(flow, bits, noise_bits)
         del self._accounts[flow]
-
-
-class CheckedLone:
-    """A carrier around one whose transfers share nothing: none may be faster than the slower of its links.
-
-    Args:
-        inner: The carrier.
-        links: Capacities and latencies.
-    """
-
-    def __init__(self, inner: Carrier, links: Links) -> None:
-        self._inner = inner
-        self._links = links
-
-    def carry(self, parcel: Parcel, listener: Listener) -> Passage:
-        """Start the transfer.
-
-        Raises:
-            InvariantError: Later, when it arrives too early.
-        """
-        links, sender, receiver = self._links, parcel.sender, parcel.receiver
-        rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
-        watched = _Watched(parcel, listener, links.between_s(sender, receiver), rate_bps)
-        watched.passage = self._inner.carry(parcel, watched)
-        return watched
-
-
-class _Watched:
-    """Stands between a transfer and its listener, and measures how long it moves."""
-
-    passage: Passage
-
-    def __init__(self, parcel: Parcel, listener: Listener, latency_s: float, rate_bps: float) -> None:
-        self._parcel = parcel
-        self._listener = listener
-        self._latency_s = latency_s
-        self._rate_bps = rate_bps
-        self._moved_s: list[float] = []
-        self._since_ns: int | None = now_ns()
-
-    def left(self) -> None:
-        self._stop()
-        moved_s = fsum(self._moved_s)
-        # Each stretch begins and ends at whole nanoseconds, and behind a latency that is a float.
-        off_s = (ROUNDING_S + noise_s(self._latency_s)) * (len(self._moved_s) + 1) + RELATIVE * moved_s
-        bits = 8 * self._parcel.num_bytes
-        if not bits <= self._rate_bps * (moved_s + off_s):
-            raise InvariantError(
-                f"a link of {self._rate_bps!r} bit/s carried {bits} bits from {self._parcel.sender} to "
-                f"{self._parcel.receiver} in {moved_s!r} s"
-            )
-        self._listener.left()
-
-    def arrived(self, parcel: Parcel) -> None:
-        self._listener.arrived(parcel)
-
-    def lost(self, cause: str) -> None:
-        self._listener.lost(cause)
-
-    def cancel(self) -> None:
-        self.passage.cancel()
-
-    def pause(self) -> None:
-        self._stop()
-        self.passage.pause()
-
-    def resume(self) -> None:
-        if self._since_ns is None:
-            self._since_ns = now_ns()
-        self.passage.resume()
-
-    def _stop(self) -> None:
-        if self._since_ns is not None:
-            lasted_s = (now_ns() - self._since_ns) / 1e9 - self._latency_s
-            self._moved_s.append(max(0.0, lasted_s))
-            self._since_ns = None
-
-    @property
-    def remaining_bytes(self) -> float:
-        return self.passage.remaining_bytes

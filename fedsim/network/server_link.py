@@ -4,55 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
-from fedsim.network.links import PerClient
+from fedsim.network.links import PerClient, TraceOf
 from fedsim.network.load_check import LoadCheck, Move, Room
-from fedsim.network.max_min_star import Flow, Star, noise_s
-from fedsim.network.traces import Shifted, Traces
-
-SERVER_LINK = "the server's link"
-"""What an account calls it."""
+from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer
 _NEVER_NS = int(2 * _NEVER_S * 1e9)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientLink:
-    """A client's link, as an account calls it."""
-
-    client: int
-
-    def __str__(self) -> str:
-        return f"the link of client {self.client}"
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class FluidPassage(Flow):
     """A parcel on its way: waiting for its latency, flowing, paused, or over."""
 
     # It is the solver's flow itself: a table from one to the other would be read at every end.
-    __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
+    _link: ServerLink
+    client: int
+    _latency_ns: int
+    _parcel: Parcel
+    _listener: Listener
+    _bits: float = field(init=False)  # that have not crossed, when it last stood still
+    _timer: asyncio.TimerHandle | None = field(init=False)
+    _state: Literal["waiting", "flowing", "across", "paused", "over"] = field(init=False)
 
-    _timer: asyncio.TimerHandle | None
-    _state: Literal["waiting", "flowing", "across", "paused", "over"]
-
-    def __init__(
-        self, link: SharedLink, client: int, latency_ns: int, order: int, parcel: Parcel, listener: Listener
-    ) -> None:
-        super().__init__(order)
-        self.client = client
-        self._link = link
-        self._latency_ns = latency_ns
-        self._parcel = parcel
-        self._listener = listener
-        self._bits = 8.0 * parcel.num_bytes
+    def __post_init__(self) -> None:
+        self._bits = 8.0 * self._parcel.num_bytes
         self._start()
 
     def _start(self) -> None:
@@ -115,7 +97,24 @@ class FluidPassage(Flow):
         return bits / 8
 
 
-class SharedLink:
+@dataclass(slots=True)
+class _ClientLink:
+    """The link of a client with flows.
+
+    Attributes:
+        cap_bps: Its capacity now.
+        flows: Those that share it, at least one.
+        trace: What its capacity follows; None: it is constant.
+        timer: Of the trace's next step.
+    """
+
+    cap_bps: float
+    flows: list[FluidPassage]
+    trace: Capacity | None
+    timer: asyncio.TimerHandle | None = None
+
+
+class ServerLink:
     """One direction of the server's link with all that flows over it, and one timer for all of it.
 
     Times are integers outside and floats in the solver, counted from when the link was last idle. An end is
@@ -126,8 +125,8 @@ class SharedLink:
     Args:
         capacity: Of the server's link, bit/s, or over time.
         caps_bps: Of the clients' links, bit/s, ``[K]``.
-        traces: What clients' links follow over time, instead of that.
-        check: Keeps an account of what the links carry; None: nobody does.
+        trace_of: What clients' links follow over time, instead of that.
+        check: Keeps an account of what the links carry; without it nothing is checked.
 
     Attributes:
         loop: The loop of the run; set before anything flows.
@@ -139,18 +138,15 @@ class SharedLink:
         self,
         capacity: float | Capacity,
         caps_bps: PerClient,
-        traces: Traces | None = None,
+        trace_of: TraceOf | None = None,
         check: LoadCheck | None = None,
     ) -> None:
         self._trace = capacity if isinstance(capacity, Capacity) else None
-        self._star = Star(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
+        self._star = MaxMinStar(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
         self._caps_bps = caps_bps
-        self._traces = traces
-        self._followed: dict[int, Shifted] = {}  # of these, by clients with a flow
-        self._traced_bps: dict[int, float] = {}  # what these say now
+        self._trace_of = trace_of
         self._check = check
-        self._client_timers: dict[int, asyncio.TimerHandle] = {}  # of traces of clients with a flow
-        self._flows: dict[int, list[FluidPassage]] = {}  # by client
+        self._busy: dict[int, _ClientLink] = {}  # by clients with a flow: an idle one costs nothing
         self._reshared: dict[int, None] = {}  # clients whose flows need new caps at this instant
         self._origin_ns = 0
         self._now_ns = 0  # the solver's instant; after months, its float seconds no longer say which
@@ -165,21 +161,21 @@ class SharedLink:
             self._advance(now_ns)
         else:
             self._begin(now_ns)
-        flows = self._flows.get(client)
-        if flows is None:
-            flows = self._flows[client] = []
-            trace = None if self._traces is None else self._traces.of(client)
+        link = self._busy.get(client)
+        if link is None:
+            trace = None if self._trace_of is None else self._trace_of(client)
+            link = self._busy[client] = _ClientLink(float(self._caps_bps[client]), [], trace)
             if trace is not None:
-                self._followed[client] = trace
-                self._follow(client)
+                self._follow(client, trace)
         else:
             self._reshared[client] = None
-        flows.append(flow)
-        cap_bps = self._cap_bps(client) / len(flows)
+        link.flows.append(flow)
+        cap_bps = link.cap_bps / len(link.flows)
         star.add(flow, bits, cap_bps)
         if self._check is not None:
             self._check.begin(flow, bits)
-        # A flow that comes delays the others, so nothing ends before the timer, unless it is this flow.
+        # A flow that comes only delays the others, so the timer stays early enough for them. This flow alone
+        # may end before it, at the earliest as if nobody else were there: that is known without solving.
         fastest_bps = min(cap_bps, star.capacity_bps)
         if bits == 0:
             self._wake(now_ns)
@@ -194,6 +190,7 @@ class SharedLink:
         if self._check is not None:
             self._check.end(flow, bits)
         self._forget(flow)
+        # The others are faster from now on: a tick at this instant divides the links and finds the next end.
         self._wake(now_ns)
         return bits
 
@@ -202,37 +199,29 @@ class SharedLink:
         self._advance(self.loop.now_ns)
         return self._star.remaining_bits(flow)
 
-    def _cap_bps(self, client: int) -> float:
-        """Return the capacity of a client's link now."""
-        traced = self._traced_bps.get(client) if self._traced_bps else None
-        return float(self._caps_bps[client]) if traced is None else traced
-
-    def _follow(self, client: int) -> None:
+    def _follow(self, client: int, trace: Capacity) -> None:
         """Take the capacity of a busy client from its trace, now and whenever that steps."""
-        loop, trace = self.loop, self._followed[client]
-        self._advance(loop.now_ns)
+        loop, link = self.loop, self._busy[client]
+        self._advance(loop.now_ns)  # first, so that what has passed has passed at the old capacity
         self._reshared[client] = None
         self._wake(loop.now_ns)
-        self._traced_bps[client] = trace.rate_at(loop.now_ns)
+        link.cap_bps = trace.rate_at(loop.now_ns)
         if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
-            self._client_timers[client] = loop.call_at_ns(change_ns, self._follow, client)
+            link.timer = loop.call_at_ns(change_ns, self._follow, client, trace)
 
     def _forget(self, flow: FluidPassage) -> None:
         """Free a flow's share of its client's link."""
-        client = flow.client
-        flows = self._flows[client]
-        flows.remove(flow)
-        if flows:
-            self._reshared[client] = None
+        link = self._busy[flow.client]
+        link.flows.remove(flow)
+        if link.flows:
+            self._reshared[flow.client] = None
         else:
-            del self._flows[client]
-            if client in self._client_timers:
-                self._client_timers.pop(client).cancel()
-            if self._followed and self._followed.pop(client, None) is not None:
-                del self._traced_bps[client]
+            del self._busy[flow.client]
+            if link.timer is not None:
+                link.timer.cancel()
 
     def _begin(self, now_ns: int) -> None:
-        """Start the clock of an idle link."""
+        """Start the clock of an idle link: near 0 the solver's floats are exact to less than a nanosecond."""
         self._origin_ns = self._now_ns = now_ns
         self._star.restart()
         if self._trace is not None:
@@ -242,6 +231,7 @@ class SharedLink:
     def _advance(self, now_ns: int) -> None:
         """Let time pass in the solver, after what changed at the last instant has been made known to it."""
         now_s = (now_ns - self._origin_ns) / 1e9
+        # In the solver's own seconds: an instant whose float is that of the last one changes nothing.
         if now_s != self._star.now_s:
             # Flows that come and go at one instant divide their clients' links once, when time passes.
             if self._reshared:
@@ -257,25 +247,24 @@ class SharedLink:
         star, since_s, since_ns = self._star, self._star.now_s, self._now_ns
         lasted_s = now_s - since_s
 
-        def room(link: Hashable) -> Room:
-            client = link.client if isinstance(link, ClientLink) else None
-            trace = self._trace if client is None else self._followed.get(client)
-            capacity_bps = star.capacity_bps if client is None else self._cap_bps(client)
-            if trace is None:
-                return Room(capacity_bps, capacity_bps * lasted_s)
-            return Room(trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
+        def room(client: Hashable) -> Room:
+            link = None if client is None else self._busy[cast(int, client)]
+            name = "the server's link" if link is None else f"the link of client {client}"
+            trace = self._trace if link is None else link.trace
+            if trace is not None:
+                return Room(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
+            capacity_bps = star.capacity_bps if link is None else link.cap_bps
+            return Room(name, capacity_bps, capacity_bps * lasted_s)
 
         under_way = self._under_way()
-        moves = [
-            Move(flow, star.rate_bps(flow), (SERVER_LINK, ClientLink(flow.client))) for flow in under_way
-        ]
+        moves = [Move(flow, star.rate_bps(flow), (None, flow.client)) for flow in under_way]
         check.span(since_s, now_s, moves, room)
         star.advance(now_s)
         for flow in under_way:
             check.compare(flow, star.remaining_bits(flow))
 
     def _wake(self, at_ns: int | None) -> None:
-        """See that there is a tick at an instant or before it."""
+        """Set the timer to an instant, unless it is due before it."""
         # A tick that comes early finds nothing to do and looks again: cheaper than to move the timer whenever
         # a new flow puts off the next end.
         if at_ns is not None and at_ns < self._tick_ns:
@@ -297,55 +286,44 @@ class SharedLink:
         self._advance(now_ns)
         if self._trace is not None:
             self._star.set_capacity(self._trace.rate_at(now_ns))
-        finished = self._finished() if self._check is None else self._checked_end(self._check)
-        try:
-            for flow in finished:
-                self._forget(flow)
-                flow.cross()
-            if len(finished) == 1:  # nearly always; nobody else is kept waiting if its listener fails
-                finished[0].arrive()
-            elif finished:
-                self._deliver(deque(finished))
-        finally:
-            self._tick_ns = _NEVER_NS
-            if self._reshared:
-                self._share()
-            if len(self._star):
-                end_s = self._star.next_end_s()
-                # What ends now because of what has ended just now is taken next, at this same instant.
-                is_due = end_s <= self._star.now_s + noise_s(self._star.now_s)
-                self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
-                if self._trace is not None:
-                    self._wake(self._trace.next_change_ns(now_ns))
+        finished = self._finished()
+        for flow in finished:
+            self._forget(flow)
+            flow.cross()
+        # All of them are across before the first listener hears of it, which may stop another of them.
+        for flow in finished:
+            flow.arrive()
+        # While listeners ran, _tick_ns was now, so what they began set no timer: it is looked for once, here.
+        self._tick_ns = _NEVER_NS
+        if self._reshared:
+            self._share()
+        if len(self._star):
+            end_s = self._star.next_end_s()
+            # What ends now because of what has ended just now is taken next, at this same instant.
+            is_due = end_s <= self._star.now_s + noise_s(self._star.now_s)
+            self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
+            if self._trace is not None:
+                self._wake(self._trace.next_change_ns(now_ns))
 
     def _finished(self) -> list[FluidPassage]:
-        return cast("list[FluidPassage]", self._star.finished())
-
-    def _checked_end(self, check: LoadCheck) -> list[FluidPassage]:
         """Take out the flows that have ended, and check that they have."""
-        star = self._star
+        star, check = self._star, self._check
+        if check is None:
+            return cast("list[FluidPassage]", star.finished())
         rates_bps = {flow: star.rate_bps(flow) for flow in self._under_way()}
-        finished = self._finished()
+        finished = cast("list[FluidPassage]", star.finished())
         for flow in finished:
             check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
         return finished
 
     def _under_way(self) -> list[FluidPassage]:
-        return [flow for flows in self._flows.values() for flow in flows]
-
-    def _deliver(self, finished: deque[FluidPassage]) -> None:
-        try:
-            while finished:
-                finished.popleft().arrive()
-        finally:
-            if finished:  # one listener failed; that is no reason for the others not to hear
-                self.loop.call_soon(self._deliver, finished)
+        return [flow for link in self._busy.values() for flow in link.flows]
 
     def _share(self) -> None:
         """Divide the links of clients on which flows came or went."""
         for client in self._reshared:
-            if flows := self._flows.get(client):
-                cap_bps = self._cap_bps(client) / len(flows)
-                for flow in flows:
+            if link := self._busy.get(client):
+                cap_bps = link.cap_bps / len(link.flows)
+                for flow in link.flows:
                     self._star.set_cap(flow, cap_bps)
         self._reshared.clear()

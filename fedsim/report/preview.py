@@ -15,14 +15,13 @@ from fedsim.task import Task
 
 def fleet(parts: Parts) -> TextTable:
     """Return the quantities of the clients' devices."""
-    rows = [row.cells for row in parts.fleet.quantiles()]
     notes = [
         f"{quantity} of {group.label}: mean of a trace, of {text.several(len(traces.capacities), 'trace')}"
         for group in parts.fleet.groups
         for quantity, traces in group.traces.items()
     ]
     title = f"Fleet: {text.several(len(parts.fleet), 'client')}"
-    return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
+    return TextTable(("quantity", *QUANTILE_HEADINGS), parts.fleet.quantiles(), notes, title=title)
 
 
 def groups(parts: Parts) -> TextTable:

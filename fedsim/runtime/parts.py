@@ -149,7 +149,7 @@ class Parts:
         """Return which clients' devices have the memory to train their architecture, ``[K]``."""
         holds = np.empty(len(self.fleet), np.bool_)
         for group in self.fleet.groups:
-            memory = np.broadcast_to(group.column("memory"), group.stop - group.start)
+            memory = np.broadcast_to(group.columns["memory"], group.stop - group.start)
             for label, own in group.shares():
                 holds[group.start : group.stop][own] = memory[own] >= self.needed_bytes(label)
         return holds

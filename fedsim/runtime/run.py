@@ -101,7 +101,7 @@ async def _simulate(
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:
     """Return who watches the clients at work; nobody where none ever goes away."""
-    if parts.fleet.is_steady:
+    if parts.fleet.is_always_there and not parts.fleet.drops_out:
         return None
 
     def give_up(client: int, cause: str) -> None:
@@ -120,6 +120,6 @@ def _links(parts: Parts) -> Links:
         server.up_bps,
         server.down_bps,
         server.latency_s,
-        fleet.traces("up"),
-        fleet.traces("down"),
+        fleet.trace_of("up"),
+        fleet.trace_of("down"),
     )

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from fedsim.algorithms.base import Algorithm
-from fedsim.config import Config
+from fedsim.config import Config, fault
 from fedsim.data import DatasetPlugin, PartitionPlugin
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import UnknownPluginError
@@ -123,11 +123,6 @@ Params = SerializeAsAny[Config]
 def left_out() -> Any:
     """Return the default of a table: one without keys, which validation fills with defaults."""
     return Field(default_factory=dict, validate_default=True)
-
-
-def fault(kind: str, problem: str, mend: str = "") -> PydanticCustomError:
-    """Return an error for a validator to raise, which becomes a fault with this problem and mend."""
-    return PydanticCustomError(kind, "{problem}", {"problem": problem, "mend": mend})
 
 
 class Choice(Config):

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic.functional_validators import AfterValidator
 
-from fedsim.config import AsTuple, Config
+from fedsim.config import AsTuple, Config, fault
 from fedsim.data import Shares, shares_fault
 from fedsim.data.public_from_other_data import Augment
 from fedsim.engine.training_config import TrainingConfig
@@ -55,7 +55,6 @@ from fedsim.scenario.choices import (
     PartitionChoice,
     PublicSource,
     SelectorChoice,
-    fault,
     left_out,
 )
 from fedsim.units import PositiveSeconds

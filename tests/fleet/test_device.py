@@ -65,7 +65,7 @@ print(json.dumps({
     "server": fleet.server.battery_j,
     "default": load("fedsim.fleet.devices", "mid").Config.model_fields["battery"].default,
     "doc": GroupConfig.model_fields["battery"].description,
-    "quantiles": fleet.quantiles()[-2].quantity,
+    "quantiles": fleet.quantiles()[-2][0],
 }))
 """
 

@@ -144,13 +144,13 @@ def test_faults_carry_the_path_into_the_table() -> None:
         (
             {"distribution": "log-normal"},
             ("distribution",),
-            "no distribution is called 'log-normal' (did you mean 'lognormal'?); "
+            "no distribution is called 'log-normal'; did you mean 'lognormal'? "
             "there are: lognormal, uniform, normal, choice",
         ),
         (
             {"distribution": ["normal"]},
             ("distribution",),
-            "no distribution is called ['normal'] (did you mean 'normal'?); "
+            "no distribution is called ['normal']; did you mean 'normal'? "
             "there are: lognormal, uniform, normal, choice",
         ),
         ({"distribution": "lognormal", "median": "1 bit/s"}, ("sigma",), "Field required"),

@@ -6,22 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedsim.fleet.availability.base import Clients, Flags
+from fedsim.params import Array
 from fedsim.rng import Key
 
 SMALL = 2048
-"""Up to so many clients, all of them are asked at once."""
+"""Number of eligible clients up to which all are asked at once."""
 
 BATCH = 64
-"""At least so many places are drawn at once."""
+"""Least number of places drawn at once."""
 
 PATIENCE = 8
-"""After asking more than one in so many of the eligible clients one by one, all the others are asked."""
+"""Inverse share of the eligible clients that are asked one by one before all the others are asked at once."""
 
 
-def sample_available(
-    eligible: Clients, count: int, are_there: Callable[[Clients], Flags], key: Key
-) -> Clients:
+def sample_available(eligible: Array, count: int, are_there: Callable[[Array], Array], key: Key) -> Array:
     """Draw up to ``count`` of the eligible clients that are there, uniformly and without replacement.
 
     Every ordered choice of ``count`` clients among those that are there is equally likely. For think of the
@@ -34,7 +32,7 @@ def sample_available(
     does not depend on what was seen.
 
     Args:
-        eligible: Clients ``[n]``, each once.
+        eligible: Array ``[n]``, each once.
         count: How many are wanted, zero or more.
         are_there: Says which of some clients are.
         key: Decides the draw, together with ``eligible``.
@@ -49,7 +47,7 @@ def sample_available(
         raise ValueError(f"{count} clients are wanted: give zero or more")
     generator = key.numpy()
     num = len(eligible)
-    found: list[Clients] = []
+    found: list[Array] = []
     missing = count
     seen = np.zeros(num, np.bool_)
     asked = 0

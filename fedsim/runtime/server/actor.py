@@ -130,7 +130,7 @@ class ServerActor:
                 break
             # Of a crowd only some are asked when they may come: the answer is then late, never wrong.
             few = free[:: max(1, len(free) // MOST_POLLED)].tolist()
-            next_s = min(fleet.availability.next_change(client, now_s()) for client in few)
+            next_s = min(fleet.availability.look(client, now_s())[1] for client in few)
             asked += 1
             if not (carried or isfinite(next_s)) or asked > MOST_WAITS:
                 raise RunError(

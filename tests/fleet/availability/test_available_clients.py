@@ -7,26 +7,27 @@ from hypothesis import strategies as st
 
 from fedsim.fleet.availability import available_clients
 from fedsim.fleet.availability.available_clients import sample_available
-from fedsim.fleet.availability.base import Availability, Clients, Flags
+from fedsim.fleet.availability.base import Availability
+from fedsim.params import Array
 from fedsim.rng import Key
 
 
 class Known(Availability):
-    """Clients that are there or not for good; it counts how often it is asked about one."""
+    """Array that are there or not for good; it counts how often it is asked about one."""
 
-    def __init__(self, flags: Flags) -> None:
+    def __init__(self, flags: Array) -> None:
         super().__init__(len(flags))
         self.flags, self.asked = flags, 0
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         self.asked += len(clients)
-        states: Flags = self.flags[clients]
+        states: Array = self.flags[clients]
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
-        return None
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        return bool(self.flags[client]), None
 
-    def now(self, clients: Clients) -> Flags:
+    def now(self, clients: Array) -> Array:
         return self.available(clients, 0.0)
 
 

@@ -220,8 +220,9 @@ class Away(Availability):
     def _states(self, clients: Any, tick: int) -> Any:
         return np.array([int(k) != 0 or not self.SPAN[0] <= tick < self.SPAN[1] for k in clients], np.bool_)
 
-    def _next(self, client: int, tick: int) -> int | None:
-        return min((at for at in self.SPAN if client == 0 and at > tick), default=None)
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        change = min((at for at in self.SPAN if client == 0 and at > tick), default=None)
+        return bool(self._states([client], tick)[0]), change
 
 
 @pytest.mark.parametrize(("on_leave", "second"), [("lost", 1), ("resume", 2)])

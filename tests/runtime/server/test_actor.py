@@ -340,9 +340,10 @@ class Away(Availability):
         there = [client == 0 or tick < 5 * 1024 or is_back for client in clients.tolist()]
         return np.array(there, np.bool_)
 
-    def _next(self, client: int, tick: int) -> int | None:
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         changes = (5 * 1024, self._back)
-        return min((at for at in changes if client == 1 and at is not None and at > tick), default=None)
+        change = min((at for at in changes if client == 1 and at is not None and at > tick), default=None)
+        return bool(self._states(np.array([client]), tick)[0]), change
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.csv_rows import Row, read_text, rows_of
 from fedsim.errors import DataError
-from fedsim.fleet.csv_rows import Row, read_text, rows_of
 
 
 def test_lines_are_cut_at_commas_and_numbered_as_in_the_file() -> None:

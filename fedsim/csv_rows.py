@@ -111,7 +111,7 @@ def rows_of(text: str, source: str) -> list[Row]:
             raise DataError(f"{source}, line {line}: {error}") from None
         rows.append(Row(source, line, tuple(cell.strip() for cell in cells)))
     if not rows:
-        raise DataError(f"{source}: it is empty: write a line with the columns' names, and rows below it")
+        raise DataError(f"{source}: it is empty: write at least one line")
     return rows
 
 

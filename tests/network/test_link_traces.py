@@ -9,9 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.errors import DataError
-from fedsim.network import LinkTraceConfig, Traces
 from fedsim.network.capacity import Capacity
-from fedsim.network.traces import Shifted, read_all, read_npz
+from fedsim.network.link_traces import LinkTraceConfig, LinkTraces, read_npz
 from fedsim.rng import Key
 
 S = 1_000_000_000
@@ -43,7 +42,7 @@ def config(**keys: Any) -> LinkTraceConfig:
 
 @pytest.mark.parametrize("ahead_ns", [0, 1, S, 2 * S + 7, 4 * S - 1])
 def test_a_shifted_capacity_is_ahead_of_its_own(ahead_ns: int) -> None:
-    shifted = Shifted(STEPS, ahead_ns)
+    shifted = STEPS.ahead(ahead_ns)
     for at_ns in (0, 1, S - 1, S, 5 * S + 3, 40 * S):
         assert shifted.rate_at(at_ns) == STEPS.rate_at(at_ns + ahead_ns)
         change_ns = shifted.next_change_ns(at_ns)
@@ -52,23 +51,21 @@ def test_a_shifted_capacity_is_ahead_of_its_own(ahead_ns: int) -> None:
         assert STEPS.next_change_ns(at_ns + ahead_ns) == change_ns + ahead_ns
     assert shifted.bytes_between(7, 4 * S + 7) == pytest.approx(STEPS.lap_bytes)
     assert shifted.bytes_between(7, S) == STEPS.bytes_between(ahead_ns + 7, ahead_ns + S)
-    assert Shifted(Capacity([0], [1.0], S), ahead_ns).next_change_ns(5) is None
+    assert Capacity([0], [1.0], S).ahead(ahead_ns).next_change_ns(5) is None
 
 
 def test_clients_share_one_trace_and_are_elsewhere_in_it(tmp_path: Path) -> None:
-    traces = Traces.draw(config(file=csv(tmp_path, "a.csv", 8, 0, 4)), 1000, Key.root(1))
-    assert (len(traces.capacities), traces.nbytes) == (1, 8000)
+    traces = LinkTraces.draw(config(file=csv(tmp_path, "a.csv", 8, 0, 4)), 1000, Key.root(1))
+    assert (len(traces.capacities), traces.numbers.nbytes + traces.turns.nbytes) == (1, 8000)
     assert traces.numbers.tolist() == [0] * 1000
     ahead = traces.turns / 2**32
     assert np.histogram(ahead, 10, (0, 1))[0].min() > 60
-    again = Traces.draw(config(file=csv(tmp_path, "a.csv", 8, 0, 4)), 1000, Key.root(1))
+    again = LinkTraces.draw(config(file=csv(tmp_path, "a.csv", 8, 0, 4)), 1000, Key.root(1))
     np.testing.assert_array_equal(traces.turns, again.turns)
     assert not np.array_equal(
-        traces.turns, Traces.draw(config(file=again_file(tmp_path)), 1000, Key.root(2)).turns
+        traces.turns, LinkTraces.draw(config(file=again_file(tmp_path)), 1000, Key.root(2)).turns
     )
-    shifted = traces.of(7)
-    assert shifted is not None
-    assert shifted.rate_at(0) == traces.capacities[0].rate_at(int(ahead[7] * 3 * S))
+    assert traces.of(7).rate_at(0) == traces.capacities[0].rate_at(int(ahead[7] * 3 * S))
     assert traces.mean_bps() == pytest.approx(4e6)
 
 
@@ -77,30 +74,17 @@ def again_file(folder: Path) -> str:
 
 
 def test_without_a_shift_all_start_at_its_beginning(tmp_path: Path) -> None:
-    traces = Traces.draw(config(file=csv(tmp_path, "a.csv", 8, 2), shift=False), 3, Key.root(1))
+    traces = LinkTraces.draw(config(file=csv(tmp_path, "a.csv", 8, 2), shift=False), 3, Key.root(1))
     assert not traces.turns.any()
-    assert [shifted and shifted.rate_at(0) for shifted in map(traces.of, range(3))] == [8e6] * 3
+    assert [traces.of(client).rate_at(0) for client in range(3)] == [8e6] * 3
 
 
 def test_of_several_files_each_is_used_equally_often(tmp_path: Path) -> None:
     files = [csv(tmp_path, f"{rate}.csv", rate) for rate in (1, 2, 4)]
-    traces = Traces.draw(config(file=files), 20, Key.root(3))
+    traces = LinkTraces.draw(config(file=files), 20, Key.root(3))
     assert sorted(np.bincount(traces.numbers)) == [6, 7, 7]
     means = np.array([1e6, 2e6, 4e6])[traces.numbers]
     np.testing.assert_allclose(np.asarray(traces.mean_bps()), means)
-
-
-def test_groups_are_joined(tmp_path: Path) -> None:
-    one = Traces.draw(config(file=csv(tmp_path, "a.csv", 1)), 2, Key.root(0))
-    other = Traces.draw(config(file=[csv(tmp_path, "b.csv", 2), csv(tmp_path, "c.csv", 3)]), 2, Key.root(0))
-    joined = Traces.joined([(2, one), (3, None), (2, other)])
-    assert joined is not None
-    assert joined.numbers.tolist()[:5] == [0, 0, -1, -1, -1]
-    assert sorted(joined.numbers.tolist()[5:]) == [1, 2]
-    assert joined.of(3) is None
-    rates = [shifted.rate_at(0) for shifted in map(joined.of, (5, 6)) if shifted is not None]
-    assert sorted(rates) == [2e6, 3e6]
-    assert Traces.joined([(4, None)]) is None
 
 
 def test_a_file_of_many_traces(tmp_path: Path) -> None:
@@ -109,7 +93,7 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
     assert bus.period_ns == 1_500_000_000
     assert bus.lap_bytes == pytest.approx(100_000)
     assert [tram.rate_at(at_s * S) for at_s in (0, 1, 2, 3, 4)] == [1e5, 2e5, 3e5, 3e5, 1e5]
-    assert len(read_all([str(path), csv(tmp_path, "a.csv", 1)])) == 3
+    assert len(config(file=[str(path), csv(tmp_path, "a.csv", 1)]).read()) == 3
     assert [one.period_ns for one in read_npz(path, "tram")] == [4 * S]
     assert config(file=str(path), name="tram").read()[0].period_ns == 4 * S
 
@@ -117,7 +101,7 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "message"),
     [
-        ({}, "tramp", "many.npz: no trace is called 'tramp': there are bus, tram"),
+        ({}, "tramp", r"many.npz: no trace is called 'tramp': did you mean 'tram'\? there are: bus, tram"),
         (
             {"kbps": None},
             None,
@@ -125,7 +109,7 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
         ),
         ({"offset": np.array([0, 2, 6])}, None, "do not fit together"),
         ({"offset": np.array([0, 5])}, None, "2 names, 2 offsets, 5 durations and 5 rates do not fit"),
-        ({"offset": np.array([0, 0, 5])}, None, "trace 'bus': 0 starts and 0 rates"),
+        ({"offset": np.array([0, 0, 5])}, None, "2 names, 3 offsets, 5 durations and 5 rates do not fit"),
         ({"kbps": np.array([0.0, 0, 1, 1, 1])}, None, "trace 'bus': the capacity is never above 0"),
         (
             {"duration_ms": np.array([1, 0, 1, 1, 1])},
@@ -135,9 +119,9 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
         ({"duration_ms": np.array([1, 0.9, 1, 1, 1])}, None, "trace 'bus': a step lasts .* to 1900000 ns"),
         ({"duration_ms": np.array([1, 1, 1e-6, 1, 1])}, None, "trace 'tram': a step lasts from 0 ns to 1 ns"),
         ({"kbps": np.array([1, np.nan, 1, 1, 1])}, None, "trace 'bus': a rate of nan bit/s"),
-        ({"offset": np.array([1, 2, 5])}, None, "offset holds 1, 2, 5: it begins with 0 and never decreases"),
-        ({"offset": np.array([0, 6, 5])}, None, "offset holds 0, 6, 5: it begins"),
-        ({"offset": np.array([0, -2, 5])}, None, "offset holds 0, -2, 5: it begins"),
+        ({"offset": np.array([1, 2, 5])}, None, "do not fit together: .* begins with 0, rises"),
+        ({"offset": np.array([0, 6, 5])}, None, "do not fit together"),
+        ({"offset": np.array([0, -2, 5])}, None, "do not fit together"),
         (
             {"offset": np.array([0.0, 2, 5])},
             None,
@@ -147,12 +131,20 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
         ({"kbps": np.array(["a"] * 5)}, None, "kbps is <U1 of shape .5,.: it is a row of numbers"),
         ({"duration_ms": np.ones((5, 1))}, None, "duration_ms is float64 of shape .5, 1.: it is a row"),
         ({"name": np.array([b"bus", b"tram"])}, None, "name is .S4 of shape .2,.: it is a row of texts"),
-        ({"duration_ms": np.array([1, np.nan, 1, 1, 1])}, None, "trace 'bus': duration_ms holds 1, nan: dur"),
-        ({"duration_ms": np.array([1, 1, -1, 1, 1])}, None, "trace 'tram': duration_ms holds -1, 1, 1: dur"),
+        (
+            {"duration_ms": np.array([1, np.nan, 1, 1, 1])},
+            None,
+            "trace 'bus': the least of duration_ms is nan, and",
+        ),
+        (
+            {"duration_ms": np.array([1, 1, -1, 1, 1])},
+            None,
+            "trace 'tram': the least of duration_ms is -1, and",
+        ),
         (
             {"duration_ms": np.array([1, 1e300, 1, 1, 1])},
             None,
-            "duration_ms holds 1, 1e.300: .*within 8.64e.08 s",
+            "they add up to 1e.297 s: .*within 8.64e.08 s",
         ),
     ],
 )
@@ -198,7 +190,7 @@ def test_a_config_names_its_files_and_reads_them_when_asked(tmp_path: Path) -> N
     for keys, message in (
         ({"file": [good, never]}, "b.csv: the capacity is never above 0"),
         ({"file": good, "name": "tram"}, "'name' picks a trace of an .npz file"),
-        ({"file": str(tmp_path / "no.csv")}, "no.csv: cannot be read: No such file"),
+        ({"file": str(tmp_path / "no.csv")}, "no.csv: it cannot be read: No such file"),
     ):
         asked = config(**keys)
         with pytest.raises(DataError, match=message):
