@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, BinaryIO
 
 import structlog
 
@@ -17,17 +17,10 @@ from fedsim.numerals import scalar
 from fedsim.runtime.records.log import Log
 
 
-class Writes(Protocol):
-    """Where lines go."""
-
-    def write(self, content: bytes, /) -> object:
-        """Take some bytes."""
-
-
 class _Lines:
     """What structlog hands finished lines to."""
 
-    def __init__(self, sink: Writes) -> None:
+    def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
 
     def info(self, line: str) -> None:
@@ -36,7 +29,7 @@ class _Lines:
     warning = error = debug = info
 
 
-def line_log(sink: Writes) -> Log:
+def line_log(sink: BinaryIO) -> Log:
     """Return a logger whose events become lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
     log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line])
     return log

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from fedsim.data import FederatedData
@@ -27,13 +29,14 @@ def fleet(parts: Parts) -> TextTable:
 
 def groups(parts: Parts) -> TextTable:
     """Return the groups of the fleet, how many of their clients can take part, and the server."""
-    has_samples, holds = parts.data.sizes("train") > 0, parts.holds_job()
+    sizes, holds = parts.data.sizes("train"), parts.holds_job()
+    has_samples = sizes > 0
     memory = parts.fleet.values("memory")
     rows, notes = [], []
     for group in parts.fleet.groups:
         own = slice(group.start, group.stop)
         able = int(np.count_nonzero(has_samples[own] & holds[own]))
-        samples = _samples(parts, group.start, group.stop)
+        samples = text.count(int(sizes[own].sum()))
         rows.append((group.label, str(group.stop - group.start), str(able), ", ".join(group.models), samples))
         for label, mine in group.shares():
             small = mine & ~holds[own]
@@ -65,24 +68,21 @@ def data(parts: Parts) -> TextTable:
 
 def models(parts: Parts) -> TextTable:
     """Return the architectures, and who has them."""
+    having = Counter[str]()
+    for group in parts.fleet.groups:
+        having.update({label: int(np.count_nonzero(mine)) for label, mine in group.shares()})
     rows = [
         (
             label,
             name_of(architecture.plugin),
             f"{architecture.num_params:,}",
             text.size(4 * architecture.num_params),
-            str(_having(parts, label)),
+            str(having[label]),
         )
         for label, architecture in parts.architectures.items()
     ]
     headings = ("label", "model", "parameters", "as float32", "clients")
     return TextTable(headings, rows, text_columns=frozenset({0, 1}), title="Models")
-
-
-def _having(parts: Parts, label: str) -> int:
-    """Return how many clients train an architecture."""
-    shares = [share for group in parts.fleet.groups for share in group.shares()]
-    return sum(int(np.count_nonzero(mine)) for its, mine in shares if its == label)
 
 
 def _outputs(task: Task) -> str:
@@ -95,7 +95,3 @@ def _public(held: FederatedData) -> str:
     origin = "" if held.public_labelled else " of another data set"
     where = "" if held.public_at_clients else ", held by the server alone"
     return f"{len(held.public)} samples{origin}{where}"
-
-
-def _samples(parts: Parts, start: int, stop: int) -> str:
-    return text.count(int(parts.data.sizes("train")[start:stop].sum()))

@@ -66,24 +66,18 @@ class Rehearsal:
 
     def compute(self) -> TextTable:
         """Return operations and time: of a client per dispatch, and of each of the server's jobs."""
-        flops: dict[tuple[int, int], float] = {}
-        seconds: dict[tuple[int, int], float] = {}
-        for client, dispatch, operations, duration_s in self.jobs:
+        work: dict[tuple[int, int], list[float]] = {}
+        for client, dispatch, flops, duration_s in self.jobs:
             if client != SERVER:
-                flops[client, dispatch] = flops.get((client, dispatch), 0.0) + operations
-                seconds[client, dispatch] = seconds.get((client, dispatch), 0.0) + duration_s
+                before = work.get((client, dispatch), [0.0, 0.0])
+                work[client, dispatch] = [before[0] + flops, before[1] + duration_s]
+        at_server = [costs for client, _, *costs in self.jobs if client == SERVER]
         rows = []
-        if flops:
-            rows += [
-                ("client, operations", *quantiles(list(flops.values()), operations_text)),
-                ("client, time", *quantiles(list(seconds.values()), text.duration)),
-            ]
-        at_server = [job for job in self.jobs if job[0] == SERVER]
-        if at_server:
-            rows += [
-                ("server's jobs, operations", *quantiles([job[2] for job in at_server], operations_text)),
-                ("server's jobs, time", *quantiles([job[3] for job in at_server], text.duration)),
-            ]
+        for who, spent in (("client", list(work.values())), ("server's jobs", at_server)):
+            if spent:
+                operations, seconds = zip(*spent, strict=True)
+                rows.append((f"{who}, operations", *quantiles(operations, operations_text)))
+                rows.append((f"{who}, time", *quantiles(seconds, text.duration)))
         return TextTable(("per dispatch", *QUANTILE_HEADINGS), rows, title="Computing")
 
     def frames(self) -> TextTable:
@@ -147,11 +141,10 @@ def rehearse(parts: Parts) -> Rehearsal:
         ),
         trace=trace,
     )
+    starts = [values for _, kind, *values in trace.kept if kind == "job_start"]
     jobs = [
         (client, dispatch, float(flops), float(duration_s))
-        for _, kind, *values in trace.kept
-        if kind == "job_start"
-        for client, dispatch, _, flops, duration_s in [values]
+        for client, dispatch, _, flops, duration_s in starts
     ]
     return Rehearsal(rounds, parts.rounds, result, jobs)
 
