@@ -24,7 +24,7 @@ from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting
 from fedsim.runtime.sockets.serve import serve
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
 
 
 @dataclass(slots=True)

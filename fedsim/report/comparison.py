@@ -180,7 +180,7 @@ def _best(compared: Sequence[Row], name: str) -> float | None:
 
 
 def _flat(summary: Summary) -> dict[str, Any]:
-    """Return a summary with the parts of its tables beside the rest, under names such as ``time_wasted_s``."""
+    """Return a summary with the parts of its tables beside the rest, named as ``time_wasted_s`` is."""
     flat: dict[str, Any] = {}
     for name, value in summary.items():
         if isinstance(value, dict):

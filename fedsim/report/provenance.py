@@ -12,7 +12,7 @@ import torch
 
 from fedsim import __version__
 from fedsim.plugins import name_of
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
 
 Bus = Literal["memory", "http"]
 """What carries messages: simulated links in one process, or sockets between several."""

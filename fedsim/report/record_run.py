@@ -31,7 +31,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.log import Log
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from fedsim.report import text
 from fedsim.report.cost_breakdown import Summary, breakdown
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
 
 MOST_NAMED = 20
 """Ineligible clients that are named at most; the table of clients has all of them, with their memory."""
