@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -56,30 +55,7 @@ class ClientProcess:
     patience_s: float
     tell: Callable[[str], None] = lambda line: None
 
-    async def run(self, *, while_fed: bool = False) -> None:
-        """Host the clients until the run is over.
-
-        Args:
-            while_fed: Also end when the standard input does.
-
-        Raises:
-            ConnectionError, UserError: As of :meth:`host`.
-        """
-        if not while_fed:
-            await self.host()
-            return
-        hosting = asyncio.ensure_future(self.host())
-        fed = asyncio.ensure_future(_end_of_input())
-        fed.add_done_callback(lambda _: hosting.cancel())
-        try:
-            await hosting
-        except asyncio.CancelledError:
-            if not fed.done() or fed.cancelled():
-                raise
-        finally:
-            fed.cancel()
-
-    async def host(self) -> None:
+    async def run(self) -> None:
         """Join, build, host the clients until the run is over.
 
         Raises:
@@ -147,12 +123,3 @@ class ClientProcess:
             yield
         finally:
             timer.cancel()
-
-
-async def _end_of_input() -> None:
-    """Return when the standard input, a pipe that nobody writes into, has ended."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1024):
-        pass

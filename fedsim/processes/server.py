@@ -26,6 +26,13 @@ from fedsim.runtime.sockets.handshake import Greeting
 from fedsim.runtime.sockets.serve import serve
 from fedsim.scenario.build import Plan
 
+TOLD = {
+    "process joined": "the process of clients {clients} has joined",
+    "process gone": "the process of clients {clients} is gone; it may come back",
+    "clients missing": "beginning without {count} of {of} clients",
+}
+"""Lines for a person, by events of the log."""
+
 
 @dataclass(slots=True)
 class _PrintingLog:
@@ -43,20 +50,18 @@ class _PrintingLog:
 
     def info(self, event: str, **values: Any) -> Any:
         """Note something ordinary."""
-        if "told_by" in values:
-            return self.log.info(event, **values)
-        if event == "process joined":
-            again = " again" if values["resumed"] else ""
-            self.tell(f"the process of clients {values['clients']} has joined{again}")
-        elif event == "process gone":
-            self.tell(f"the process of clients {values['clients']} is gone; it may come back")
+        self._tell(event, values)
         return self.log.info(event, **values)
 
     def warning(self, event: str, **values: Any) -> Any:
         """Note something that a reader may have to know."""
-        if event == "clients missing" and "told_by" not in values:
-            self.tell(f"beginning without {values['count']} of {self.num_clients} clients")
+        self._tell(event, values)
         return self.log.warning(event, **values)
+
+    def _tell(self, event: str, values: Mapping[str, Any]) -> None:
+        if event in TOLD and "told_by" not in values:  # by a client, who may say anything
+            again = " again" if values.get("resumed") else ""
+            self.tell(TOLD[event].format(**values, of=self.num_clients) + again)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from fedsim.numerals import whole
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
-from fedsim.scenario.schema import Scenario
+from fedsim.scenario.schema import Scenario, plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order
 
 EXAMPLE = "write --set PATH=VALUE, such as --set training.lr=0.1"
@@ -69,7 +69,7 @@ def load_scenario(
     faults, moved = _adapt(document, overrides, algorithm, seed)
     run = document.setdefault("run", {})
     if isinstance(run, dict):
-        run.setdefault("name", _name(Path(path)))
+        run.setdefault("name", plain_name(Path(path).stem, "run"))
     scenario = None
     try:
         scenario = Scenario.model_validate(document)
@@ -234,10 +234,6 @@ def _name_of(document: dict[str, Any]) -> Any:
     own = document.get("algorithm", {})
     default = AlgorithmChoice.model_fields["name"].default
     return own.get("name", default) if isinstance(own, dict) else None
-
-
-def _name(path: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-")[:100] or "run"
 
 
 def _with_models(scenario: Scenario) -> Scenario:
