@@ -26,7 +26,6 @@ from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
 from fedsim.network import InGroups, Traces
 from fedsim.plugins import name_of
 from fedsim.rng import Key
-from fedsim.units import format_quantity
 
 Column = float | NDArray[np.float32]
 
@@ -84,26 +83,6 @@ class Group:
             for name, column in self.columns.items()
         }
         return Device(**values, label=label)
-
-
-@dataclass(frozen=True, slots=True)
-class Quantiles:
-    """One row of the table in which ``fedsim check`` shows a fleet; numbers in base units."""
-
-    quantity: str
-    minimum: float
-    low: float
-    median: float
-    high: float
-    maximum: float
-
-    @property
-    def cells(self) -> tuple[str, str, str, str, str, str]:
-        """The row as text: quantity, minimum, 5 %, median, 95 %, maximum, with units."""
-        dimension = QUANTITIES[self.quantity].spread.dimension
-        numbers = (self.minimum, self.low, self.median, self.high, self.maximum)
-        texts = [f"{n:.3g}" if dimension is None else format_quantity(n, dimension) for n in numbers]
-        return (self.quantity, texts[0], texts[1], texts[2], texts[3], texts[4])
 
 
 class Fleet:
@@ -213,11 +192,6 @@ class Fleet:
             ValueError: No instant of a run.
         """
         return self.availability.available(clients, at_s)
-
-    def quantiles(self) -> list[Quantiles]:
-        """Return a row for each quantity, over all clients."""
-        points = [0, 0.05, 0.5, 0.95, 1]
-        return [Quantiles(name, *map(float, np.quantile(self.values(name), points))) for name in QUANTITIES]
 
     @property
     def nbytes(self) -> int:

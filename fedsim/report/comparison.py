@@ -99,26 +99,25 @@ def table(summaries: Sequence[Summary]) -> TextTable:
 
         return shown
 
-    by_accuracy = [
-        ("accuracy\n%", cell("accuracy", text.percent, spread=True)),
-        ("worst\n10 %", cell("worst_decile", text.percent)),
-        ("global\n%", cell("global", text.percent)),
-    ]
-    losses = [
-        ("loss", cell("loss", text.number, spread=True)),
-        ("global\nloss", cell("global_loss", text.number)),
-    ]
-    columns: list[tuple[str, Callable[[Row], str]]] = [
-        ("algorithm", lambda row: row.algorithm),
-        *(losses if by_loss else by_accuracy),
-        ("simulated\ntime", cell("simulated_s", text.duration)),
-        ("bytes\nup", cell("bytes_up", text.size)),
-        ("bytes\ndown", cell("bytes_down", text.size)),
-        ("relative\ntraffic", lambda row: text.fraction(row.mean["bytes"] or 0, largest)),
-        ("parameters\nsent", cell("parameters", text.count)),
-        ("drops", lambda row: text.count(row.mean["drops"])),
-    ]
-    cells = [tuple(show(row) for _, show in columns) for row in compared]
+    by_accuracy = {
+        "accuracy\n%": cell("accuracy", text.percent, spread=True),
+        "worst\n10 %": cell("worst_decile", text.percent),
+        "global\n%": cell("global", text.percent),
+    }
+    losses = {
+        "loss": cell("loss", text.number, spread=True),
+        "global\nloss": cell("global_loss", text.number),
+    }
+    columns: dict[str, Callable[[Row], str]] = {
+        "algorithm": lambda row: row.algorithm,
+        **(losses if by_loss else by_accuracy),
+        "simulated\ntime": cell("simulated_s", text.duration),
+        "bytes\nup": cell("bytes_up", text.size),
+        "bytes\ndown": cell("bytes_down", text.size),
+        "relative\ntraffic": lambda row: text.fraction(row.mean["bytes"] or 0, largest),
+        "parameters\nsent": cell("parameters", text.count),
+        "drops": lambda row: text.count(row.mean["drops"]),
+    }
     spread, worst = "seeds" if several else "clients", "mean over the 10 % least accurate clients; "
     notes = [
         f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}",
@@ -126,9 +125,10 @@ def table(summaries: Sequence[Summary]) -> TextTable:
     ]
     if several:
         notes.append("every figure is a mean over seeds")
-    if any(cell.endswith(BEST) for row in cells for cell in row):
+    grid = TextTable.of(compared, columns, notes=notes)
+    if any(shown.endswith(BEST) for row in grid.rows for shown in row):
         notes.append(f"{BEST} best in its column")
-    return TextTable([heading for heading, _ in columns], cells, notes)
+    return grid
 
 
 def to_csv(summaries: Sequence[Summary]) -> bytes:

@@ -139,9 +139,7 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         )
         if away_s := mean["away_s"]:
             notes.append(f"pauses during work, {algorithm}: {text.duration(away_s)}")
-        drops = Counter[str]()
-        for run in runs:
-            drops.update(run["drops_by_cause"])
+        drops = sum((Counter(run["drops_by_cause"]) for run in runs), Counter[str]())
         if drops:
             listed = ", ".join(f"{cause} {text.count(drops[cause] / len(runs))}" for cause in sorted(drops))
             notes.append(f"drops of {algorithm}: {listed}")

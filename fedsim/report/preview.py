@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from fedsim.data import FederatedData
+from fedsim.fleet import Fleet
+from fedsim.fleet.device import QUANTITIES
+from fedsim.models import Architecture
 from fedsim.plugins import name_of
 from fedsim.report import text
 from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.task import Task
+from fedsim.units import format_quantity
 
 
-def fleet(parts: Parts) -> TextTable:
+def fleet(fleet: Fleet) -> TextTable:
     """Return the quantities of the clients' devices."""
-    rows = [row.cells for row in parts.fleet.quantiles()]
+    rows = []
+    for name, quantity in QUANTITIES.items():
+        dimension = quantity.spread.dimension
+        show = partial(format_quantity, dimension=dimension) if dimension else "{:.3g}".format
+        rows.append((name, *quantiles(fleet.values(name), show)))
     notes = [
         f"{quantity} of {group.label}: mean of a trace, of {text.several(len(traces.capacities), 'trace')}"
-        for group in parts.fleet.groups
+        for group in fleet.groups
         for quantity, traces in group.traces.items()
     ]
-    title = f"Fleet: {text.several(len(parts.fleet), 'client')}"
+    title = f"Fleet: {text.several(len(fleet), 'client')}"
     return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
 
 
@@ -71,18 +81,15 @@ def models(parts: Parts) -> TextTable:
     having = Counter[str]()
     for group in parts.fleet.groups:
         having.update({label: int(np.count_nonzero(mine)) for label, mine in group.shares()})
-    rows = [
-        (
-            label,
-            name_of(architecture.plugin),
-            f"{architecture.num_params:,}",
-            text.size(4 * architecture.num_params),
-            str(having[label]),
-        )
-        for label, architecture in parts.architectures.items()
-    ]
-    headings = ("label", "model", "parameters", "as float32", "clients")
-    return TextTable(headings, rows, text_columns=frozenset({0, 1}), title="Models")
+    columns: dict[str, Callable[[Architecture], str]] = {
+        "label": lambda one: one.label,
+        "model": lambda one: name_of(one.plugin),
+        "parameters": lambda one: f"{one.num_params:,}",
+        "as float32": lambda one: text.size(4 * one.num_params),
+        "clients": lambda one: str(having[one.label]),
+    }
+    architectures = parts.architectures.values()
+    return TextTable.of(architectures, columns, text_columns=frozenset({0, 1}), title="Models")
 
 
 def _outputs(task: Task) -> str:

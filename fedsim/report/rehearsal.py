@@ -7,7 +7,7 @@ at their mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedsim import plugins
 from fedsim.bus import Totals
 from fedsim.clock import Trace
 from fedsim.engine.executors.base import Executor
+from fedsim.params import Array
 from fedsim.report import text
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import EvaluationConfig, Parts
@@ -82,41 +83,24 @@ class Rehearsal:
 
     def frames(self) -> TextTable:
         """Return the frames by exchange, kind and direction, as the ledger has them."""
-        columns = self.result.ledger.columns()
-        keys = list(zip(columns["exchange"], columns["kind"], columns["up"].tolist(), strict=True))
-        rows = []
-        for key in dict.fromkeys(keys):
-            chosen = np.array([other == key for other in keys])
-            exchange, kind, up = key
-            sizes, is_data = columns["bytes"][chosen], bool(columns["data"][chosen][0])
-            rows.append(
-                (
-                    exchange,
-                    kind + (" (data)" if is_data else ""),
-                    "up" if up else "down",
-                    str(len(sizes)),
-                    text.size(float(sizes.min())),
-                    text.size(float(np.median(sizes))),
-                    text.size(float(sizes.max())),
-                    text.count(float(np.median(columns["parameters"][chosen]))),
-                    text.size(float(sizes.sum())),
-                )
-            )
-        headings = (
-            "exchange",
-            "kind",
-            "direction",
-            "frames",
-            "smallest",
-            "median",
-            "largest",
-            "parameters\n(median)",
-            "total",
-        )
+        frames = self.result.ledger.columns()
+        keys = list(zip(frames["exchange"], frames["kind"], frames["up"].tolist(), strict=True))
+        alike = [np.array([other == key for other in keys]) for key in dict.fromkeys(keys)]
+        columns: dict[str, Callable[[Array], str]] = {
+            "exchange": lambda own: str(frames["exchange"][own][0]),
+            "kind": lambda own: frames["kind"][own][0] + (" (data)" if frames["data"][own][0] else ""),
+            "direction": lambda own: "up" if frames["up"][own][0] else "down",
+            "frames": lambda own: str(np.count_nonzero(own)),
+            "smallest": lambda own: text.size(float(frames["bytes"][own].min())),
+            "median": lambda own: text.size(float(np.median(frames["bytes"][own]))),
+            "largest": lambda own: text.size(float(frames["bytes"][own].max())),
+            "parameters\n(median)": lambda own: text.count(float(np.median(frames["parameters"][own]))),
+            "total": lambda own: text.size(float(frames["bytes"][own].sum())),
+        }
         title = f"Frames in {text.several(self.rounds, 'round')}"
         if any(row.round < 1 or row.round > self.rounds for row in self.result.rounds):
             title += ", and before the first and after the last"
-        return TextTable(headings, rows, text_columns=frozenset({0, 1, 2}), title=title)
+        return TextTable.of(alike, columns, text_columns=frozenset({0, 1, 2}), title=title)
 
 
 def rehearse(parts: Parts) -> Rehearsal:

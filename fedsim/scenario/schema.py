@@ -73,9 +73,9 @@ def _name_that(cannot: str, word: str) -> AfterValidator:
     def check(name: str) -> str:
         if NAME.fullmatch(name):
             return name
-        rule = f"a {word} is 1 to 100 letters, digits, '-', '_' and '.', and begins with a letter, a digit or '_'"
-        mend = f"write {plain_name(name, f'my-{word}')!r}"
-        raise fault("name", f"{quoted(name)} cannot {cannot}: {rule}", mend)
+        rule = f"a {word} is 1 to {MOST_NAME} letters, digits, '-', '_' and '.', and begins with a letter"
+        problem = f"{quoted(name)} cannot {cannot}: {rule}, a digit or '_'"
+        raise fault("name", problem, f"write {plain_name(name, f'my-{word}')!r}")
 
     return AfterValidator(check)
 

@@ -29,8 +29,8 @@ def draw(value: object, num: int = 20_000, field: str = "up") -> np.ndarray[Any,
 
 
 MISSING = (
-    "it is missing, and has no default (Standard deviation of the logarithm, 0 to 3; at 0.3 two thirds are within "
-    "a factor of 1.35)"
+    "it is missing, and has no default (Standard deviation of the logarithm, 0 to 3; at 0.3 two thirds are "
+    "within a factor of 1.35)"
 )
 
 
