@@ -174,18 +174,16 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     outcomes = ", ".join(f"{name} {part[name]}" for name in ("merged", "dropped", "rejected", "late"))
     wasted = wasted_shares(summary)
     work, sent = text.percent(wasted["work"]), text.percent(wasted["payload"])
-    result = [
+    up, down = (f"{text.size(num_bytes[f'payload_{way}'])} {way}" for way in ("up", "down"))
+    more_up, more_down = (f"{text.size(num_bytes[f'overhead_{way}'])} {way}" for way in ("up", "down"))
+    clients = f"{part['clients_asked']} of {text.several(summary['clients'], 'client')}"
+    return [
         ("client time", spent),
         ("wasted", f"{work} % of the work, {sent} % of the bytes"),
-        ("payload", f"{text.size(num_bytes['payload_up'])} up, {text.size(num_bytes['payload_down'])} down"),
-        (
-            "overhead",
-            f"{text.size(num_bytes['overhead_up'])} up, {text.size(num_bytes['overhead_down'])} down",
-        ),
+        ("payload", f"{up}, {down}"),
+        ("overhead", f"{more_up}, {more_down}"),
+        ("dispatches", f"{part['asked']} to {clients}: {outcomes}"),
     ]
-    clients = f"{part['clients_asked']} of {text.several(summary['clients'], 'client')}"
-    result.append(("dispatches", f"{part['asked']} to {clients}: {outcomes}"))
-    return result
 
 
 def _spent_ns(result: RunResult) -> dict[str, Array]:

@@ -194,7 +194,7 @@ def _public_set(values: Values) -> Iterator[Fault]:
 
 def _public_source(values: Values) -> Iterator[Fault]:
     source = values.at("data", "public", "source")
-    if source is None or values.at("data", "public", "size") == 0:  # with users alone, _public_users says
+    if source is None or values.at("data", "public", "size") == 0:  # with users alone, _users_or_samples says
         return
     (name, params), (other, others) = _chosen(values, "data"), _chosen(values, "data", "public", "source")
     own = DATASET.find(name)
@@ -213,16 +213,19 @@ def _public_source(values: Values) -> Iterator[Fault]:
         yield Fault("data.public.source", problem, mend)
 
 
-def _public_users(values: Values) -> Iterator[Fault]:
-    users = values.at("data", "public", "users")
-    if users == 0:
-        return
-    if (size := values.at("data", "public", "size")) > 0:
-        problem = f"{users} of the users, and size = {size} samples: the public set is one or the other"
-        yield Fault("data.public.users", problem, "keep one of the two")
-    for path, _ in values.given(("data", "public", "source")):
-        problem = "the public set is users of the data set itself, and its source is another one"
-        yield Fault(toml.path(*path), problem, "leave it out, or write size instead of users")
+def _users_or_samples(values: Values) -> Iterator[Fault]:
+    for users, samples, said in (
+        (("data", "global_test_users"), ("data", "global_test"), "global_test = {} of the samples: it"),
+        (("data", "public", "users"), ("data", "public", "size"), "size = {} samples: the public set"),
+    ):
+        share, other = _valid(values, *users, otherwise=0), _valid(values, *samples, otherwise=0)
+        if share and other:
+            problem = f"{share} of the users, and {said.format(other)} is one or the other"
+            yield Fault(toml.path(*users), problem, "keep one of the two")
+    if values.at("data", "public", "users"):
+        for path, _ in values.given(("data", "public", "source")):
+            problem = "the public set is users of the data set itself, and its source is another one"
+            yield Fault(toml.path(*path), problem, "leave it out, or write size instead of users")
 
 
 def _public_of_none(values: Values) -> Iterator[Fault]:
@@ -252,13 +255,6 @@ def _sample_counts(values: Values) -> Iterator[Fault]:
     if values.at("data", "public", "size"):
         for path, _ in values.given(("data", "public", "source")):
             yield Fault(toml.path(*path), f"{counts}, so its public set is a number too", "leave it out")
-
-
-def _one_global_test(values: Values) -> Iterator[Fault]:
-    samples, users = values.at("data", "global_test"), values.at("data", "global_test_users")
-    if samples > 0 and users > 0:
-        problem = f"{users} of the users, and global_test = {samples} of the samples: it is one or the other"
-        yield Fault("data.global_test_users", problem, "keep one of the two")
 
 
 def _something_to_measure(values: Values) -> Iterator[Fault]:
@@ -376,10 +372,9 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _one_architecture,
     _public_set,
     _public_source,
-    _public_users,
+    _users_or_samples,
     _public_of_none,
     _sample_counts,
-    _one_global_test,
     _something_to_measure,
     _traces,
     _device_files,

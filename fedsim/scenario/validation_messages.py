@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
@@ -58,13 +58,11 @@ def faults_of(error: ValidationError, document: Mapping[str, Any]) -> list[Fault
 
 def in_order(faults: Sequence[Fault], document: Mapping[str, Any]) -> list[Fault]:
     """Sort faults as their places follow each other in the file; what is not there comes after its table."""
-    places = {path: number for number, path in enumerate(_paths(document, ()))}
+    places = [f"{path}." for path in _paths(document, ())]
 
     def place(fault: Fault) -> int:
-        path = fault.path
-        while path and path not in places:
-            path = path.rpartition(".")[0]
-        return places.get(path, len(places))
+        above = [number for number, path in enumerate(places) if f"{fault.path}.".startswith(path)]
+        return above[-1] if above else len(places)
 
     return sorted(faults, key=place)
 
@@ -80,14 +78,11 @@ def shown(item: Any) -> str:
     return shortened(text)
 
 
-def _paths(item: Any, above: tuple[str | int, ...]) -> list[str]:
-    children: Any = ()
-    if isinstance(item, Mapping):
-        children = item.items()
-    elif isinstance(item, list):
-        children = enumerate(item)
-    inside = [path for name, child in children for path in _paths(child, (*above, name))]
-    return [toml.path(*above), *inside] if above else inside
+def _paths(item: Any, above: tuple[str | int, ...]) -> Iterator[str]:
+    if isinstance(item, Mapping | list):
+        for name, child in item.items() if isinstance(item, Mapping) else enumerate(item):
+            yield toml.path(*above, name)
+            yield from _paths(child, (*above, name))
 
 
 def _written(loc: Sequence[str | int], document: Any, missing: bool) -> list[str | int]:
