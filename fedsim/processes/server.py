@@ -114,19 +114,17 @@ class ServerProcess:
         access = Access.from_lines([line])
         return cls(plan=plan, address=Address("127.0.0.1", 0), access=access, children=children)
 
-    def __call__(
-        self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
-    ) -> RunResult:
+    def __call__(self, parts: Parts, **observers: Any) -> RunResult:
         """Run.
 
         Raises:
             RunError: The run failed, or one of its child processes.
             UserError: The address cannot be listened at.
         """
-        return asyncio.run(self._run(parts, trace, log, watch))
+        return asyncio.run(self._run(parts, **observers))
 
     async def _run(
-        self, parts: Parts, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
+        self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
     ) -> RunResult:
         def note_round(row: RoundRow) -> None:
             self._round = min(row.round, parts.rounds)  # a row may come after the last
@@ -134,8 +132,7 @@ class ServerProcess:
 
         if self.tell is not None:
             log = _PrintingLog(log, self.tell, parts.data.num_clients)
-        ledger = Ledger()
-        data = fingerprint(parts.data)
+        ledger, data = Ledger(), fingerprint(parts.data)
         server = HttpServer(
             kinds=kinds_of(parts),
             ledger=ledger,

@@ -174,14 +174,16 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     outcomes = ", ".join(f"{name} {part[name]}" for name in ("merged", "dropped", "rejected", "late"))
     wasted = wasted_shares(summary)
     work, sent = text.percent(wasted["work"]), text.percent(wasted["payload"])
-    up, down = (f"{text.size(num_bytes[f'payload_{way}'])} {way}" for way in ("up", "down"))
-    more_up, more_down = (f"{text.size(num_bytes[f'overhead_{way}'])} {way}" for way in ("up", "down"))
+
+    def both_ways(what: str) -> str:
+        return ", ".join(f"{text.size(num_bytes[f'{what}_{way}'])} {way}" for way in ("up", "down"))
+
     clients = f"{part['clients_asked']} of {text.several(summary['clients'], 'client')}"
     return [
         ("client time", spent),
         ("wasted", f"{work} % of the work, {sent} % of the bytes"),
-        ("payload", f"{up}, {down}"),
-        ("overhead", f"{more_up}, {more_down}"),
+        ("payload", both_ways("payload")),
+        ("overhead", both_ways("overhead")),
         ("dispatches", f"{part['asked']} to {clients}: {outcomes}"),
     ]
 
