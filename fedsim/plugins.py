@@ -7,6 +7,7 @@ the first line of the module's docstring. Folders are given as text: this module
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import pkgutil
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
-from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
+from fedsim.quoting import MOST_SAID, quoted, shortened
 
 C = TypeVar("C", bound=Config)
 
@@ -96,6 +97,7 @@ def _summary(module: ModuleType) -> str:
 
 def _no_such(package: str, name: str) -> str:
     kind = package.rpartition(".")[2].removesuffix("s")
-    return (
-        f"no {kind} is called {quoted(name)}: {nearest(name, [found.name for found in available(package)])}"
-    )
+    names = [found.name for found in available(package)]
+    near = difflib.get_close_matches(name, names, n=1)
+    guess = f"; did you mean {near[0]!r}? " if near else ". "
+    return f"no {kind} is called {quoted(name)}{guess}There are: {', '.join(names)}"

@@ -45,7 +45,7 @@ def test_names() -> None:
 
 
 def test_an_unknown_class_names_the_nearest() -> None:
-    with pytest.raises(UnknownPluginError, match="no device is called 'edge-gpu': did you mean 'edge_gpu'"):
+    with pytest.raises(UnknownPluginError, match="no device is called 'edge-gpu'; did you mean 'edge_gpu'"):
         GroupConfig(count=1, device="edge-gpu").profile()
 
 
