@@ -8,10 +8,20 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
+
+from fedsim.quoting import nearest, quoted
 
 
 class Config(BaseModel):
@@ -36,6 +46,36 @@ class Config(BaseModel):
             field = cls.__pydantic_fields__.get(name)
             if field is not None and field.description is None:
                 field.description = text
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _taught(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            lines = [cls._explained(line) for line in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(error.title, lines) from None
+
+    @classmethod
+    def _explained(cls, line: ErrorDetails) -> InitErrorDetails:
+        """Say of an unknown key which there are, and of a missing one what it means: the class knows both."""
+        kind, loc, context = line["type"], line["loc"], line.get("ctx", {})
+        names = list(cls.model_fields)
+        if kind == "extra_forbidden" and len(loc) == 1:
+            mend = nearest(loc[0], names) if names else "leave it out: nothing can be set here"
+            context = {"problem": f"no key is called {quoted(str(loc[0]))} here", "mend": mend}
+        elif kind == "missing" and loc[1:] == () and loc[0] in names:
+            field = cls.model_fields[str(loc[0])]
+            meaning = f" ({field.description.rstrip('.').replace('``', '')})" if field.description else ""
+            example = f"{field.examples[0]}, say" if field.examples else "..."
+            context = {
+                "problem": f"it is missing, and has no default{meaning}",
+                "mend": f"add {loc[0]} = {example}",
+            }
+        elif kind not in get_args(ErrorType):  # an error of fedsim's own
+            context = {"problem": line["msg"], **context}
+        told = PydanticCustomError(kind, "{problem}", context) if "problem" in context else kind
+        return {"type": told, "loc": loc, "input": line["input"], "ctx": context}
 
 
 def _as_tuple(value: Any) -> Any:

@@ -20,7 +20,7 @@ from fedsim.fleet.availability.trace import PLUGIN as TRACE
 from fedsim.fleet.device_table import parse_table
 from fedsim.network.capacity import read_capacity
 from fedsim.processes.addresses_and_tls import address
-from fedsim.scenario.overrides import apply, parse
+from fedsim.scenario.load import apply_override, parse_override
 from fedsim.units import parse as quantity
 
 Read = Callable[[str, Path], object]
@@ -37,8 +37,8 @@ def seeds(text: str, folder: Path) -> object:
 
 
 def entry(text: str, folder: Path) -> object:
-    override = parse(f'fleet."{text}".count=1')
-    fault = apply({"fleet": [{}] * 13}, override)  # type: ignore[arg-type]
+    override = parse_override(f'fleet."{text}".count=1')
+    fault = apply_override({"fleet": [{}] * 13}, override)  # type: ignore[arg-type]
     if fault is not None:
         raise UserError(str(fault))
     return fault

@@ -25,8 +25,13 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
     parts = build(scenario, str(scenario_file))
     what = f"{scenario.run.name}, {scenario.algorithm.name}, {text.several(parts.rounds, 'round')}"
     say(f"{scenario_file}: {what}")
-    for show in (preview.groups, preview.fleet, preview.data, preview.models):
-        table(show(parts))
+    for shown in (
+        preview.groups(parts),
+        preview.fleet(parts.fleet),
+        preview.data(parts),
+        preview.models(parts),
+    ):
+        table(shown)
     try:
         rehearsal = rehearse(parts)
     except RunError as error:

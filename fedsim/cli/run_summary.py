@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from fedsim.cli.console import heading, note, pairs
 from fedsim.cli.progress import SIMULATED
@@ -22,40 +24,21 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
         passed: What its time is called.
     """
     summary, result = recorded.summary, recorded.result
-    accuracy, loss = summary["accuracy"], summary["loss"]
     heading(f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}")
-    lines = []
-    if accuracy["personal_mean"] is not None:
-        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
-        worst = text.percent(accuracy["personal_worst_decile"])
-        lines.append(("accuracy", f"{spread} % over clients, worst 10 %: {worst} %"))
-    if accuracy["global"] is not None:
-        lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
-    if not lines and loss["personal_mean"] is not None:
-        spread = text.number(loss["personal_mean"], loss["personal_std"])
-        lines.append(("loss", f"{spread} over clients"))
-        if loss["global"] is not None:
-            lines.append(("global", f"{text.number(loss['global'])} on the global test set"))
-    if not lines:
-        lines.append(("accuracy", "not measured"))
+    lines = [*_quality(summary["accuracy"], summary["loss"])] or [("accuracy", "not measured")]
     up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
     parameters = summary["parameters_up"] + summary["parameters_down"]
+    took = f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}"
     lines += [
-        (
-            passed,
-            f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}",
-        ),
+        (passed, took),
         ("bytes", f"{text.size(up)} up, {text.size(down)} down"),
         ("parameters", f"{text.count(parameters)} sent"),
-        ("drops", _counted(summary["drops"], result.drops)),
-        ("rejected", _counted(summary["rejected"], result.rejections)),
-        *(
-            [("ineligible", who)]
-            if (who := ineligible_line(summary["ineligible"], summary["clients"]))
-            else []
-        ),
-        ("wall time", text.duration(summary["wall_s"])),
+        ("drops", _counted(result.drops)),
+        ("rejected", _counted(result.rejections)),
     ]
+    if who := ineligible_line(summary["ineligible"], summary["clients"]):
+        lines.append(("ineligible", who))
+    lines.append(("wall time", text.duration(summary["wall_s"])))
     pairs(lines)
     heading(cost_breakdown.TITLE)
     pairs(cost_breakdown.lines(summary))
@@ -76,7 +59,20 @@ def check_finite(faults: Mapping[str, str | None]) -> None:
         raise RunError("\n  ".join(said))
 
 
-def _counted(total: int, reasons: dict[str, int]) -> str:
-    if not total:
-        return "none"
-    return f"{total} ({', '.join(f'{reason}: {reasons[reason]}' for reason in sorted(reasons))})"
+def _quality(accuracy: Mapping[str, Any], loss: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what was measured, with the loss only where there is no accuracy, as in a regression."""
+    if accuracy["personal_mean"] is not None:
+        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
+        worst = text.percent(accuracy["personal_worst_decile"])
+        yield "accuracy", f"{spread} % over clients, worst 10 %: {worst} %"
+    elif accuracy["global"] is None and loss["personal_mean"] is not None:
+        yield "loss", f"{text.number(loss['personal_mean'], loss['personal_std'])} over clients"
+        if loss["global"] is not None:
+            yield "global", f"{text.number(loss['global'])} on the global test set"
+    if accuracy["global"] is not None:
+        yield "global", f"{text.percent(accuracy['global'])} % on the global test set"
+
+
+def _counted(reasons: Counter[str]) -> str:
+    listed = ", ".join(f"{reason}: {reasons[reason]}" for reason in sorted(reasons))
+    return f"{reasons.total()} ({listed})" if reasons.total() else "none"

@@ -31,7 +31,6 @@ from fedsim.network.link_traces import LinkTraces
 from fedsim.network.links import InGroups, TraceOf
 from fedsim.plugins import name_of
 from fedsim.rng import Key
-from fedsim.units import format_quantity
 
 Column = float | NDArray[np.float32]
 
@@ -183,17 +182,6 @@ class Fleet:
     def drops_out(self) -> bool:
         """Whether any client may drop out."""
         return any(bool(np.any(group.columns["drop_out"])) for group in self.groups)
-
-    def quantiles(self) -> list[tuple[str, ...]]:
-        """Return a row for each quantity: its name, minimum, 5 %, median, 95 % and maximum, with units."""
-        rows = []
-        for name, quantity in QUANTITIES.items():
-            numbers = np.quantile(self.values(name), [0, 0.05, 0.5, 0.95, 1]).tolist()
-            dimension = quantity.spread.dimension
-            rows.append(
-                (name, *(f"{n:.3g}" if dimension is None else format_quantity(n, dimension) for n in numbers))
-            )
-        return rows
 
 
 def build_fleet(

@@ -87,8 +87,7 @@ class ChildProcesses:
             either: list[asyncio.Future[Any]] = [task, *ends]
             await wait(either, wanted=1)
             if not task.done():
-                number = next(place for place, end in enumerate(ends) if end.done())
-                raise await self._early(number)
+                raise await self._early(next(place for place, end in enumerate(ends) if end.done()))
             return task.result()
         finally:
             for one in (task, *ends):

@@ -89,13 +89,29 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
         FileError: It cannot be written.
     """
     folder = folder.resolve()
-    with _beside(folder) as hidden:
+    made: list[Path] = []
+    hidden, lock = None, None
+    try:
+        with telling(folder, _MEND):
+            _make_parents(folder.parent, made)
+            _sweep(folder.parent)
+            hidden, lock = _hidden(folder.parent)
         yield hidden
         with telling(folder, _MEND):
             _check_folder(folder, force)
-            _sync_all(hidden)
+            for path in (*sorted(hidden.rglob("*")), hidden):
+                sync(path)
             _publish(hidden, folder)
             sync(folder.parent)
+    finally:
+        if hidden is not None:
+            shutil.rmtree(hidden, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+        for parent in made:
+            # Only what is empty goes: after a success nothing is.
+            with suppress(OSError):
+                parent.rmdir()
 
 
 def write_file(file: Path, content: bytes) -> None:
@@ -140,28 +156,6 @@ def _probe(parent: Path) -> None:
     trial = parent / f"{_STAGED}{secrets.token_hex(8)}"
     trial.mkdir()
     trial.rmdir()
-
-
-@contextmanager
-def _beside(place: Path) -> Iterator[Path]:
-    """Yield a new hidden, locked folder beside a place; remove it in the end, whatever it holds by then."""
-    made: list[Path] = []
-    hidden, lock = None, None
-    try:
-        with telling(place, _MEND):
-            _make_parents(place.parent, made)
-            _sweep(place.parent)
-            hidden, lock = _hidden(place.parent)
-        yield hidden
-    finally:
-        if hidden is not None:
-            shutil.rmtree(hidden, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-        for parent in made:
-            # Only what is empty goes: after a success nothing is.
-            with suppress(OSError):
-                parent.rmdir()
 
 
 def _make_parents(parent: Path, made: list[Path]) -> None:
@@ -230,9 +224,3 @@ def _exchange(left: Path, right: Path) -> bool:
     if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
         return False
     raise OSError(number, os.strerror(number), str(right))
-
-
-def _sync_all(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        sync(path)
-    sync(folder)

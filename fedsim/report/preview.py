@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from fedsim.data import FederatedData
+from fedsim.fleet import Fleet
+from fedsim.fleet.device import QUANTITIES
+from fedsim.models import Architecture
 from fedsim.plugins import name_of
 from fedsim.report import text
 from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.task import Task
+from fedsim.units import format_quantity
 
 
-def fleet(parts: Parts) -> TextTable:
+def fleet(fleet: Fleet) -> TextTable:
     """Return the quantities of the clients' devices."""
+    rows = []
+    for name, quantity in QUANTITIES.items():
+        dimension = quantity.spread.dimension
+        show = partial(format_quantity, dimension=dimension) if dimension else "{:.3g}".format
+        rows.append((name, *quantiles(fleet.values(name), show)))
     notes = [
         f"{quantity} of {group.label}: mean of a trace, of {text.several(len(traces.capacities), 'trace')}"
-        for group in parts.fleet.groups
+        for group in fleet.groups
         for quantity, traces in group.traces.items()
     ]
-    title = f"Fleet: {text.several(len(parts.fleet), 'client')}"
-    return TextTable(("quantity", *QUANTILE_HEADINGS), parts.fleet.quantiles(), notes, title=title)
+    title = f"Fleet: {text.several(len(fleet), 'client')}"
+    return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
 
 
 def groups(parts: Parts) -> TextTable:
     """Return the groups of the fleet, how many of their clients can take part, and the server."""
-    has_samples, holds = parts.data.sizes("train") > 0, parts.holds_job()
+    sizes, holds = parts.data.sizes("train"), parts.holds_job()
+    has_samples = sizes > 0
     memory = parts.fleet.values("memory")
     rows, notes = [], []
     for group in parts.fleet.groups:
         own = slice(group.start, group.stop)
         able = int(np.count_nonzero(has_samples[own] & holds[own]))
-        samples = _samples(parts, group.start, group.stop)
+        samples = text.count(int(sizes[own].sum()))
         rows.append((group.label, str(group.stop - group.start), str(able), ", ".join(group.models), samples))
         for label, mine in group.shares():
             small = mine & ~holds[own]
@@ -64,24 +78,18 @@ def data(parts: Parts) -> TextTable:
 
 def models(parts: Parts) -> TextTable:
     """Return the architectures, and who has them."""
-    rows = [
-        (
-            label,
-            name_of(architecture.plugin),
-            f"{architecture.num_params:,}",
-            text.size(4 * architecture.num_params),
-            str(_having(parts, label)),
-        )
-        for label, architecture in parts.architectures.items()
-    ]
-    headings = ("label", "model", "parameters", "as float32", "clients")
-    return TextTable(headings, rows, text_columns=frozenset({0, 1}), title="Models")
-
-
-def _having(parts: Parts, label: str) -> int:
-    """Return how many clients train an architecture."""
-    shares = [share for group in parts.fleet.groups for share in group.shares()]
-    return sum(int(np.count_nonzero(mine)) for its, mine in shares if its == label)
+    having = Counter[str]()
+    for group in parts.fleet.groups:
+        having.update({label: int(np.count_nonzero(mine)) for label, mine in group.shares()})
+    columns: dict[str, Callable[[Architecture], str]] = {
+        "label": lambda one: one.label,
+        "model": lambda one: name_of(one.plugin),
+        "parameters": lambda one: f"{one.num_params:,}",
+        "as float32": lambda one: text.size(4 * one.num_params),
+        "clients": lambda one: str(having[one.label]),
+    }
+    architectures = parts.architectures.values()
+    return TextTable.of(architectures, columns, text_columns=frozenset({0, 1}), title="Models")
 
 
 def _outputs(task: Task) -> str:
@@ -94,7 +102,3 @@ def _public(held: FederatedData) -> str:
     origin = "" if held.public_labelled else " of another data set"
     where = "" if held.public_at_clients else ", held by the server alone"
     return f"{len(held.public)} samples{origin}{where}"
-
-
-def _samples(parts: Parts, start: int, stop: int) -> str:
-    return text.count(int(parts.data.sizes("train")[start:stop].sum()))

@@ -22,11 +22,10 @@ def duration(seconds: float | None) -> str:
     if seconds < 59.95:
         return format_quantity(seconds, "time")
     whole = round(seconds)
-    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= length:
-            rest = whole % length // part
-            return f"{whole // length} {unit}" + (f" {rest} {smaller}" if rest else "")
-    raise AssertionError("a minute or more is a whole number of minutes at least")
+    units = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
+    unit, length, smaller, part = next(row for row in units if whole >= row[1])
+    rest = whole % length // part
+    return f"{whole // length} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
 def count(number: float | None) -> str:

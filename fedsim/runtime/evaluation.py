@@ -239,7 +239,7 @@ class Observer:
 
     def _choose(self) -> Sequence[int]:
         population, limit = self._parts.data.num_clients, self._parts.evaluation.clients
-        if limit is None or limit >= population:
+        if limit >= population:
             return range(population)
         generator = self._parts.key.child("evaluation").numpy()
         chosen = generator.choice(population, limit, replace=False, shuffle=False)

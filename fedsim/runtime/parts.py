@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import Initial
-from fedsim.data import FederatedData, Split
+from fedsim.config import Config
+from fedsim.data import FederatedData
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
@@ -22,6 +23,7 @@ from fedsim.models import Architecture
 from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
+from fedsim.ranges import BatchSize, Clients, Interval
 from fedsim.rng import Key
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.policies.pacing.base import Pacing
@@ -29,21 +31,17 @@ from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.units import format_quantity
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationSettings:
-    """When and on whom to measure.
+class EvaluationConfig(Config):
+    """When accuracy is measured, and on whom; it costs no virtual time."""
 
-    Attributes:
-        every: Rounds between two evaluations; the last round is always evaluated. 0: never.
-        clients: At most so many clients, drawn once by seed; None for all.
-        split: On which of the clients' splits: ``test`` or ``val``.
-        batch_size: Samples in a forward pass.
-    """
-
-    every: int = 1
-    clients: int | None = None
-    split: Split = "test"
-    batch_size: int = 256
+    every: Interval = 1
+    """Rounds between two evaluations, the last round is always evaluated; 0: never."""
+    clients: Clients = 1000
+    """At most so many clients, drawn once by seed."""
+    split: Literal["test", "val"] = "test"
+    """On which of the clients' splits."""
+    batch_size: BatchSize = 256
+    """Samples in a forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Parts:
     clients_per_round: int | None = None
     client_timeout_s: float = 3600.0
     on_leave: OnLeave = "resume"
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
     device: str = "cpu"
     verify: bool = False

@@ -111,21 +111,6 @@ def test_draws_follow_from_the_key_and_from_nothing_else() -> None:
     assert abs(np.corrcoef(np.log(first.values("up")), np.log(first.values("down")))[0, 1]) < 0.5
 
 
-def test_quantiles_by_hand() -> None:
-    fleet = fleet_of(*({"count": 1, **SLOW, "speed": f"{i} GFLOP/s"} for i in range(1, 22)))
-    rows = {name: numbers for name, *numbers in fleet.quantiles()}
-    assert list(rows) == list(QUANTITIES)
-    assert rows["speed"] == [
-        "1 GFLOP/s",
-        "2 GFLOP/s",
-        "11 GFLOP/s",
-        "20 GFLOP/s",
-        "21 GFLOP/s",
-    ]
-    assert rows["variation"] == ["0.1"] * 5
-    assert rows["latency"] == ["70 ms"] * 5
-
-
 def test_a_million_clients_cost_arrays_of_few_bytes() -> None:
     spread = {"distribution": "lognormal", "sigma": 0.1}
     medians = {"memory": "1 GB", "latency": "1 ms", "overhead": "1 s"}

@@ -27,7 +27,7 @@ from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel
 from fedsim.rng import Key
-from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.run import run
@@ -276,7 +276,7 @@ def make_parts(algorithm: Any, sizes: Sequence[int] = (2, 2, 2), **changes: Any)
         training=TrainingConfig(),
         rounds=1,
         client_timeout_s=10.0,
-        evaluation=EvaluationSettings(),
+        evaluation=EvaluationConfig(),
         verify=True,
     )
     return replace(parts, **changes)

@@ -195,9 +195,6 @@ def test_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert num_workers(EngineConfig()) == 5
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert num_workers(EngineConfig()) == 8
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert num_workers(EngineConfig()) == 1
 
 
 def refused(scenario: Scenario) -> str:

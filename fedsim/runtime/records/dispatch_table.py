@@ -202,7 +202,7 @@ class DispatchTable:
         causes[0] = None
         fates = np.array([fate.name.lower() for fate in Fate], dtype=object)
         return {
-            "client": np.array(self._client),
+            "client": np.array(self._client, np.int64),
             "dispatch": np.array(self._dispatch),
             "round": np.array(self._round),
             "exchange": words[np.array(self._exchange, np.int64)],

@@ -41,7 +41,7 @@ async def join(url: str) -> None:
         patience_s=5.0,
     )
     async with asyncio.timeout(10):
-        await process.host()
+        await process.run()
 
 
 def greeting(scenario: str = TINY, **changes: Any) -> bytes:

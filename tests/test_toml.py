@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.scenario import toml
+from fedsim import toml
 
 values = st.recursive(
     st.booleans()

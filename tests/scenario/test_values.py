@@ -4,7 +4,7 @@ import pytest
 
 from fedsim.errors import Fault
 from fedsim.scenario import Scenario
-from fedsim.scenario.schema_paths import NotValidError, Values
+from fedsim.scenario.checks import NotValidError, Values
 
 DOCUMENT: dict[str, Any] = {
     "run": {"rounds": 3},
