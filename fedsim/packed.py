@@ -107,13 +107,12 @@ def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
     Raises:
         ValueError: It is none, it holds objects, or it is too large.
     """
-    head = cast(BinaryIO, _Head(stream))
+    head = cast(BinaryIO, stream)  # of which no more than `read` is asked for
     version = np.lib.format.read_magic(head)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"a .npy file of version {version}: plain arrays have version 1.0 or 2.0")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    if version != (1, 0):  # whose header is at most 64 KiB long; that of 2.0 may be any number of bytes
+        raise ValueError(f"a .npy file of version {version}: plain arrays have version 1.0")
     try:
-        shape, is_fortran, dtype = read(head)
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(head)
     except (SyntaxError, tokenize.TokenError) as error:  # a header is a Python literal
         raise ValueError(f"its header cannot be read: {error}") from None
     if dtype.hasobject:
@@ -121,19 +120,6 @@ def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
     if is_fortran:
         return take_values(stream, shape[::-1], dtype, most_bytes).transpose()
     return take_values(stream, shape, dtype, most_bytes)
-
-
-class _Head:
-    """The first bytes of a stream: a header that claims more ends here."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._left = _MOST_HEADER_BYTES
-
-    def read(self, num_bytes: int) -> bytes:
-        piece = self._stream.read(min(num_bytes, self._left))
-        self._left -= len(piece)
-        return piece
 
 
 @contextmanager
@@ -178,11 +164,6 @@ class Unxz:
                     raise EOFError("it ends before its end mark")
             if piece := self._decoder.decompress(data, num_bytes):
                 return piece
-
-
-def members(archive: zipfile.ZipFile) -> list[str]:
-    """Return the names of the arrays of an .npz archive, in its order."""
-    return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
 def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:

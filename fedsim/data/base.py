@@ -7,10 +7,11 @@ are values: they are made read-only when the data set is made.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from fedsim.errors import DataError
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 from fedsim.task import Task
+from fedsim.units import format_quantity
 
 Samples: TypeAlias = NDArray[np.float32] | NDArray[np.int64]
 Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
@@ -128,6 +130,46 @@ class LoadContext:
     root: Path | None
     num_clients: int
     key: Key
+
+    def folder(self, name: str, below: str) -> Path:
+        """Return a folder below the root.
+
+        Args:
+            name: The data set that is read from it, for the message.
+            below: Its path below the root.
+
+        Raises:
+            DataError: There is no root.
+        """
+        if self.root is None:
+            raise DataError(
+                f"{name} is read from {below} in a folder of data sets, and none is set: "
+                "give data.root in the scenario, or set FEDSIM_DATA",
+                setting="root",
+            )
+        return self.root / below
+
+
+def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray[Any]:
+    """Return a new array, its values unset, for what a data set draws.
+
+    Args:
+        shape: Its shape.
+        dtype: Its dtype.
+        lower: The settings that make it large, for the message.
+
+    Raises:
+        DataError: This computer has no room for it.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        # numpy's ValueError: more bytes than a number of them can say.
+        wanted = format_quantity(float(math.prod(shape) * np.dtype(dtype).itemsize), "data size")
+        raise DataError(
+            f"its samples, {' x '.join(map(str, shape))} numbers, take {wanted}, more than there is "
+            f"memory for: lower {lower}"
+        ) from error
 
 
 class DatasetPlugin(Plugin[C], ABC):

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.array_files import blamed, read_array, read_users
 from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples
+from fedsim.data.file_readers import blamed, read_array, read_numbers, read_users, scaled
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.ranges import Classes
@@ -79,7 +79,7 @@ class Files(DatasetPlugin[FilesConfig]):
             )
             if test_x.shape[1:] != x.shape[1:]:
                 raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
-        users = read_users(root, config.users, config.user_key, len(x)) if config.users else None
+        users = read_users(root, config.users, config.user_key, len(x))
         num_classes = config.num_classes or _num_classes(y, test_y)
         return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y, users=users)
 
@@ -89,8 +89,7 @@ def _part(
 ) -> tuple[Samples, Labels]:
     with blamed(f"{prefix}images"):
         x = _images(read_array(root / images, image_key, f"{prefix}image_key"), images, layout)
-    with blamed(f"{prefix}labels"):
-        y = _labels(read_array(root / labels, label_key, f"{prefix}label_key"), labels)
+    y = read_numbers(root / labels, label_key, f"{prefix}labels")
     if len(x) != len(y):
         raise DataError(
             f"{images} holds {len(x)} images and {labels} {len(y)} labels: one label for each image"
@@ -111,9 +110,7 @@ def _images(array: Array, name: str, layout: str) -> Samples:
     elif layout == "channels_last" or (layout == "auto" and _channels_are_last(array.shape, name)):
         array = np.moveaxis(array, -1, 1)
     if array.dtype == np.uint8:
-        x = array.astype(np.float32, order="C")
-        x /= 255
-        return x
+        return scaled(array)
     if array.dtype.kind != "f":
         raise DataError(f"{name} holds {array.dtype}; images are uint8 in 0..255 or floats in [0, 1]")
     x = array.astype(np.float32, order="C")
@@ -133,16 +130,6 @@ def _channels_are_last(shape: tuple[int, ...], name: str) -> bool:
             'set layout = "channels_last" or layout = "channels_first"'
         )
     return last
-
-
-def _labels(array: Array, name: str) -> Labels:
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise DataError(
-            f"{name} holds {array.dtype} of shape {array.shape}; labels are integers of shape (n,)"
-        )
-    if array.size and array.min() < 0:
-        raise DataError(f"{name} holds the label {array.min()}; labels are numbered from 0")
-    return array.astype(np.int64)
 
 
 def _num_classes(y: Labels, test_y: Labels | None) -> int:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.array_files import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.file_readers import read_text
 from fedsim.errors import DataError
 from fedsim.quoting import quoted
 from fedsim.ranges import PositiveSamples, Tokens
@@ -53,7 +53,7 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
         """Return all windows, speaker after speaker; there is no test part."""
         config = self.config
         path = (context.root or Path()) / config.file
-        text = _read(path)
+        text = read_text(path).replace("\r\n", "\n").replace("\r", "\n")
         speeches = _speeches(text, path)
         token_of = _tokens(text, config.vocabulary)
         x: list[NDArray[np.int64]] = []
@@ -76,16 +76,6 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
             )
         task = Task((config.length,), config.vocabulary, vocabulary=config.vocabulary)
         return Dataset(task, np.concatenate(x), np.concatenate(y), users=np.concatenate(users))
-
-
-def _read(path: Path) -> str:
-    try:
-        require_file(path)
-        return path.read_text("utf-8-sig")
-    except DataError as error:
-        raise DataError(str(error), setting="file") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text in UTF-8 ({error}): save it as such", setting="file") from error
 
 
 def _speeches(text: str, path: Path) -> dict[str, list[str]]:

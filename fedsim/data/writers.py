@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.array_files import room
-from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext
+from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext, room
 from fedsim.ranges import Clients, Concentration
 from fedsim.rng import Key
 from fedsim.task import Task

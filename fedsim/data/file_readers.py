@@ -1,12 +1,13 @@
-"""Arrays from files: .npy, .npy.xz, .npz, and idx files as MNIST has them. Nothing is ever unpickled."""
+"""What data sets read from files: arrays (.npy, .npy.xz, .npz, and idx files as MNIST has them) and texts.
 
-import math
+Nothing is ever unpickled, and sizes are bounded before anything is read.
+"""
+
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,12 @@ from fedsim import packed
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, quoted, shortened
-from fedsim.units import format_quantity
 
 IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
 """How the names of idx files of bytes end; in one of images, idx3 says its three axes."""
+
+MOST_TEXT_BYTES = 2**30
+"""What a packed text may unpack to: 1 GiB."""
 
 _IDX_BYTES = b"\x00\x00\x08"
 
@@ -66,28 +69,6 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
     )
 
 
-def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray[Any]:
-    """Return a new array, its values unset, for what a data set draws.
-
-    Args:
-        shape: Its shape.
-        dtype: Its dtype.
-        lower: The settings that make it large, for the message.
-
-    Raises:
-        DataError: This computer has no room for it.
-    """
-    try:
-        return np.empty(shape, dtype)
-    except (MemoryError, ValueError, OverflowError) as error:
-        # numpy's ValueError: more bytes than a number of them can say.
-        wanted = format_quantity(float(math.prod(shape) * np.dtype(dtype).itemsize), "data size")
-        raise DataError(
-            f"its samples, {' x '.join(map(str, shape))} numbers, take {wanted}, more than there is "
-            f"memory for: lower {lower}"
-        ) from error
-
-
 def require_file(path: Path) -> None:
     """Refuse a path at which there is no file.
 
@@ -101,31 +82,73 @@ def require_file(path: Path) -> None:
         )
 
 
-def read_users(root: Path, file: str, key: str, num_samples: int) -> NDArray[np.int64]:
+def read_numbers(path: Path, key: str, setting: str) -> NDArray[np.int64]:
+    """Return the array of a file that numbers things from 0, int64 (n,).
+
+    Args:
+        path: As for :func:`read_array`.
+        key: Name of the array in a .npz.
+        setting: The setting that names the file, such as ``labels``; that of the key is ``label_key``.
+
+    Raises:
+        DataError: As for :func:`read_array`, or the file holds something other than such numbers.
+    """
+    with blamed(setting):
+        array = read_array(path, key, f"{setting[:-1]}_key")
+        what = setting.removeprefix("test_")
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise DataError(
+                f"{path} holds {array.dtype} of shape {array.shape}; {what} are integers of shape (n,)"
+            )
+        if array.size and array.min() < 0:
+            raise DataError(f"{path} holds the {what[:-1]} {array.min()}; {what} are numbered from 0")
+    return array.astype(np.int64)
+
+
+def read_users(root: Path | None, file: str | None, key: str, num_samples: int) -> NDArray[np.int64] | None:
     """Return who made each sample, int64 (n,), from the file that the setting ``users`` names.
 
     Args:
-        root: What a relative path starts at.
-        file: The file.
+        root: What a relative path starts at; the working directory if None.
+        file: The file; without it, nobody knows who made the samples.
         key: Name of the array in a .npz; the setting ``user_key``.
         num_samples: n.
 
     Raises:
         DataError: It holds something other than one whole number of at least 0 for each sample.
     """
-    with blamed("users"):
-        users = read_array(root / file, key, "user_key")
-        if users.ndim != 1 or users.dtype.kind not in "iu":
-            raise DataError(
-                f"{file} holds {users.dtype} of shape {users.shape}; users are integers of shape (n,)"
-            )
-        if len(users) != num_samples:
-            raise DataError(
-                f"{file} holds {len(users)} users for {num_samples} samples: one user for each sample"
-            )
-        if users.size and users.min() < 0:
-            raise DataError(f"{file} holds the user {users.min()}; users are numbered from 0")
-    return users.astype(np.int64)
+    if file is None:
+        return None
+    users = read_numbers((root or Path()) / file, key, "users")
+    if len(users) != num_samples:
+        raise DataError(
+            f"{file} holds {len(users)} users for {num_samples} samples: one user for each sample",
+            setting="users",
+        )
+    return users
+
+
+def read_text(path: Path) -> str:
+    """Return a text in UTF-8, plain or .gz, that the setting ``file`` names; line ends stay as they are.
+
+    Raises:
+        DataError: There is no such file, it is no such text, or it unpacks to more than 1 GiB.
+    """
+    with blamed("file"):
+        require_file(path)
+        try:
+            with packed.opened(path) as stream:
+                most_bytes = MOST_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
+                return packed.take_all(stream, most_bytes).decode("utf-8-sig")
+        except (OSError, *packed.DAMAGES) as error:
+            raise DataError(f"{path} cannot be read as text in UTF-8: {error}") from error
+
+
+def scaled(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return images of bytes, in any layout, as float32 in [0, 1], in C order."""
+    x = images.astype(np.float32, order="C")
+    x /= 255
+    return x
 
 
 def _most_bytes(path: Path) -> int:
@@ -135,7 +158,7 @@ def _most_bytes(path: Path) -> int:
 
 def _member(path: Path, key: str, key_setting: str) -> Array:
     with zipfile.ZipFile(path) as archive:
-        names = packed.members(archive)
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
         if key not in names:
             raise DataError(
                 f"{path} has no array {quoted(key)}, it has: "
