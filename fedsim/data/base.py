@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -148,6 +150,15 @@ class LoadContext:
                 setting="root",
             )
         return self.root / below
+
+
+@contextmanager
+def blamed(setting: str) -> Iterator[None]:
+    """Say of each :class:`DataError` that leaves this block which setting is to be changed."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error), setting=setting) from error.__cause__
 
 
 def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray[Any]:

@@ -5,14 +5,13 @@ Nothing is ever unpickled, and sizes are bounded before anything is read.
 
 import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim import packed
+from fedsim.data.base import blamed
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -24,15 +23,6 @@ MOST_TEXT_BYTES = 2**30
 """What a packed text may unpack to: 1 GiB."""
 
 _IDX_BYTES = b"\x00\x00\x08"
-
-
-@contextmanager
-def blamed(setting: str) -> Iterator[None]:
-    """Say of each :class:`DataError` that leaves this block which setting is to be changed."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(str(error), setting=setting) from error.__cause__
 
 
 def read_array(path: Path, key: str, key_setting: str) -> Array:

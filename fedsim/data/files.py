@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples
-from fedsim.data.file_readers import blamed, read_array, read_numbers, read_users, scaled
+from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples, blamed
+from fedsim.data.file_readers import read_array, read_numbers, read_users, scaled
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.ranges import Classes

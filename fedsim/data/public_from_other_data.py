@@ -55,9 +55,12 @@ def drawn_from(source: Dataset, task: Task, size: int, key: Key) -> Samples:
         DataError: The source has too few samples, or samples that cannot be brought into the form.
     """
     if source.x is None:
-        raise DataError("the public set's source has sample counts only: draw it from one that has samples")
+        raise DataError(
+            "the public set's source has sample counts only: draw it from one that has samples",
+            setting="public_source",
+        )
     if fault := form_fault(source.task, task):
-        raise DataError(fault)
+        raise DataError(fault, setting="public_source")
     if size > len(source.x):
         raise DataError(
             f"{size} public samples, and their source has {len(source.x)}: write {len(source.x)} or fewer",
