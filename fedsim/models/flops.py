@@ -70,26 +70,21 @@ def forward(architecture: Architecture, batch_size: int) -> Operations:
         x = torch.empty(
             batch_size, *architecture.task.input_shape, dtype=getattr(torch, architecture.task.dtype)
         )
-    before: dict[str, int] = {}
-    spent: dict[str, int] = {}
     counter = _Counter()
+    spent = {name: 0 for name, module in net.named_modules() if _multiplies(module)}
 
     def watch(name: str, module: nn.Module) -> None:
-        def enter(*_: Any) -> None:
-            before[name] = counter.total
+        def add(sign: int) -> None:
+            spent[name] += sign * counter.total
 
-        def leave(*_: Any) -> None:
-            spent[name] = spent.get(name, 0) + counter.total - before[name]
+        module.register_forward_pre_hook(lambda *_: add(-1))
+        module.register_forward_hook(lambda *_: add(1))
 
-        module.register_forward_pre_hook(enter)
-        module.register_forward_hook(leave)
-
-    weighty = [name for name, module in net.named_modules() if _multiplies(module)]
-    for name in weighty:
+    for name in spent:
         watch(name, net.get_submodule(name))
     with counter:
         net(x)
-    free = [name for name in weighty if not spent.get(name)]
+    free = [name for name, flops in spent.items() if not flops]
     if free:
         kind = type(net.get_submodule(free[0])).__name__
         raise InvariantError(
