@@ -138,32 +138,25 @@ class Unxz:
 
     def __init__(self, file: Stream) -> None:
         self._file = file
-        self._decoder = self._new()
-
-    def _new(self) -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+        self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
 
     def read(self, num_bytes: int, /) -> bytes:
         """Return at most so many bytes; none at the end."""
-        if num_bytes == 0:
-            return b""
-        while True:
+        while num_bytes:
             data = b""
             if self._decoder.eof:
                 # Another stream may follow; zeros between them, or at the end, are padding.
                 data = self._decoder.unused_data.lstrip(b"\0")
-                while not data:
-                    piece = self._file.read(_PIECE_BYTES)
-                    if not piece:
-                        return b""
+                while not data and (piece := self._file.read(_PIECE_BYTES)):
                     data = piece.lstrip(b"\0")
-                self._decoder = self._new()
-            elif self._decoder.needs_input:
-                data = self._file.read(_PIECE_BYTES)
                 if not data:
-                    raise EOFError("it ends before its end mark")
+                    break
+                self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+            elif self._decoder.needs_input and not (data := self._file.read(_PIECE_BYTES)):
+                raise EOFError("it ends before its end mark")
             if piece := self._decoder.decompress(data, num_bytes):
                 return piece
+        return b""
 
 
 def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:

@@ -63,21 +63,32 @@ class Dataset:
             raise DataError(
                 "a data set has either samples (x and y) or counts (sizes), never both or neither"
             )
-        self._check(self.x, self.y, "x", "y")
-        self._check(self.test_x, self.test_y, "test_x", "test_y")
-        self._check_users()
+        for prefix, x, y in (("", self.x, self.y), ("test_", self.test_x, self.test_y)):
+            if (x is None) != (y is None):
+                raise DataError(f"{prefix}x and {prefix}y come together: give both or neither")
+            if x is not None and y is not None:
+                self._check(x, y, f"{prefix}x", f"{prefix}y")
         if self.sizes is not None:
-            if self.test_x is not None:
-                raise DataError("a data set of counts only has no test_x and no test_y")
+            if self.test_x is not None or self.users is not None:
+                raise DataError(
+                    "a data set of counts only has no test_x, no test_y and no users: its clients are the "
+                    "positions of sizes"
+                )
             if self.sizes.ndim != 1 or self.sizes.dtype != np.int64 or (self.sizes < 0).any():
                 raise DataError("sizes holds one int64 of at least 0 for each client")
-            self.sizes.flags.writeable = False
+        if self.x is not None and self.users is not None:
+            if self.users.dtype != np.int64 or self.users.shape != self.x.shape[:1]:
+                raise DataError(
+                    f"users is {self.users.dtype} {self.users.shape}, "
+                    f"it has to be int64 ({len(self.x)},), one user a sample of x"
+                )
+            if (self.users < 0).any():
+                raise DataError(f"users holds {self.users.min()}, users are numbered from 0")
+        for array in (self.x, self.y, self.test_x, self.test_y, self.sizes, self.users):
+            if array is not None:
+                array.flags.writeable = False
 
-    def _check(self, x: Samples | None, y: Labels | None, x_name: str, y_name: str) -> None:
-        if x is None or y is None:
-            if (x is None) != (y is None):
-                raise DataError(f"{x_name} and {y_name} come together: give both or neither")
-            return
+    def _check(self, x: Samples, y: Labels, x_name: str, y_name: str) -> None:
         if x.dtype != self.task.dtype or x.shape[1:] != self.task.input_shape:
             wanted = f"{self.task.dtype} (n, {', '.join(map(str, self.task.input_shape))})"
             raise DataError(f"{x_name} is {x.dtype} {x.shape}, the task wants {wanted}")
@@ -93,8 +104,6 @@ class Dataset:
         elif not np.isfinite(y).all():
             at = int(np.flatnonzero(~np.isfinite(y))[0])
             raise DataError(f"{y_name} holds {y[at]} at position {at}, targets of a regression are finite")
-        x.flags.writeable = False
-        y.flags.writeable = False
 
     @staticmethod
     def _check_range(values: Samples | Labels, name: str, what: str, end: int, plural: str = "") -> None:
@@ -103,20 +112,6 @@ class Dataset:
                 f"{name} holds {what} {values.min()} to {values.max()}, "
                 f"{end} {plural or what} are numbered 0 to {end - 1}"
             )
-
-    def _check_users(self) -> None:
-        if self.users is None:
-            return
-        if self.x is None:
-            raise DataError("a data set of counts only has no users: its clients are the positions of sizes")
-        if self.users.dtype != np.int64 or self.users.shape != self.x.shape[:1]:
-            raise DataError(
-                f"users is {self.users.dtype} {self.users.shape}, "
-                f"it has to be int64 ({len(self.x)},), one user a sample of x"
-            )
-        if self.users.size and int(self.users.min()) < 0:
-            raise DataError(f"users holds {self.users.min()}, users are numbered from 0")
-        self.users.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)

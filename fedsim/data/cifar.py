@@ -4,40 +4,52 @@ Their files are pickles, which can run code when they are opened. torchvision co
 official checksum first, so only the official files are ever opened; nothing is written.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
-from fedsim.data.base import Dataset, LoadContext
+from fedsim.config import Config
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.data.file_readers import scaled
 from fedsim.errors import DataError
 from fedsim.task import Task
 from fedsim.torchvision_compat import torchvision_module
 
 
-def load(name: str, context: LoadContext) -> Dataset:
-    """Return the set that torchvision calls ``name``: its train part, and its test part as the test part.
+class Cifar(DatasetPlugin[Config]):
+    """Base of both sets.
 
-    Raises:
-        DataError: No root, or files that are missing or not the official ones; the message says how to get
-            them.
+    Attributes:
+        name: What torchvision calls the set.
     """
-    kind = getattr(torchvision_module("datasets"), name)
-    folder = context.folder(name, kind.base_folder)
-    files = [name for name, _ in (*kind.train_list, *kind.test_list)] + [kind.meta["filename"]]
-    missing = [file for file in files if not (folder / file).is_file()]
-    how = (
-        f"unpack {kind.filename} in {context.root}, "
-        f'or let torchvision fetch it: torchvision.datasets.{name}("{context.root}", download=True)'
-    )
-    if missing:
-        raise DataError(f"{folder} lacks {', '.join(missing)}: {how}", setting="root")
-    try:
-        parts = [kind(context.root, train=train, download=False) for train in (True, False)]
-    except RuntimeError as error:
-        raise DataError(
-            f"a file of {folder} is not the official one, whose checksum torchvision knows: {how}",
-            setting="root",
-        ) from error
-    (x, y), (test_x, test_y) = (
-        (scaled(np.moveaxis(part.data, -1, 1)), np.array(part.targets, np.int64)) for part in parts
-    )
-    return Dataset(Task(x.shape[1:], len(parts[0].classes)), x, y, test_x, test_y)
+
+    name: ClassVar[str]
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return both parts, samples of shape (3, 32, 32).
+
+        Raises:
+            DataError: No root, or files that are missing or not the official ones; the message says how to
+                get them.
+        """
+        kind = getattr(torchvision_module("datasets"), self.name)
+        folder = context.folder(self.name, kind.base_folder)
+        files = [file for file, _ in (*kind.train_list, *kind.test_list)] + [kind.meta["filename"]]
+        missing = [file for file in files if not (folder / file).is_file()]
+        how = (
+            f"unpack {kind.filename} in {context.root}, "
+            f'or let torchvision fetch it: torchvision.datasets.{self.name}("{context.root}", download=True)'
+        )
+        if missing:
+            raise DataError(f"{folder} lacks {', '.join(missing)}: {how}", setting="root")
+        try:
+            parts = [kind(context.root, train=train, download=False) for train in (True, False)]
+        except RuntimeError as error:
+            raise DataError(
+                f"a file of {folder} is not the official one, whose checksum torchvision knows: {how}",
+                setting="root",
+            ) from error
+        (x, y), (test_x, test_y) = (
+            (scaled(np.moveaxis(part.data, -1, 1)), np.array(part.targets, np.int64)) for part in parts
+        )
+        return Dataset(Task(x.shape[1:], len(parts[0].classes)), x, y, test_x, test_y)

@@ -68,28 +68,23 @@ class Files(DatasetPlugin[FilesConfig]):
     def load(self, context: LoadContext) -> Dataset:
         """Return the arrays, images scaled to [0, 1] and channels first."""
         config, root = self.config, context.root or Path()
-        x, y = _part(root, config.images, config.image_key, config.labels, config.label_key, config.layout)
-        test_x: Samples | None = None
-        test_y: Labels | None = None
-        if config.test_images is not None and config.test_labels is not None:
-            image_key = config.test_image_key or config.image_key
-            label_key = config.test_label_key or config.label_key
-            test_x, test_y = _part(
-                root, config.test_images, image_key, config.test_labels, label_key, config.layout, "test_"
-            )
-            if test_x.shape[1:] != x.shape[1:]:
-                raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
+        x, y = _part(root, config)
+        test_x, test_y = (None, None) if config.test_images is None else _part(root, config, "test_")
+        if test_x is not None and test_x.shape[1:] != x.shape[1:]:
+            raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
         users = read_users(root, config.users, config.user_key, len(x))
         num_classes = config.num_classes or _num_classes(y, test_y)
         return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y, users=users)
 
 
-def _part(
-    root: Path, images: str, image_key: str, labels: str, label_key: str, layout: str, prefix: str = ""
-) -> tuple[Samples, Labels]:
+def _part(root: Path, config: FilesConfig, prefix: str = "") -> tuple[Samples, Labels]:
+    images, labels = getattr(config, f"{prefix}images"), getattr(config, f"{prefix}labels")
     with blamed(f"{prefix}images"):
-        x = _images(read_array(root / images, image_key, f"{prefix}image_key"), images, layout)
-    y = read_numbers(root / labels, label_key, f"{prefix}labels")
+        key = getattr(config, f"{prefix}image_key") or config.image_key
+        x = _images(read_array(root / images, key, f"{prefix}image_key"), images, config.layout)
+    y = read_numbers(
+        root / labels, getattr(config, f"{prefix}label_key") or config.label_key, f"{prefix}labels"
+    )
     if len(x) != len(y):
         raise DataError(
             f"{images} holds {len(x)} images and {labels} {len(y)} labels: one label for each image"
@@ -133,7 +128,7 @@ def _channels_are_last(shape: tuple[int, ...], name: str) -> bool:
 
 
 def _num_classes(y: Labels, test_y: Labels | None) -> int:
-    largest = int(max(y.max(), test_y.max())) if test_y is not None else int(y.max())
+    largest = max(int(labels.max()) for labels in (y, test_y) if labels is not None)
     if largest >= len(y):
         raise DataError(
             f"labels go up to {largest}, but there are only {len(y)} samples: "

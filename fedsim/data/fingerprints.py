@@ -33,7 +33,8 @@ def fingerprint(data: FederatedData) -> Fingerprint:
     shape = "x".join(map(str, task.input_shape)) or "1"
     tokens = f", {task.vocabulary} tokens" if task.vocabulary else ""
     counts = ", ".join(f"{int(data.sizes(split).sum())} {split}" for split in SPLITS)
-    held = [array for split in SPLITS for array in _arrays(data, split)]
+    holdings = (data.holdings[split] for split in SPLITS)
+    held = [array for one in holdings for array in (one.offsets, one.flat) if array is not None]
     where = "there from the start" if data.public_at_clients else "at the server"
     labels = "labelled" if data.public_labelled else "not labelled"
     return {
@@ -57,13 +58,6 @@ def differences(here: Fingerprint, there: Fingerprint) -> list[str]:
         how = f"{words} both, with other values" if words == others else f"{words} here, {others} there"
         said.append(f"{name} ({how})")
     return said
-
-
-def _arrays(data: FederatedData, split: Any) -> Iterator[np.ndarray[Any, Any]]:
-    holdings = data.holdings[split]
-    yield holdings.offsets
-    if holdings.flat is not None:
-        yield holdings.flat
 
 
 def _digest(*arrays: np.ndarray[Any, Any]) -> str:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.base import Dataset, LoadContext
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.data.file_readers import read_array, read_users, scaled
 from fedsim.errors import DataError
 from fedsim.task import Task
@@ -24,16 +25,27 @@ class IdxConfig(Config):
     """Name of the array of users in a .npz."""
 
 
-def load(name: str, context: LoadContext, config: IdxConfig) -> Dataset:
-    """Return the set that torchvision calls ``name``: its train part, and its test part as the test part.
+class Idx(DatasetPlugin[IdxConfig]):
+    """Base of the sets of ten classes in this form.
 
-    Raises:
-        DataError: No root, or files that are missing or damaged; the message says how to get them.
+    Attributes:
+        name: What torchvision calls the set.
     """
-    (images, y), (test_images, test_y) = read(name, context, ("train", "t10k"))
-    x, test_x = scaled(images)[:, None], scaled(test_images)[:, None]
-    users = read_users(context.root, config.users, config.user_key, len(x))
-    return Dataset(Task(x.shape[1:], 10), x, y, test_x, test_y, users=users)
+
+    Config = IdxConfig
+    origin = ()
+    name: ClassVar[str]
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return both parts, samples of shape (1, 28, 28).
+
+        Raises:
+            DataError: No root, or files that are missing or damaged; the message says how to get them.
+        """
+        (images, y), (test_images, test_y) = read(self.name, context, ("train", "t10k"))
+        x, test_x = scaled(images)[:, None], scaled(test_images)[:, None]
+        users = read_users(context.root, self.config.users, self.config.user_key, len(x))
+        return Dataset(Task(x.shape[1:], 10), x, y, test_x, test_y, users=users)
 
 
 def read(

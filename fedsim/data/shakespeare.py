@@ -60,7 +60,8 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
         y: list[NDArray[np.int64]] = []
         users: list[NDArray[np.int64]] = []
         for speaker in sorted(speeches):
-            tokens = token_of[_codes("\n".join(speeches[speaker]))]
+            text = "\n".join(speeches[speaker])
+            tokens = token_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
             if len(tokens) <= config.length:
                 continue
             windows = np.lib.stride_tricks.sliding_window_view(tokens, config.length + 1)[:: config.stride]
@@ -98,10 +99,6 @@ def _speeches(text: str, path: Path) -> dict[str, list[str]]:
         else:
             speech[-1] += f"\n{line}" if speech[-1] else line
     return speeches
-
-
-def _codes(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
 def _tokens(text: str, vocabulary: int) -> NDArray[np.int64]:

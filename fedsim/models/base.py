@@ -1,7 +1,7 @@
 """What every model offers: a body of named blocks, a head, and a plugin that builds both for a task.
 
 The cut between body and head is where FedPer keeps its personal layers and MOON takes its features. A net can
-also be cut after any block, ``net.body[:k]`` and ``Net(net.body[k:], net.head)``, as FedGKT divides it between
+be cut after any block too, ``net.body[:k]`` and ``Net(net.body[k:], net.head)``, as FedGKT divides it between
 a client and the server (specification 7.6).
 """
 

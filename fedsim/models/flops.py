@@ -115,7 +115,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Not remembered: somebody may register one meanwhile.
         formula = _FORMULAS.get(packet) or flop_registry.get(packet)
         key = key_of(func, args, kwargs)
-        known = None if key is None else _MEMORY.get(key)
+        known = _MEMORY.get(key)  # which holds nothing for None
         if known is not None:
             result, moved_bytes = known.results(args), known.moved_bytes
         else:

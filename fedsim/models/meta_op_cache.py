@@ -43,30 +43,28 @@ class Outcome:
         if self.in_place:
             return args[0]
         # Of a list, which is made faster than a generator runs, and this runs for every operation of a step.
-        made = tuple([None if form is None else _empty(*form) for form in self.forms])
+        made = tuple(
+            [
+                form and torch.empty_strided(form[0], form[1], dtype=form[2], device="meta")
+                for form in self.forms
+            ]
+        )
         return made[0] if self.is_single else made
 
 
-class Memory:
+class Memory(dict[Hashable, Outcome]):
     """What was asked before, by operation and the forms of its arguments."""
-
-    def __init__(self) -> None:
-        self._outcomes: dict[Hashable, Outcome] = {}
-
-    def get(self, key: Hashable) -> Outcome | None:
-        """Return what an operation gives, if it is known."""
-        return self._outcomes.get(key)
 
     def add(self, key: Hashable, args: tuple[Any, ...], result: Any, moved_bytes: int) -> None:
         """Remember an operation, if its results are tensors without values."""
         results = result if isinstance(result, tuple) else (result,)
         if not all(one is None or (isinstance(one, Tensor) and one.is_meta) for one in results):
             return
-        if len(self._outcomes) >= MOST:
-            self._outcomes.clear()
+        if len(self) >= MOST:
+            self.clear()
         forms = tuple([None if one is None else (one.size(), one.stride(), one.dtype) for one in results])
         in_place = bool(args) and result is args[0]
-        self._outcomes[key] = Outcome(forms, isinstance(result, Tensor), in_place, moved_bytes)
+        self[key] = Outcome(forms, isinstance(result, Tensor), in_place, moved_bytes)
 
 
 def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
@@ -119,7 +117,3 @@ def _add(parts: list[Hashable], values: Iterable[Any]) -> bool:
         else:
             return False
     return True
-
-
-def _empty(size: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    return torch.empty_strided(size, strides, dtype=dtype, device="meta")

@@ -237,7 +237,7 @@ def test_a_public_set_for_a_regression_has_no_targets() -> None:
             "the shape 2, the task's 1",
             "public_source",
         ),
-        ({"public_size": 1, "public_augment": "fedet"}, "only images are transformed", "public_augment"),
+        ({"public_size": 1, "public_augment": "fedet"}, "only images with values", "public_augment"),
     ],
 )
 def test_public_sets_that_cannot_be(settings: dict[str, Any], problem: str, blamed: str) -> None:
