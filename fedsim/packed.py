@@ -3,6 +3,9 @@
 A few megabytes can stand for gigabytes, and a header for anything. So what an array takes is read from its
 header first, and refused there where it is too much; then so many bytes are unpacked and no more, a piece at
 a time, so that memory is taken only for bytes that are really there.
+
+What a damaged file raises is for the decoders to say, and between them they raise a dozen classes of
+exceptions: so whoever reads a file here takes every :class:`Exception` for damage.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import gzip
 import lzma
 import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -23,20 +25,6 @@ from numpy.typing import NDArray
 
 MOST_BYTES = 2 * 2**30
 """What an array may unpack to, unless its reader says less: 2 GiB. A plain file may hold more."""
-
-DAMAGES = (
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,  # what zipfile says of a password, and of a kind of packing that it does not know
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
-"""What reading a damaged file raises, beside OSError; what is too large is a ValueError."""
 
 _PIECE_BYTES = 2**20
 _MOST_HEADER_BYTES = 2**16
@@ -127,8 +115,7 @@ def opened(path: Path) -> Iterator[Stream]:
     """Open a file as what it unpacks to: .gz, .xz, or plain."""
     with path.open("rb") as file:
         if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                yield unpacked
+            yield gzip.GzipFile(fileobj=file)
         else:
             yield Unxz(file) if path.suffix == ".xz" else file
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples, blamed
 from fedsim.data.client_split import SPLITS, AnyShares, Split, choices_of, split_client
@@ -44,6 +45,9 @@ class Holdings:
 
     offsets: Indices
     flat: Indices | None
+
+    def __post_init__(self) -> None:
+        _freeze(self.offsets, self.flat)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +77,9 @@ class FederatedData:
     holdings: Mapping[Split, Holdings]
     public_labelled: bool = True
     public_at_clients: bool = True
+
+    def __post_init__(self) -> None:
+        _freeze(self.x, self.y, self.public, self.global_test)
 
     @property
     def has_samples(self) -> bool:
@@ -145,10 +152,10 @@ def federate(
         return _counts_only(dataset.task, dataset.sizes, partition, spreading)
     if partition is None:
         raise DataError("a data set with samples needs a partition, such as iid")
-    x, y, users, own_test = _pool(dataset, spreading.limit, key.child("limit"))
+    num_classes = 0 if dataset.task.kind == "regression" else dataset.task.num_outputs
+    x, y, users, own_test = _pool(dataset, num_classes, spreading.limit, key.child("limit"))
     total, has_test = len(y) - len(own_test), len(own_test) > 0
     public, test, rest = hold_out(total, users, spreading, has_test, key.child("hold_out"))
-    num_classes = 0 if dataset.task.kind == "regression" else dataset.task.num_outputs
     pool = Pool(y[rest], num_classes, None if users is None else users[rest])
     held = _partitioned(pool, partition, spreading.num_clients, key.child("partition"))
     holdings = _split((rest[np.sort(positions)] for positions in held), y, spreading.shares, key)
@@ -163,10 +170,10 @@ def federate(
         x[public] = augmented(x[public], key.child("augment"))
     return FederatedData(
         dataset.task,
-        _frozen(x),
-        _frozen(y),
-        public=_frozen(public),
-        global_test=_frozen(own_test if has_test else test),
+        x,
+        y,
+        public=public,
+        global_test=own_test if has_test else test,
         num_clients=spreading.num_clients,
         holdings=holdings,
         public_labelled=spreading.public_source is None,
@@ -201,18 +208,22 @@ def _split(held: Iterable[Indices], y: Labels, shares: AnyShares, key: Key) -> d
         for part, indices in zip(parts, split_client(y[shuffled], own), strict=True):
             # Ascending, so that all samples pooled are in the order in which a single client has them.
             part.append(np.sort(shuffled[indices]))
-    return {name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)}
+    return {
+        name: Holdings(np.cumsum([0, *map(len, part)]), np.concatenate(part))
+        for name, part in zip(SPLITS, parts, strict=True)
+    }
 
 
-def _pool(dataset: Dataset, limit: int | None, key: Key) -> tuple[Samples, Labels, Indices | None, Indices]:
+def _pool(
+    dataset: Dataset, num_classes: int, limit: int | None, key: Key
+) -> tuple[Samples, Labels, Indices | None, Indices]:
     """Return samples and labels of the pool, its own test part last; users; the positions of that part."""
     x, y, test_x, test_y, users = dataset.x, dataset.y, dataset.test_x, dataset.test_y, dataset.users
     if x is None or y is None:
         raise InvariantError("a data set without samples has counts")
     if limit is not None and limit < len(y):
         generator = key.numpy()
-        balanced = dataset.task.kind == "classification" and users is None
-        num_classes = dataset.task.num_outputs if balanced else 0
+        num_classes = num_classes if users is None else 0
         if test_x is not None and test_y is not None:
             size = max(math.floor(limit / len(y) * len(test_y) + 0.5), 1)
             chosen = _subset(test_y, size, num_classes, generator)
@@ -255,30 +266,24 @@ def _counts_only(
     num_clients = spreading.num_clients
     if len(sizes) != num_clients:
         raise DataError(f"the data set counts the samples of {len(sizes)} clients, the run has {num_clients}")
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     none = Holdings(np.broadcast_to(np.int64(0), num_clients + 1), None)
     return FederatedData(
         task,
-        _frozen(np.empty((0, *task.input_shape), task.dtype)),
-        _frozen(np.empty(0, task.label_dtype)),
-        _frozen(np.arange(spreading.public_size)),
-        _frozen(np.empty(0, np.int64)),
+        np.empty((0, *task.input_shape), task.dtype),
+        np.empty(0, task.label_dtype),
+        np.arange(spreading.public_size),
+        np.empty(0, np.int64),
         num_clients,
-        {"train": Holdings(_frozen(offsets), None), "val": none, "test": none},
+        {"train": Holdings(np.insert(np.cumsum(sizes), 0, 0), None), "val": none, "test": none},
         public_at_clients=spreading.public_at_clients,
     )
-
-
-def _holdings(parts: Sequence[Indices]) -> Holdings:
-    offsets = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=offsets[1:])
-    return Holdings(_frozen(offsets), _frozen(np.concatenate(parts)))
 
 
 def _joined(first: Any, second: Any) -> Any:
     return np.concatenate([first, second])
 
 
-def _frozen(array: Any) -> Any:
-    array.flags.writeable = False
-    return array
+def _freeze(*arrays: NDArray[Any] | None) -> None:
+    for array in arrays:
+        if array is not None:
+            array.flags.writeable = False

@@ -47,13 +47,11 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
         if path.name.endswith(IDX_ENDINGS):
             with packed.opened(path) as stream:
                 return _idx(stream, _most_bytes(path))
-    except MemoryError as error:
-        raise DataError(
-            f"{path} holds an array for which there is no memory: save a smaller one, or fetch the file "
-            "again if it is damaged"
-        ) from error
-    except (OSError, *packed.DAMAGES) as error:
-        raise DataError(f"{path} cannot be read as a plain array: {error}") from error
+    except DataError:
+        raise
+    except Exception as error:
+        problem = str(error) or "there is no memory for it"  # an error that says nothing is a MemoryError
+        raise DataError(f"{path} cannot be read as a plain array: {problem}") from error
     raise DataError(
         f"{path} is not .npz, .npy, .npy.xz or *-ubyte[.gz]: save the array with numpy.save or numpy.savez"
     )
@@ -130,7 +128,7 @@ def read_text(path: Path) -> str:
             with packed.opened(path) as stream:
                 most_bytes = MOST_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
                 return packed.take_all(stream, most_bytes).decode("utf-8-sig")
-        except (OSError, *packed.DAMAGES) as error:
+        except Exception as error:
             raise DataError(f"{path} cannot be read as text in UTF-8: {error}") from error
 
 

@@ -56,27 +56,26 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
         text = read_text(path).replace("\r\n", "\n").replace("\r", "\n")
         speeches = _speeches(text, path)
         token_of = _tokens(text, config.vocabulary)
-        x: list[NDArray[np.int64]] = []
-        y: list[NDArray[np.int64]] = []
-        users: list[NDArray[np.int64]] = []
+        windows = []
         for speaker in sorted(speeches):
-            text = "\n".join(speeches[speaker])
-            tokens = token_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
-            if len(tokens) <= config.length:
-                continue
-            windows = np.lib.stride_tricks.sliding_window_view(tokens, config.length + 1)[:: config.stride]
-            if len(windows) >= config.min_samples:
-                x.append(windows[:, :-1])
-                y.append(windows[:, -1])
-                users.append(np.full(len(windows), len(users), np.int64))
-        if not x:
+            said = "\n".join(speeches[speaker])
+            tokens = token_of[np.frombuffer(said.encode("utf-32-le"), np.uint32)]
+            if len(tokens) > config.length:
+                every = np.lib.stride_tricks.sliding_window_view(tokens, config.length + 1)
+                windows.append(every[:: config.stride])
+        windows = [some for some in windows if len(some) >= config.min_samples]
+        if not windows:
             raise DataError(
                 f"no speaker of {path} has {config.min_samples} samples of {config.length} characters "
                 "and a next one: lower length" + (" or min_samples" if config.min_samples > 1 else ""),
                 setting="min_samples" if config.min_samples > 1 else "length",
             )
-        task = Task((config.length,), config.vocabulary, vocabulary=config.vocabulary)
-        return Dataset(task, np.concatenate(x), np.concatenate(y), users=np.concatenate(users))
+        return Dataset(
+            Task((config.length,), config.vocabulary, vocabulary=config.vocabulary),
+            np.concatenate([some[:, :-1] for some in windows]),
+            np.concatenate([some[:, -1] for some in windows]),
+            users=np.repeat(np.arange(len(windows)), [len(some) for some in windows]),
+        )
 
 
 def _speeches(text: str, path: Path) -> dict[str, list[str]]:

@@ -78,11 +78,11 @@ class Texts(DatasetPlugin[TextsConfig]):
         return Dataset(Task((config.length,), num_classes, vocabulary=config.vocabulary), x, y, users=users)
 
     def _rows(self, path: Path) -> list[Row]:
-        columns = (self.config.user, self.config.label, self.config.text)
+        columns = {"user": self.config.user, "label": self.config.label, "text": self.config.text}
         rows = []
         reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
         try:
-            for setting, column in zip(("user", "label", "text"), columns, strict=True):
+            for setting, column in columns.items():
                 if column not in (reader.fieldnames or ()):
                     raise DataError(
                         f"{path} has no column {quoted(column)}, it has: "
@@ -91,18 +91,13 @@ class Texts(DatasetPlugin[TextsConfig]):
                         setting=setting,
                     )
             for row in reader:
-                where = f"{path}, line {reader.line_num}"
-                if None in row:
-                    raise DataError(
-                        f"{where}: more cells than columns; quote texts with commas", setting="file"
-                    )
-                user, label, text = ((row[column] or "").strip() for column in columns)
-                for column, cell in zip(columns, (user, label, text), strict=True):
-                    if not cell:
-                        raise DataError(
-                            f"{where}, column {quoted(column)} is empty: fill it in, or leave the line out",
-                            setting="file",
-                        )
+                user, label, text = cells = [(row[column] or "").strip() for column in columns.values()]
+                problem = "more cells than columns; quote texts with commas" if None in row else ""
+                if not problem and "" in cells:
+                    column = list(columns.values())[cells.index("")]
+                    problem = f"column {quoted(column)} is empty: fill it in, or leave the line out"
+                if problem:
+                    raise DataError(f"{path}, line {reader.line_num}: {problem}", setting="file")
                 rows.append((user, label, text))
         except csv.Error as error:
             raise DataError(f"{path}, line {reader.reader.line_num}: {error}", setting="file") from error

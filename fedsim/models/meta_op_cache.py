@@ -43,12 +43,7 @@ class Outcome:
         if self.in_place:
             return args[0]
         # Of a list, which is made faster than a generator runs, and this runs for every operation of a step.
-        made = tuple(
-            [
-                form and torch.empty_strided(form[0], form[1], dtype=form[2], device="meta")
-                for form in self.forms
-            ]
-        )
+        made = tuple([None if form is None else _empty(*form) for form in self.forms])
         return made[0] if self.is_single else made
 
 
@@ -117,3 +112,7 @@ def _add(parts: list[Hashable], values: Iterable[Any]) -> bool:
         else:
             return False
     return True
+
+
+def _empty(size: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.empty_strided(size, strides, dtype=dtype, device="meta")

@@ -142,7 +142,7 @@ def test_half_of_the_images_are_flipped() -> None:
 
 def test_only_images_in_range_are_transformed() -> None:
     with pytest.raises(
-        DataError, match='are float32 of shape 64 with values .* write augment = "none"'
+        DataError, match=r'are float32 of shape 64 with values .* write augment = "none"'
     ) as caught:
         augmented(noise(3, 64), KEY)
     assert caught.value.setting == "public_augment"
