@@ -33,7 +33,7 @@ _XZ_BYTES = 2**27
 
 
 class Stream(Protocol):
-    """What bytes are read from."""
+    """A source of bytes."""
 
     def read(self, num_bytes: int, /) -> bytes:
         """Return at most so many bytes, and at least one before the end."""

@@ -149,7 +149,7 @@ class LoadContext:
 
 @contextmanager
 def blamed(setting: str) -> Iterator[None]:
-    """Say of each :class:`DataError` that leaves this block which setting is to be changed."""
+    """Name ``setting`` as the one to change in each :class:`DataError` raised within the block."""
     try:
         yield
     except DataError as error:

@@ -38,27 +38,27 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
             more than :data:`fedsim.packed.MOST_BYTES`.
     """
     require_file(path)
+    if not path.name.endswith((".npz", ".npy", ".npy.xz", *IDX_ENDINGS)):
+        raise DataError(
+            f"{path} is not .npz, .npy, .npy.xz or *-ubyte[.gz]: save the array with numpy.save or "
+            "numpy.savez"
+        )
     try:
         if path.suffix == ".npz":
             return _member(path, key, key_setting)
-        if path.name.endswith((".npy", ".npy.xz")):
-            with packed.opened(path) as stream:
-                return packed.read_npy(stream, _most_bytes(path))
-        if path.name.endswith(IDX_ENDINGS):
-            with packed.opened(path) as stream:
-                return _idx(stream, _most_bytes(path))
+        with packed.opened(path) as stream:
+            read = _idx if path.name.endswith(IDX_ENDINGS) else packed.read_npy
+            # What a plain file holds is there, and may be any number of bytes.
+            return read(stream, packed.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size)
     except DataError:
         raise
     except Exception as error:
         problem = str(error) or "there is no memory for it"  # an error that says nothing is a MemoryError
         raise DataError(f"{path} cannot be read as a plain array: {problem}") from error
-    raise DataError(
-        f"{path} is not .npz, .npy, .npy.xz or *-ubyte[.gz]: save the array with numpy.save or numpy.savez"
-    )
 
 
 def require_file(path: Path) -> None:
-    """Refuse a path at which there is no file.
+    """Raise unless there is a file at ``path``.
 
     Raises:
         DataError: There is none.
@@ -137,11 +137,6 @@ def scaled(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     x = images.astype(np.float32, order="C")
     x /= 255
     return x
-
-
-def _most_bytes(path: Path) -> int:
-    """Return what the array of a file may take: what a plain file holds is there, and may be any number."""
-    return packed.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
 
 
 def _member(path: Path, key: str, key_setting: str) -> Array:

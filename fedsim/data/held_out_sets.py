@@ -3,7 +3,7 @@
 Either is so many samples, drawn whoever made them; or the samples of whole users, all of each, so that what
 is measured or exchanged comes from people of whom no client has a sample.
 
-Users that are held out for the test are no clients. A client has a device and links, is asked, and counts in
+Users that are held out for the test are no clients. A client has a device and links, takes part, and counts in
 every mean over clients; one that may never train would have to be left out of each of these, and an algorithm
 has nothing personal to give to somebody who has not taken part. What new users see is the global model, and
 that is what the global test set measures.
@@ -31,7 +31,7 @@ class Drawn(NamedTuple):
 
 
 def hold_out(total: int, users: Indices | None, spreading: Spreading, has_test: bool, key: Key) -> Drawn:
-    """Return who of ``total`` samples is in which set, and what is left for the clients.
+    """Return the positions of the samples of both sets, and of those that are left for the clients.
 
     Args:
         total: How many samples there are.

@@ -32,7 +32,7 @@ FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What a piece of work asks of a processor.
+    """The operations and memory traffic of a piece of work.
 
     Attributes:
         flops: Floating-point operations; a multiplication and an addition count as two.
@@ -50,7 +50,7 @@ class Operations:
 
 
 def measure(function: Callable[[], object]) -> Operations:
-    """Return what ``function()`` asks for, whose tensors are on the meta device."""
+    """Return the operations of ``function()``, whose tensors are on the meta device."""
     counter = _Counter()
     with counter:
         function()
@@ -58,7 +58,7 @@ def measure(function: Callable[[], object]) -> Operations:
 
 
 def forward(architecture: Architecture, batch_size: int) -> Operations:
-    """Return what one forward pass over ``batch_size`` samples asks for.
+    """Return the operations of one forward pass over ``batch_size`` samples.
 
     Raises:
         DataError: The model cannot take the task's samples.
