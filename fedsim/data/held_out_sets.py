@@ -3,10 +3,10 @@
 Either is so many samples, drawn whoever made them; or the samples of whole users, all of each, so that what
 is measured or exchanged comes from people of whom no client has a sample.
 
-Users that are held out for the test are no clients. A client has a device and links, takes part, and counts in
-every mean over clients; one that may never train would have to be left out of each of these, and an algorithm
-has nothing personal to give to somebody who has not taken part. What new users see is the global model, and
-that is what the global test set measures.
+Users that are held out for the test are no clients. A client has a device and links, takes part, and counts
+in every mean over clients; one that may never train would have to be left out of each of these, and an
+algorithm has nothing personal to give to somebody who has not taken part. What new users see is the global
+model, and that is what the global test set measures.
 """
 
 from __future__ import annotations
