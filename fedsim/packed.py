@@ -3,6 +3,9 @@
 A few megabytes can stand for gigabytes, and a header for anything. So what an array takes is read from its
 header first, and refused there where it is too much; then so many bytes are unpacked and no more, a piece at
 a time, so that memory is taken only for bytes that are really there.
+
+What a damaged file raises is for the decoders to say, and between them they raise a dozen classes of
+exceptions: so whoever reads a file here takes every :class:`Exception` for damage.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import gzip
 import lzma
 import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -24,20 +26,6 @@ from numpy.typing import NDArray
 MOST_BYTES = 2 * 2**30
 """What an array may unpack to, unless its reader says less: 2 GiB. A plain file may hold more."""
 
-DAMAGES = (
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,  # what zipfile says of a password, and of a kind of packing that it does not know
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
-"""What reading a damaged file raises, beside OSError; what is too large is a ValueError."""
-
 _PIECE_BYTES = 2**20
 _MOST_HEADER_BYTES = 2**16
 _XZ_BYTES = 2**27
@@ -45,7 +33,7 @@ _XZ_BYTES = 2**27
 
 
 class Stream(Protocol):
-    """What bytes are read from."""
+    """A source of bytes."""
 
     def read(self, num_bytes: int, /) -> bytes:
         """Return at most so many bytes, and at least one before the end."""
@@ -107,13 +95,12 @@ def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
     Raises:
         ValueError: It is none, it holds objects, or it is too large.
     """
-    head = cast(BinaryIO, _Head(stream))
+    head = cast(BinaryIO, stream)  # of which no more than `read` is asked for
     version = np.lib.format.read_magic(head)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"a .npy file of version {version}: plain arrays have version 1.0 or 2.0")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    if version != (1, 0):  # whose header is at most 64 KiB long; that of 2.0 may be any number of bytes
+        raise ValueError(f"a .npy file of version {version}: plain arrays have version 1.0")
     try:
-        shape, is_fortran, dtype = read(head)
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(head)
     except (SyntaxError, tokenize.TokenError) as error:  # a header is a Python literal
         raise ValueError(f"its header cannot be read: {error}") from None
     if dtype.hasobject:
@@ -123,26 +110,12 @@ def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
     return take_values(stream, shape, dtype, most_bytes)
 
 
-class _Head:
-    """The first bytes of a stream: a header that claims more ends here."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._left = _MOST_HEADER_BYTES
-
-    def read(self, num_bytes: int) -> bytes:
-        piece = self._stream.read(min(num_bytes, self._left))
-        self._left -= len(piece)
-        return piece
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[Stream]:
     """Open a file as what it unpacks to: .gz, .xz, or plain."""
     with path.open("rb") as file:
         if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                yield unpacked
+            yield gzip.GzipFile(fileobj=file)
         else:
             yield Unxz(file) if path.suffix == ".xz" else file
 
@@ -152,37 +125,25 @@ class Unxz:
 
     def __init__(self, file: Stream) -> None:
         self._file = file
-        self._decoder = self._new()
-
-    def _new(self) -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+        self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
 
     def read(self, num_bytes: int, /) -> bytes:
         """Return at most so many bytes; none at the end."""
-        if num_bytes == 0:
-            return b""
-        while True:
+        while num_bytes:
             data = b""
             if self._decoder.eof:
                 # Another stream may follow; zeros between them, or at the end, are padding.
                 data = self._decoder.unused_data.lstrip(b"\0")
-                while not data:
-                    piece = self._file.read(_PIECE_BYTES)
-                    if not piece:
-                        return b""
+                while not data and (piece := self._file.read(_PIECE_BYTES)):
                     data = piece.lstrip(b"\0")
-                self._decoder = self._new()
-            elif self._decoder.needs_input:
-                data = self._file.read(_PIECE_BYTES)
                 if not data:
-                    raise EOFError("it ends before its end mark")
+                    break
+                self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+            elif self._decoder.needs_input and not (data := self._file.read(_PIECE_BYTES)):
+                raise EOFError("it ends before its end mark")
             if piece := self._decoder.decompress(data, num_bytes):
                 return piece
-
-
-def members(archive: zipfile.ZipFile) -> list[str]:
-    """Return the names of the arrays of an .npz archive, in its order."""
-    return [name.removesuffix(".npy") for name in archive.namelist()]
+        return b""
 
 
 def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:

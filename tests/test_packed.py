@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim import packed
-from fedsim.data import idx, texts
-from fedsim.data.array_files import read_array
+from fedsim.data import file_readers
 from fedsim.data.base import LoadContext
+from fedsim.data.file_readers import read_array
+from fedsim.data.mnist import PLUGIN as MNIST
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.errors import DataError
 from fedsim.network import link_traces
@@ -69,8 +70,9 @@ def peak_bytes(read: Callable[[], object], message: str) -> int:
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (packed, idx, texts, link_traces):
+    for module in (packed, link_traces):
         monkeypatch.setattr(module, "MOST_BYTES", BOUND)
+    monkeypatch.setattr(file_readers, "MOST_TEXT_BYTES", BOUND)
 
 
 ZEROS = bytes(BOMB_BYTES)
@@ -162,10 +164,14 @@ def test_a_bomb_of_text(tmp_path: Path) -> None:
 
 
 def test_a_bomb_of_an_official_set(tmp_path: Path) -> None:
-    (tmp_path / "x.gz").write_bytes(gzip.compress(IDX))
-    read = lambda: idx._show(tmp_path / "x", tmp_path / "target")  # noqa: E731
-    assert peak_bytes(read, "x.gz is damaged .it unpacks to more than 1048576 bytes") < 5 * BOUND
-    assert not (tmp_path / "target").exists()
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        for what in ("images-idx3", "labels-idx1"):
+            (raw / f"{part}-{what}-ubyte.gz").write_bytes(gzip.compress(IDX))
+    load = MNIST(MNIST.Config()).load
+    peak = peak_bytes(lambda: load(LoadContext(tmp_path, 1, Key.root(0))), "at most 1048576: fetch it again")
+    assert peak < 5 * BOUND
 
 
 def test_what_is_stored_plainly_may_be_larger(tmp_path: Path) -> None:

@@ -1,35 +1,18 @@
-"""Reading sets of the MNIST family with torchvision, from a folder that may be read-only.
+"""Sets of the MNIST family: idx files in ``<root>/<Name>/raw``, each plain or with ``.gz``, read in place."""
 
-Such a set is four files in ``<root>/<Name>/raw``, plain or with ``.gz``. torchvision reads plain ones only,
-and would unpack beside them; here they are unpacked into a temporary folder instead, and nothing is written
-below the root. Images are (n, 28, 28) bytes until :func:`scaled` makes samples of them.
-"""
-
-import gzip
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedsim import packed
 from fedsim.config import Config
-from fedsim.data.array_files import read_users
-from fedsim.data.base import Dataset, LoadContext
-from fedsim.data.torchvision_datasets import torchvision_datasets
-from fedsim.durable import telling
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.file_readers import read_array, read_users, scaled
 from fedsim.errors import DataError
 from fedsim.task import Task
-
-MOST_BYTES = 2**30
-"""What a packed file may unpack to, 1 GiB: the largest of these sets' takes half of it."""
-
-PARTS = ("train", "t10k")
-"""The parts of MNIST and Fashion-MNIST, as their files are named."""
 
 
 class IdxConfig(Config):
@@ -42,33 +25,33 @@ class IdxConfig(Config):
     """Name of the array of users in a .npz."""
 
 
-def load(name: str, context: LoadContext, config: IdxConfig) -> Dataset:
-    """Return the set that torchvision calls ``name``: its train part, and its test part as the test part.
+class Idx(DatasetPlugin[IdxConfig]):
+    """Base of the sets of ten classes in this form.
 
-    Raises:
-        DataError: No root, or files that are missing or damaged; the message says how to get them.
+    Attributes:
+        name: What torchvision calls the set.
     """
-    raw = raw_folder(name, context, PARTS)
-    with shown(raw, name, PARTS) as folder:
-        images, y = read(name, folder, raw, PARTS[0], train=True)
-        test_images, test_y = read(name, folder, raw, PARTS[1], train=False)
-    x, test_x = scaled(images), scaled(test_images)
-    return Dataset(Task(x.shape[1:], 10), x, y, test_x, test_y, users=users(context, config, len(x)))
+
+    Config = IdxConfig
+    origin = ()
+    name: ClassVar[str]
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return both parts, samples of shape (1, 28, 28).
+
+        Raises:
+            DataError: No root, or files that are missing or damaged; the message says how to get them.
+        """
+        (images, y), (test_images, test_y) = read(self.name, context, ("train", "t10k"))
+        x, test_x = scaled(images)[:, None], scaled(test_images)[:, None]
+        users = read_users(context.root, self.config.users, self.config.user_key, len(x))
+        return Dataset(Task(x.shape[1:], 10), x, y, test_x, test_y, users=users)
 
 
-def users(context: LoadContext, config: IdxConfig, num_samples: int) -> NDArray[np.int64] | None:
-    """Return who made each sample, int64 (n,), or None where no file says so.
-
-    Raises:
-        DataError: The file does not fit.
-    """
-    if config.users is None:
-        return None
-    return read_users(context.root or Path(), config.users, config.user_key, num_samples)
-
-
-def raw_folder(name: str, context: LoadContext, parts: Sequence[str], fetch: str = "") -> Path:
-    """Return the folder of a set, which has the images and labels of these parts, plain or packed.
+def read(
+    name: str, context: LoadContext, parts: Sequence[str], fetch: str = ""
+) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    """Return images, bytes (n, h, w), and labels (n,) of each part.
 
     Args:
         name: The set, as torchvision calls it.
@@ -77,88 +60,41 @@ def raw_folder(name: str, context: LoadContext, parts: Sequence[str], fetch: str
         fetch: What torchvision's class is given to fetch the set, beside the root.
 
     Raises:
-        DataError: There is no root, or a file is missing; the message says how to get it.
+        DataError: No root, or files that are missing, damaged or no idx files of images and labels.
     """
-    if context.root is None:
-        raise DataError(
-            f"{name} is read from {name}/raw in a folder of data sets, and none is set: "
-            "give data.root in the scenario, or set FEDSIM_DATA",
-            setting="root",
-        )
-    raw = context.root / name / "raw"
-    missing = [
-        file for file in _files(parts) if not (raw / file).is_file() and not (raw / f"{file}.gz").is_file()
-    ]
+    raw = context.folder(name, f"{name}/raw")
+    files = [raw / f"{part}-{what}-ubyte" for part in parts for what in ("images-idx3", "labels-idx1")]
+    missing = [file.name for file in files if not file.is_file() and not _packed(file).is_file()]
     if missing:
         raise DataError(
             f"{raw} lacks {', '.join(missing)} (each plain or with .gz): "
-            f"copy the {len(_files(parts))} idx files of {name} there, or let torchvision fetch them: "
+            f"copy the {len(files)} idx files of {name} there, or let torchvision fetch them: "
             f'torchvision.datasets.{name}("{context.root}", {fetch}download=True)',
             setting="root",
         )
-    return raw
+    found = []
+    for part, images_file, labels_file in zip(parts, files[::2], files[1::2], strict=True):
+        images, labels = _array(images_file, 3), _array(labels_file, 1)
+        if len(images) != len(labels):
+            raise DataError(
+                f"{raw / part}-* hold {len(images)} images and {len(labels)} labels: fetch them again"
+            )
+        found.append((images, labels.astype(np.int64)))
+    return found
 
 
-@contextmanager
-def shown(raw: Path, name: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield a root of torchvision's in which the files of ``raw`` are plain; it vanishes afterwards.
-
-    Raises:
-        DataError: A packed file is damaged.
-    """
-    with tempfile.TemporaryDirectory(prefix="fedsim-") as folder:
-        view = Path(folder) / name / "raw"
-        view.mkdir(parents=True)
-        for file in _files(parts):
-            _show(raw / file, view / file)
-        yield folder
-
-
-def read(
-    name: str, root: str, raw: Path, part: str, **settings: Any
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return images (n, h, w) and labels (n,) of one part.
-
-    Args:
-        name: The set, as torchvision calls it.
-        root: Where torchvision reads it.
-        raw: Where the files really are, for the message.
-        part: How the part's files are named.
-        settings: What else torchvision's class is given.
-
-    Raises:
-        DataError: The files are no idx files of images and labels.
-    """
+def _array(file: Path, num_axes: int) -> NDArray[np.uint8]:
+    path = file if file.is_file() else _packed(file)
     try:
-        data = getattr(torchvision_datasets(), name)(root, download=False, **settings)
-    except (AssertionError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        # torchvision checks the idx form with assertions, and finds a short file only when it reshapes.
+        array = read_array(path, "", "")
+    except DataError as error:
+        raise DataError(f"{error}: fetch it again") from error
+    if array.ndim != num_axes:
         raise DataError(
-            f"{raw / part}-* is no idx file of images and labels ({error}): fetch it again"
-        ) from error
-    return data.data.numpy(), data.targets.numpy().astype(np.int64)
+            f"{path} holds an array of shape {array.shape}, not of {num_axes} axes: fetch it again"
+        )
+    return array
 
 
-def scaled(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return samples, float32 (n, 1, h, w) in [0, 1], from bytes (n, h, w)."""
-    x = images.astype(np.float32, order="C")[:, None]
-    x /= 255
-    return x
-
-
-def _files(parts: Sequence[str]) -> list[str]:
-    return [f"{part}-{what}-ubyte" for part in parts for what in ("images-idx3", "labels-idx1")]
-
-
-def _show(source: Path, target: Path) -> None:
-    if source.is_file():
-        target.symlink_to(source.resolve())
-        return
-    gz = source.with_name(f"{source.name}.gz")
-    mend = f"Make room in {tempfile.gettempdir()}, or name another folder for temporary files in TMPDIR"
-    with telling(gz, mend, doing="unpack"):
-        try:
-            with packed.opened(gz) as reader:
-                target.write_bytes(packed.take_all(reader, MOST_BYTES))
-        except (gzip.BadGzipFile, *packed.DAMAGES) as error:
-            raise DataError(f"{gz} is damaged ({error}): fetch it again") from error
+def _packed(file: Path) -> Path:
+    return file.with_name(f"{file.name}.gz")

@@ -31,14 +31,8 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
         for name, module in net.named_modules():
             if callable(own := getattr(module, "initialise", None)):
                 own(generator)
-            elif _holds_tensors(module):
+            elif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
                 _law_of(name, module)(module, generator)
-
-
-def _holds_tensors(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters(recurse=False)) or any(
-        True for _ in module.buffers(recurse=False)
-    )
 
 
 def _law_of(name: str, module: nn.Module) -> Law:

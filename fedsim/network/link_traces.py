@@ -133,7 +133,7 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
             arrays = {key: packed.read_member(archive, key, MOST_BYTES) for key in _ARRAYS}
     except OSError as error:
         raise DataError(f"{shortened(path, MOST_SAID)}: cannot be read: {error.strerror or error}") from error
-    except packed.DAMAGES as error:
+    except Exception as error:
         raise DataError(
             f"{path}: is no file of traces: it needs the arrays name, offset, duration_ms and kbps ({error})"
         ) from error

@@ -13,7 +13,7 @@ from fedsim.bus import Ledger
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.network import OverheadConfig
 from fedsim.processes.addresses_and_tls import Address, reason

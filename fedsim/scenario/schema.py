@@ -24,7 +24,7 @@ from pydantic.functional_validators import AfterValidator
 
 from fedsim import ranges, toml
 from fedsim.config import AsTuple, Config, fault
-from fedsim.data import Shares, shares_fault
+from fedsim.data.client_split import Shares, shares_fault
 from fedsim.data.public_from_other_data import Augment
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig

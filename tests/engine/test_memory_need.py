@@ -110,4 +110,4 @@ def test_it_is_looked_through_once_for_each_batch_size(monkeypatch: pytest.Monke
     monkeypatch.setattr(Architecture, "skeleton", count)
     sizes = [needed_bytes(fresh, 8, training) for training in (SGD, MOMENTUM, ADAM, SGD)]
     assert sizes[0] == sizes[3] < sizes[1] < sizes[2]
-    assert len(looked) == 2, "once for the outline, once for the pass"
+    assert len(looked) == 2, "once for the parameters, once for the pass"

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from fedsim.bus.http.access import ClientRanges
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
 from fedsim.runtime.sockets.handshake import Greeting

@@ -10,7 +10,7 @@ import pytest
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.clock import Trace
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import RunError
 from fedsim.processes.addresses_and_tls import Address
 from fedsim.processes.children import ChildProcesses

@@ -179,7 +179,7 @@ def test_a_public_set_that_cannot_be_drawn(
 
 def test_flat_samples_are_not_transformed(load: Load) -> None:
     message = refused(load("[data.public]\nsize = 3\naugment = 'fedet'\n"))
-    assert "  data.public.augment: only images are transformed" in message
+    assert "  data.public.augment: only images with values in [0, 1] are transformed" in message
 
 
 def test_a_source_whose_files_are_not_there(load: Load, tmp_path: Path) -> None:

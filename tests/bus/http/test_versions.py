@@ -13,7 +13,7 @@ from aiohttp import web
 from fedsim import __version__
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.session import encode
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
 from fedsim.runtime.sockets.handshake import FORMAT, Greeting

@@ -1,4 +1,4 @@
-"""Arrays from files; most of it is shown through the data sets that read them."""
+"""Arrays and texts from files; most of it is shown through the data sets that read them."""
 
 import gzip
 import io
@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.data.array_files import blamed, read_array, room
+from fedsim.data.base import blamed, room
+from fedsim.data.file_readers import read_array
 from fedsim.errors import DataError
 
 IDX = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255])
