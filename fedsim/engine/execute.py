@@ -17,17 +17,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass
-from fedsim.engine.jobs import (
-    Call,
-    Evaluate,
-    Extra,
-    Fit,
-    Fitted,
-    Job,
-    Predict,
-    Samples,
-    Score,
-)
+from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
 from fedsim.engine.losses import Batch, label_loss
 from fedsim.engine.optimisers import OptimiserState
 from fedsim.engine.steps import Work
@@ -62,6 +52,17 @@ def run(job: Job, worker: Worker) -> Any:
         except StopIteration as error:
             # The one exception that no future of asyncio takes.
             raise RuntimeError("StopIteration left the job's code") from error
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Pin the calling thread, which is not a worker's, for one job: sums over threads end in other bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def fit(job: Fit, worker: Worker) -> Fitted:

@@ -20,7 +20,8 @@ from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.batches import Pass
 from fedsim.engine.execute import fit, run
-from fedsim.engine.executors.thread_pool import Pool
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import (
     Call,
     ClientSamples,
@@ -425,10 +426,11 @@ def test_masks_follow_from_the_job_s_seed_whatever_runs_beside_it(
     expected = [run(job, alone).model.digest() for job in jobs]
     assert expected[:3] == expected[3:]
     assert len(set(expected)) == 3
-    pool = Pool(resources, workers)
+    pool = Threads(ExecutorConfig(workers=workers))
+    pool.open(resources)
     try:
         futures = [pool.submit(job, (0, number)) for number, job in enumerate(jobs)]
-        assert [future.result().model.digest() for future in futures] == expected
+        assert [pool.wait(future).model.digest() for future in futures] == expected
     finally:
         pool.close()
 

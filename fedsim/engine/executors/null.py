@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.engine.execute import run
+from fedsim.engine.execute import one_torch_thread, run
 from fedsim.engine.executors.base import Due, Executor, Promise
-from fedsim.engine.executors.in_process import one_torch_thread
 from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict, Score
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.params import Array, freeze
