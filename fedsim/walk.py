@@ -1,7 +1,8 @@
 """Values made of parts: the one rule of what they are made of and in which order.
 
 A value is a leaf, or it is a record (a dataclass or settings), a mapping, a tuple or a list. Checks for
-numbers that are not finite, for hooks that change what they were given, saved states and the search for models all ask :func:`parts`.
+numbers that are not finite and for hooks that change what they were given, saved states and the search for
+models all ask :func:`parts`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
-
-import numpy as np
 
 from fedsim.config import Config
 from fedsim.params import Array

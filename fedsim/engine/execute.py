@@ -19,7 +19,7 @@ from torch import Tensor
 from fedsim.engine.batches import Pass
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
 from fedsim.engine.losses import Batch, label_loss
-from fedsim.engine.optimisers import OptimiserState
+from fedsim.engine.optimisers import OptimiserState, keep, resume
 from fedsim.engine.steps import Work
 from fedsim.engine.worker_state import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
@@ -91,14 +91,14 @@ def _begun(job: Fit, name: str, params: Mapping[str, Tensor], worker: Worker) ->
     if not tree:
         return job.optimiser.start(list(params.values()))
     device = worker.resources.device
-    return job.optimiser.resume(params, {slot: to_tensor(array, device) for slot, array in tree.items()})
+    return resume(job.optimiser, params, {slot: to_tensor(array, device) for slot, array in tree.items()})
 
 
 def _kept(job: Fit, nets: Mapping[str, BoundNet], states: Mapping[str, OptimiserState]) -> dict[str, Tree]:
     """Return what the optimisers have come to, if the job asks for it."""
     if job.states is None:
         return {}
-    kept = {name: job.optimiser.keep(list(nets[name].params), state) for name, state in states.items()}
+    kept = {name: keep(list(nets[name].params), state) for name, state in states.items()}
     return {name: to_tree(tensors) for name, tensors in kept.items() if tensors}
 
 

@@ -14,7 +14,7 @@ from fedsim.walk import octets, parts
 
 
 def fingerprint(value: Any) -> str:
-    """Return a digest of any value, within this process: arrays count by their bytes, other leaves by text."""
+    """Return a digest of any value, within this process: arrays by bytes, other leaves by their text."""
     state = hashlib.blake2b(digest_size=16)
     for piece in _pieces(value):
         # With its length before it, no piece runs into the next one.
