@@ -16,7 +16,7 @@ from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.rng import Key
-from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.task import Task
@@ -58,7 +58,7 @@ def world(data: FederatedData, model: Any, executor: type[Executor], workers: in
         "selector": UNIFORM(Config()),
         "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
         "training": TrainingConfig(lr=0.05, batch_size=10, epochs=1),
-        "evaluation": EvaluationSettings(every=0, clients=1000),
+        "evaluation": EvaluationConfig(every=0, clients=1000),
         "rounds": 10,
     }
     return Parts(**(defaults | changes))

@@ -157,8 +157,7 @@ class _Running:
         self._executor = executor
         self._job = job
         self._real = real
-        self._duration_ns = duration_ns
-        self._remaining_ns = duration_ns
+        self._duration_ns = self._remaining_ns = duration_ns
         self._go_on()
 
     def _go_on(self) -> None:

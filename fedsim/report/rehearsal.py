@@ -19,7 +19,7 @@ from fedsim.clock import Trace
 from fedsim.engine.executors.base import Executor
 from fedsim.report import text
 from fedsim.report.text_table import TextTable
-from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.units import format_quantity
@@ -143,7 +143,7 @@ def rehearse(parts: Parts) -> Rehearsal:
             fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
             executor=executor,
             rounds=rounds,
-            evaluation=EvaluationSettings(every=0, clients=1),
+            evaluation=EvaluationConfig(every=0, clients=1),
         ),
         trace=trace,
     )

@@ -13,7 +13,7 @@ from fedsim.fleet import Fleet, build_fleet
 from fedsim.models import Architecture
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.rng import Key
-from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.parts import Parts
 from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
@@ -89,7 +89,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         clients_per_round=participation.clients_per_round,
         client_timeout_s=participation.client_timeout,
         on_leave=participation.on_leave,
-        evaluation=EvaluationSettings(**dict(scenario.evaluation)),
+        evaluation=scenario.evaluation,
         device=scenario.engine.device,
     )
     if problem := parts.misfit():

@@ -29,9 +29,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.quoting import quoted
 from fedsim.ranges import (
-    BatchSize,
     Clients,
-    Interval,
     PartialShare,
     PositiveSamples,
     Rounds,
@@ -40,6 +38,7 @@ from fedsim.ranges import (
     Workers,
 )
 from fedsim.runtime.clients.interrupted_work import OnLeave
+from fedsim.runtime.parts import EvaluationConfig
 from fedsim.scenario import toml
 from fedsim.scenario.choices import (
     DATASET,
@@ -209,19 +208,6 @@ class EngineConfig(Config):
     """Jobs that run at once; auto: one for each core, at most 8."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
-
-
-class EvaluationConfig(Config):
-    """When accuracy is measured, and on whom; it costs no virtual time."""
-
-    every: Interval = 1
-    """Rounds between two evaluations, the last round is always evaluated; 0: never."""
-    clients: Clients = 1000
-    """At most so many clients, drawn once by seed."""
-    split: Literal["test", "val"] = "test"
-    """On which of the clients' splits."""
-    batch_size: BatchSize = 256
-    """Samples in a forward pass."""
 
 
 def _labelled(models: Any) -> Any:

@@ -26,6 +26,7 @@ from fedsim.engine.jobs import (
     Call,
     ClientSamples,
     Evaluate,
+    Extra,
     Fit,
     GlobalTest,
     InlineSamples,
@@ -33,7 +34,6 @@ from fedsim.engine.jobs import (
     PublicSamples,
     Samples,
     Stream,
-    per_client,
     per_sample,
 )
 from fedsim.engine.losses import Batches, Extras, Models
@@ -280,7 +280,7 @@ def test_rows_of_an_extra_follow_their_stream(
     job = make_fit(
         step=Recording(seen),
         streams={"train": Stream(InlineSamples(x), 3, shuffled=shuffled)},
-        extras={"row": per_sample(np.arange(7), "train"), "mine": per_client(np.array([2.5]))},
+        extras={"row": per_sample(np.arange(7), "train"), "mine": Extra(np.array([2.5]))},
         num_steps=6,
     )
     fit(job, worker)

@@ -1,4 +1,4 @@
-"""Who is asked: the contract of a selector, and those whom it chooses from."""
+"""Selection of cohorts: the contract of a selector, and the candidates that it chooses from."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 
 ONE_BY_ONE = 2048
-"""Above so many eligible clients they are asked whether they are there as they are drawn."""
+"""With more eligible clients, availability is looked up for those drawn, not for all."""
 
 
 class Candidates:
-    """The clients that may be asked at an instant: eligible, owing no answer, and there.
+    """The clients that can be selected at an instant: eligible, without an open dispatch, and available.
 
     Args:
         eligible: Clients that can take part at all, ascending.
-        busy: Those that owe an answer, in any order.
-        availability: When clients are there; None where all always are.
+        busy: Clients with an open dispatch, in any order.
+        availability: When clients are available; None where all always are.
         at_s: The instant.
         sizes: Gives the training samples of clients.
     """
@@ -44,7 +44,7 @@ class Candidates:
 
     @cached_property
     def free(self) -> Array:
-        """All that are eligible and owe no answer, whether they are there or not, ascending."""
+        """All that are eligible and have no open dispatch, available or not, ascending."""
         if not len(self._busy):
             return self._eligible
         return self._eligible[~np.isin(self._eligible, self._busy)]
@@ -64,7 +64,7 @@ class Candidates:
     def sample(self, count: int, key: Key) -> Array:
         """Draw ``count`` of them, or all if they are fewer: each at most once, all equally likely.
 
-        On a large fleet only those drawn are asked whether they are there.
+        On a large fleet availability is looked up for those drawn alone.
         """
         if self._availability is not None and len(self._eligible) > ONE_BY_ONE:
             return sample_available(self._eligible, count, self.includes, key)
@@ -76,14 +76,14 @@ class Candidates:
         return len(self.sample(1, key)) > 0
 
     def includes(self, clients: Array) -> Array:
-        """Say of some of the eligible which may be asked, booleans of their shape."""
-        asked: Array = ~np.isin(clients, self._busy) if len(self._busy) else np.ones(len(clients), np.bool_)
+        """Say which of some eligible clients can be selected, booleans of their shape."""
+        included: Array = np.isin(clients, self._busy, invert=True)
         if self._availability is not None:
-            asked &= self._availability.available(clients, self._at_s)
-        return asked
+            included &= self._availability.available(clients, self._at_s)
+        return included
 
     def knows(self, clients: Array) -> Array:
-        """Say of any clients which may be asked, booleans of their shape."""
+        """Say which of any clients can be selected, booleans of their shape."""
         places = np.minimum(np.searchsorted(self._eligible, clients), max(len(self._eligible) - 1, 0))
         known: Array = self._eligible[places] == clients if len(self._eligible) else clients != clients
         known[known] = self.includes(clients[known])
@@ -98,7 +98,7 @@ class Selector(Plugin[C], ABC):
         """Return ``count`` of the candidates, or all if they are fewer, each at most once, in any order.
 
         Args:
-            candidates: Clients that may be asked now.
+            candidates: Clients that can be selected now.
             count: How many are wanted.
             key: Names this selection's generators.
         """
