@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -136,10 +137,11 @@ def _std(values: Array) -> float | None:
         return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
+@dataclass(frozen=True, eq=False)
 class Observer:
     """Measures models, and hashes them.
 
-    Args:
+    Attributes:
         parts: What the run is made of.
         engine: Who evaluates.
         contexts: Makes what the algorithm's ``models_of`` is given.
@@ -147,22 +149,27 @@ class Observer:
         trace: Where measurements are noted.
     """
 
-    def __init__(
-        self, parts: Parts, engine: Engine, contexts: Contexts, states: States, trace: Trace
-    ) -> None:
-        self._parts = parts
-        self._engine = engine
-        self._contexts = contexts
-        self._states = states
-        self._trace = trace
-        self.clients = self._choose()
+    parts: Parts
+    engine: Engine
+    contexts: Contexts
+    states: States
+    trace: Trace
+
+    @cached_property
+    def clients(self) -> Sequence[int]:
+        """The clients that are measured, ascending."""
+        population, limit = self.parts.data.num_clients, self.parts.evaluation.clients
+        if limit >= population:
+            return range(population)
+        generator = self.parts.key.child("evaluation").numpy()
+        return sorted(generator.choice(population, limit, replace=False, shuffle=False).tolist())
 
     async def measure(self, state: Any, merged: Sequence[int], round: int) -> Accuracy | None:  # noqa: A002
         """Return the accuracy of the chosen clients, or None where nothing learns."""
-        if not self._parts.executor.learns:
+        if not self.parts.executor.learns:
             return None
         models = await self._models(state, merged, round)
-        split = self._parts.evaluation.split
+        split = self.parts.evaluation.split
         own: list[Samples] = [ClientSamples(client, split) for client in self.clients]
         scores = await self._scores([_standing(one) for one in models], own)
         distinct = {id(one["global"].model): one["global"] for one in models if "global" in one}
@@ -176,7 +183,7 @@ class Observer:
             global_loss=_mean(np.array([score.loss for score in on_all])),
             others=await self._others(models, own),
         )
-        self._trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
+        self.trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
         return accuracy
 
     async def _others(
@@ -230,14 +237,6 @@ class Observer:
                 total.update(b"%d:" % client + digests[id(model)])
         return FinalModels(total.hexdigest(), fault)
 
-    def _choose(self) -> Sequence[int]:
-        population, limit = self._parts.data.num_clients, self._parts.evaluation.clients
-        if limit >= population:
-            return range(population)
-        generator = self._parts.key.child("evaluation").numpy()
-        chosen = generator.choice(population, limit, replace=False, shuffle=False)
-        return sorted(int(client) for client in chosen)
-
     async def _models(
         self,
         state: Any,
@@ -245,12 +244,12 @@ class Observer:
         round: int,  # noqa: A002
     ) -> list[Mapping[str, Predictor]]:
         """Ask for all clients' models at once: where making one is work, they train beside each other."""
-        held = await self._states({client: merged[client] for client in self.clients})
-        models_of = self._parts.algorithm.models_of
-        with unchanged(self._parts.verify, "models_of", state, held):
+        held = await self.states({client: merged[client] for client in self.clients})
+        models_of = self.parts.algorithm.models_of
+        with unchanged(self.parts.verify, "models_of", state, held):
             return await asyncio.gather(
                 *(
-                    models_of(self._contexts.observed(client, round), state, its)
+                    models_of(self.contexts.observed(client, round), state, its)
                     for client, its in zip(self.clients, held, strict=True)
                 )
             )
@@ -269,11 +268,11 @@ class Observer:
             for model, indices in by_model.values()
             for start in range(0, len(indices), PARTS_PER_JOB)
         ]
-        batch_size = self._parts.evaluation.batch_size
+        batch_size = self.parts.evaluation.batch_size
         jobs = [
             Evaluate(model, tuple(samples[index] for index in chunk), batch_size) for model, chunk in chunks
         ]
-        results = await asyncio.gather(*map(self._engine.observe, jobs))
+        results = await asyncio.gather(*map(self.engine.observe, jobs))
         for (_, chunk), result in zip(chunks, results, strict=True):
             for index, score in zip(chunk, result, strict=True):
                 scores[index] = score

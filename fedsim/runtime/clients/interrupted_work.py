@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import inf, isfinite, log
 from typing import Literal, Protocol
 
@@ -65,10 +65,11 @@ class _Watched:
     change: asyncio.TimerHandle | None = None
 
 
+@dataclass(eq=False)
 class Churn:
     """Watches the clients at work.
 
-    Args:
+    Attributes:
         fleet: Whose availability and hazards.
         on_leave: What becomes of work.
         pausables: Bus and engine.
@@ -77,23 +78,17 @@ class Churn:
         key: Names the draws of drop-outs.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        on_leave: OnLeave,
-        pausables: tuple[Pausable, ...],
-        give_up: Callable[[int, str], None],
-        trace: Trace,
-        key: Key,
-    ) -> None:
-        self._fleet = fleet
-        self._drops_out = fleet.drops_out
-        self._on_leave = on_leave
-        self._pausables = pausables
-        self._give_up = give_up
-        self._trace = trace
-        self._key = key
-        self._watched: dict[int, _Watched] = {}
+    fleet: Fleet
+    on_leave: OnLeave
+    pausables: tuple[Pausable, ...]
+    give_up: Callable[[int, str], None]
+    trace: Trace
+    key: Key
+    _watched: dict[int, _Watched] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def _drops_out(self) -> bool:
+        return self.fleet.drops_out
 
     def expect(self, client: int, dispatch: int) -> bool:
         """A client is at work on a dispatch from now on; say whether it is, and not lost at once."""
@@ -111,8 +106,8 @@ class Churn:
 
     def _draw_drop_out(self, client: int, dispatch: int) -> _Hazard:
         lasts_s = inf
-        if self._drops_out and (hazard_per_s := self._fleet.device(client).drop_out_per_s):
-            lasts_s = -log(self._key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
+        if self._drops_out and (hazard_per_s := self.fleet.device(client).drop_out_per_s):
+            lasts_s = -log(self.key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
         return _Hazard(lasts_s, partial(self._abandon, client, "dropped out"))
 
     def dismiss(self, client: int, dispatch: int) -> None:
@@ -124,7 +119,7 @@ class Churn:
         if not watched.dispatches:
             if watched.is_away:
                 # Nobody looks whether it is back before it is asked again: its absence is over for the trace.
-                self._trace.record(RETURN, client)
+                self.trace.record(RETURN, client)
             self._forget(client)
 
     def close(self) -> None:
@@ -135,37 +130,37 @@ class Churn:
     def _look(self, client: int) -> None:
         """See whether a client is there, act on a change, and look again when it may change next."""
         watched, at_s = self._watched[client], now_s()
-        is_there, next_s = self._fleet.availability.look(client, at_s)
+        is_there, next_s = self.fleet.availability.look(client, at_s)
         is_away = not is_there
         if is_away != watched.is_away:
             watched.is_away = is_away
             if not is_away:
                 self._come(client)
-            elif self._on_leave == "lost":
+            elif self.on_leave == "lost":
                 self._abandon(client, "left")
                 return
             else:
-                self._trace.record(LEAVE, client, self._on_leave)
+                self.trace.record(LEAVE, client, self.on_leave)
                 for hazard in watched.dispatches.values():
                     hazard.stop()
-                for one in self._pausables:
+                for one in self.pausables:
                     one.pause(client)
         # Time is whole nanoseconds here: a look that comes a rounding too early looks again a little later.
         wait_s = max(next_s - at_s, 1e-9)
         watched.change = call_after(wait_s, self._look, client) if isfinite(next_s) else None
 
     def _come(self, client: int) -> None:
-        self._trace.record(RETURN, client)
+        self.trace.record(RETURN, client)
         for hazard in self._watched[client].dispatches.values():
             hazard.go_on()
-        for one in self._pausables:
-            one.resume(client, restart=self._on_leave == "restart")
+        for one in self.pausables:
+            one.resume(client, restart=self.on_leave == "restart")
 
     def _abandon(self, client: int, cause: str) -> None:
         for dispatch in self._watched[client].dispatches:
-            self._trace.record(ABANDON, client, dispatch, cause)
+            self.trace.record(ABANDON, client, dispatch, cause)
         self._forget(client)
-        self._give_up(client, cause)
+        self.give_up(client, cause)
 
     def _forget(self, client: int) -> None:
         watched = self._watched.pop(client)
@@ -175,5 +170,5 @@ class Churn:
             watched.change.cancel()
         if watched.is_away:
             # Nothing of it is under way any more; what comes next is watched anew.
-            for one in self._pausables:
+            for one in self.pausables:
                 one.resume(client, restart=False)

@@ -67,6 +67,7 @@ _COLUMNS = {
     "upload_ns": "q",
     "away_ns": "q",
 }
+_SPENT = {"download_ns": _DOWNLOAD, "compute_ns": _COMPUTE, "upload_ns": _UPLOAD, "away_ns": _AWAY}
 _NO_DISPATCHES: dict[int, _Underway] = {}
 
 
@@ -353,12 +354,9 @@ class DispatchTable:
         self._write(one)
 
     def _write(self, one: _Underway) -> None:
-        columns, row, spent_ns = self._columns, one.row, one.spent_ns
-        columns["ended_ns"][row] = one.since_ns
-        columns["download_ns"][row] = spent_ns[_DOWNLOAD]
-        columns["compute_ns"][row] = spent_ns[_COMPUTE]
-        columns["upload_ns"][row] = spent_ns[_UPLOAD]
-        columns["away_ns"][row] = spent_ns[_AWAY]
+        self._columns["ended_ns"][one.row] = one.since_ns
+        for name, phase in _SPENT.items():
+            self._columns[name][one.row] = one.spent_ns[phase]
 
     def _word(self, word: str) -> int:
         return self._words.setdefault(word, len(self._words))

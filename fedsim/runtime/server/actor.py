@@ -30,7 +30,7 @@ from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Log, Recorder
 from fedsim.runtime.server.open_dispatches import OpenDispatch, OpenDispatches
 from fedsim.runtime.server.vetting import merged, misfit
-from fedsim.wire import SERVER, Message, Packed, pack
+from fedsim.wire import SERVER, Message, pack
 
 REJECT = RecordKind("reject", ("client", "dispatch", "reason"))
 MERGE = RecordKind("merge", ("round", "exchange", "version", "clients", "dispatches"))
@@ -173,22 +173,20 @@ class ServerActor:
         if not whom:
             return []
         messages = await self._instruct(exchange, tuple(whom))
-        packed: dict[int, Packed] = {}
-        dispatches = []
-        for client in sorted(messages):
-            message: Message | None = messages[client]
-            if message is not None and id(message) not in packed:
-                packed[id(message)] = pack(message)
-            dispatch = self._dispatches.send(
+        # A message for many is packed once.
+        distinct = {id(message): message for message in messages.values()}
+        packed = {key: None if message is None else pack(message) for key, message in distinct.items()}
+        return [
+            self._dispatches.send(
                 client,
                 exchange.name,
-                None if message is None else packed[id(message)],
+                packed[id(messages[client])],
                 round=self._round,
                 version=self._version,
                 merged=self.merged[client],
             )
-            dispatches.append(dispatch)
-        return dispatches
+            for client in sorted(messages)
+        ]
 
     async def merge(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> Sequence[int]:
         """Merge the replies that are there and close all dispatches; return who was merged, ascending.

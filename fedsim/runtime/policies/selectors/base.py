@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,57 +18,50 @@ ONE_BY_ONE = 2048
 """With more eligible clients, availability is looked up for those drawn, not for all."""
 
 
+@dataclass(frozen=True, eq=False)
 class Candidates:
     """The clients that can be selected at an instant: eligible, without an open dispatch, and available.
 
-    Args:
+    Attributes:
         eligible: Clients that can take part at all, ascending.
         busy: Clients with an open dispatch, in any order.
         availability: When clients are available; None where all always are.
         at_s: The instant.
-        sizes: Gives the training samples of clients.
+        sizes_of: Gives the training samples of clients.
     """
 
-    def __init__(
-        self,
-        eligible: Array,
-        busy: Array,
-        availability: Availability | None,
-        at_s: float,
-        sizes: Callable[[Array], Array],
-    ) -> None:
-        self._eligible = eligible
-        self._busy = busy
-        self._availability = availability
-        self._at_s = at_s
-        self._sizes = sizes
+    eligible: Array
+    busy: Array
+    availability: Availability | None
+    at_s: float
+    sizes_of: Callable[[Array], Array]
 
     @cached_property
     def free(self) -> Array:
         """All that are eligible and have no open dispatch, available or not, ascending."""
-        if not len(self._busy):
-            return self._eligible
-        return self._eligible[~np.isin(self._eligible, self._busy)]
+        if not len(self.busy):
+            return self.eligible
+        return self.eligible[~np.isin(self.eligible, self.busy)]
 
     @cached_property
     def clients(self) -> Array:
         """All of them, ascending; on a large fleet better :meth:`sample` some."""
-        if self._availability is None:
+        if self.availability is None:
             return self.free
-        return self.free[self._availability.available(self.free, self._at_s)]
+        return self.free[self.availability.available(self.free, self.at_s)]
 
     @property
     def sizes(self) -> Array:
         """The training samples of each, int64."""
-        return self._sizes(self.clients)
+        return self.sizes_of(self.clients)
 
     def sample(self, count: int, key: Key) -> Array:
         """Draw ``count`` of them, or all if they are fewer: each at most once, all equally likely.
 
         On a large fleet availability is looked up for those drawn alone.
         """
-        if self._availability is not None and len(self._eligible) > ONE_BY_ONE:
-            return sample_available(self._eligible, count, self.includes, key)
+        if self.availability is not None and len(self.eligible) > ONE_BY_ONE:
+            return sample_available(self.eligible, count, self.includes, key)
         wanted = min(count, len(self.clients))
         return key.numpy().choice(self.clients, size=wanted, replace=False, shuffle=False)
 
@@ -77,15 +71,15 @@ class Candidates:
 
     def includes(self, clients: Array) -> Array:
         """Say which of some eligible clients can be selected, booleans of their shape."""
-        included: Array = np.isin(clients, self._busy, invert=True)
-        if self._availability is not None:
-            included &= self._availability.available(clients, self._at_s)
+        included: Array = np.isin(clients, self.busy, invert=True)
+        if self.availability is not None:
+            included &= self.availability.available(clients, self.at_s)
         return included
 
     def knows(self, clients: Array) -> Array:
         """Say which of any clients can be selected, booleans of their shape."""
-        places = np.minimum(np.searchsorted(self._eligible, clients), max(len(self._eligible) - 1, 0))
-        known: Array = self._eligible[places] == clients if len(self._eligible) else clients != clients
+        places = np.minimum(np.searchsorted(self.eligible, clients), max(len(self.eligible) - 1, 0))
+        known: Array = self.eligible[places] == clients if len(self.eligible) else clients != clients
         known[known] = self.includes(clients[known])
         return known
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from fedsim import clock
-from fedsim.algorithms.base import Exchange
+from fedsim.algorithms.base import Exchange, Reply
+from fedsim.bus import Header
 from fedsim.clock import now_s
 from fedsim.errors import MergeError, RunError
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN
+from fedsim.runtime.server.open_dispatches import OpenDispatch
 
 TWO = (Exchange("share"), Exchange("distil", who="answered"))
 ONE = (Exchange("train"),)
-
-
-@dataclass
-class Dispatch:
-    client: int
-    reply: asyncio.Future[Any]
 
 
 class Rounds:
@@ -72,11 +67,14 @@ class Rounds:
 
     async def dispatch(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
-    ) -> Sequence[Dispatch]:
+    ) -> Sequence[OpenDispatch]:
         self.calls.append(("ask", exchange.name, list(cohort), list(answered)))
         loop = asyncio.get_running_loop()
         whom = [] if exchange.name in self.asks_nobody else answered
-        dispatches = [Dispatch(client, loop.create_future()) for client in whom]
+        dispatches = [
+            OpenDispatch(Header(-1, client, 1, exchange.name, 0, 0), 0, now_s(), loop.create_future())
+            for client in whom
+        ]
         self.owing.update(whom)
         for dispatch in dispatches:
             silent = dispatch.client in self.silent
@@ -107,9 +105,9 @@ class Rounds:
         return [call for call in self.calls if call[0] in names]
 
 
-def _settle(dispatch: Dispatch, replied: bool) -> None:
+def _settle(dispatch: OpenDispatch, replied: bool) -> None:
     if not dispatch.reply.done():
-        dispatch.reply.set_result("reply" if replied else None)
+        dispatch.reply.set_result(Reply(dispatch.client, 0, "", 0, 0, 1.0, None) if replied else None)
 
 
 def play(rounds: Rounds, **config: Any) -> Rounds:
