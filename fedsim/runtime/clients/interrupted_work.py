@@ -118,7 +118,7 @@ class Churn:
         watched.dispatches.pop(dispatch).stop()
         if not watched.dispatches:
             if watched.is_away:
-                # Nobody looks whether it is back before it is asked again: its absence is over for the trace.
+                # Its return is not watched before its next dispatch: for the trace the absence ends here.
                 self.trace.record(RETURN, client)
             self._forget(client)
 

@@ -105,7 +105,10 @@ class DispatchTable:
     def __init__(self, trace: Trace) -> None:
         self.counts = Counter[str]()
         self._columns = {name: array(code) for name, code in _COLUMNS.items()}
+        self._appends = [column.append for column in self._columns.values()]
         self._fate, self._cause = self._columns["fate"], self._columns["cause"]
+        self._ended_ns = self._columns["ended_ns"]
+        self._spent_ns = [(self._columns[name], phase) for name, phase in _SPENT.items()]
         self._words: dict[str, int] = {"": 0}
         self._open: dict[int, dict[int, _Underway]] = {}  # by client, then by number
         self._away: set[int] = set()  # asked for membership only: a set has no order
@@ -232,8 +235,8 @@ class DispatchTable:
         one = _Underway(client, dispatch, len(self), at_ns, client in self._away)
         self._open.setdefault(client, {})[dispatch] = one
         row = (client, dispatch, round, self._word(exchange), 0, Fate.OPEN, at_ns, at_ns, 0, 0, 0, 0)
-        for column, value in zip(self._columns.values(), row, strict=True):
-            column.append(value)
+        for append, value in zip(self._appends, row):  # noqa: B905 - a check for each dispatch costs time
+            append(value)
         self.counts["asked"] += 1
 
     def _transfer_ended(
@@ -267,18 +270,20 @@ class DispatchTable:
             self._close_if_over(one)
 
     def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> None:
-        one = self._find(client, dispatch)
+        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:  # else it is the server's own work
             one.advance(at_ns)
             one.active[phase] += 1
-            one.phase = max(one.phase, phase)
+            if phase > one.phase:
+                one.phase = phase
 
     def _end(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Underway | None:
-        one = self._find(client, dispatch)
+        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:
             one.advance(at_ns)
-            one.active[phase] -= 1
-            while one.phase and not one.active[one.phase]:
+            active = one.active
+            active[phase] -= 1
+            while one.phase and not active[one.phase]:
                 one.phase -= 1
         return one
 
@@ -354,9 +359,9 @@ class DispatchTable:
         self._write(one)
 
     def _write(self, one: _Underway) -> None:
-        self._columns["ended_ns"][one.row] = one.since_ns
-        for name, phase in _SPENT.items():
-            self._columns[name][one.row] = one.spent_ns[phase]
+        self._ended_ns[one.row] = one.since_ns
+        for column, phase in self._spent_ns:
+            column[one.row] = one.spent_ns[phase]
 
     def _word(self, word: str) -> int:
         return self._words.setdefault(word, len(self._words))
