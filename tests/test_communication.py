@@ -28,8 +28,8 @@ from fedsim.scenario import build, load_scenario
 class Guessing(NULL):
     """The null executor, but no two predictions are alike, so that there is something to cluster."""
 
-    def _answer(self, job: Job) -> Any:
-        answer = super()._answer(job)
+    def _result(self, job: Job) -> Any:
+        answer = super()._result(job)
         if not isinstance(job, Predict):
             return answer
         self.predicted = getattr(self, "predicted", 0) + 1

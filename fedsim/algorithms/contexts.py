@@ -1,4 +1,4 @@
-"""What the hooks of an algorithm are given: who they are, what they may know, and a workbench."""
+"""What the hooks of an algorithm are given: who they are, what they may know, and their device."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedsim.data import Split
+from fedsim.engine.device_context import DeviceContext
 from fedsim.engine.engine import Engine
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.workbench import Workbench
 from fedsim.fleet import Device
 from fedsim.params import Array, Model
 from fedsim.rng import Key
@@ -72,7 +72,7 @@ class Background:
         return tuple(self._tasks)
 
 
-class ClientContext(Workbench):
+class ClientContext(DeviceContext):
     """What a client's hook may know and do.
 
     Attributes:
@@ -132,7 +132,7 @@ class ClientContext(Workbench):
         return data.x[positions], data.y[positions]
 
 
-class ServerContext(Workbench):
+class ServerContext(DeviceContext):
     """What a hook at the server may know and do.
 
     Attributes:

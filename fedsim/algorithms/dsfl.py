@@ -35,10 +35,10 @@ from fedsim.algorithms.common.distillation import Distillation, no_classes, soft
 from fedsim.algorithms.common.public_set_delivery import HandingOut, Receiver, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
+from fedsim.engine.device_context import DeviceContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import PUBLIC, TEACHER
 from fedsim.engine.steps import Descent
-from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
 from fedsim.wire import LogitsUp, Message, counted, message
@@ -210,7 +210,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         """Return the client's own model and the server's."""
         return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
 
-    async def _distil(self, party: Workbench, model: Model, samples: Samples, labels: Array) -> Model:
+    async def _distil(self, party: DeviceContext, model: Model, samples: Samples, labels: Array) -> Model:
         """Bring a model's probabilities near soft labels, at a client or at the server."""
         training, config = party.training, self.config
         fitted = await party.fit(

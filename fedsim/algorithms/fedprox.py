@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.jobs import shared
+from fedsim.engine.jobs import Extra
 from fedsim.engine.losses import Extras, LiveModel
 from fedsim.engine.steps import Descent
 from fedsim.ranges import Coefficient, PositiveShare
@@ -61,7 +61,7 @@ class FedProx(FedAvg):
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),
-            extras={"anchor": shared(message.model.params)},
+            extras={"anchor": Extra(message.model.params)},
             epochs=epochs,
             steps=steps,
         )

@@ -36,10 +36,10 @@ from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.common.public_set_delivery import HandingOut, Receiver, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
+from fedsim.engine.device_context import DeviceContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
-from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples
 from fedsim.wire import Form, LogitsUp, Message, counted, message
@@ -208,7 +208,7 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
         """Return the client's own model."""
         return {"personal": Predictor(client_state.model)}
 
-    def _positions(self, party: Workbench) -> Array:
+    def _positions(self, party: DeviceContext) -> Array:
         """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
         return np.arange(party.num_public)[: self.config.public_size]
 
@@ -238,12 +238,12 @@ async def _predictions(client: ClientContext, model: Model, samples: Samples) ->
     return softmax(outputs) if _has_classes(client) else outputs
 
 
-def _form(party: Workbench) -> Form:
+def _form(party: DeviceContext) -> Form:
     """Return what predictions are: a regression has no probabilities."""
     return "probs" if _has_classes(party) else "logits"
 
 
-def _has_classes(party: Workbench) -> bool:
+def _has_classes(party: DeviceContext) -> bool:
     return party.task.kind == "classification"
 
 

@@ -19,7 +19,7 @@ from fedsim.network import OverheadConfig
 from fedsim.processes.addresses_and_tls import Address, reason
 from fedsim.processes.children import ChildProcesses
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting

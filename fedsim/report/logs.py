@@ -14,7 +14,7 @@ import structlog
 
 from fedsim.clock import now_s
 from fedsim.numerals import scalar
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -29,7 +29,7 @@ from fedsim.report.provenance import Bus, provenance
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.build import Plan

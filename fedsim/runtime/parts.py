@@ -56,14 +56,14 @@ class Parts:
         network: How parcels move.
         overhead: What protocols add to a frame on the link.
         executor: Who trains.
-        selector: Who is asked.
+        selector: Who is in a cohort.
         pacing: When a round closes.
         training: How clients train.
         evaluation: What is measured.
         rounds: How many rounds.
         clients_per_round: Size of a cohort; None for all that are eligible.
         seed: The one seed.
-        client_timeout_s: The lease of a dispatch: a client that has not answered by then counts as dropped.
+        client_timeout_s: The lease of a dispatch: a client that has not replied by then counts as dropped.
         on_leave: What becomes of work when its client goes away.
         device: Where jobs run: ``cpu`` or ``cuda``.
         verify: Check everything that can be checked, at the price of speed.
@@ -145,12 +145,7 @@ class Parts:
 
     def holds_job(self) -> NDArray[np.bool_]:
         """Return which clients' devices have the memory to train their architecture, ``[K]``."""
-        holds = np.empty(len(self.fleet), np.bool_)
-        for group in self.fleet.groups:
-            memory = np.broadcast_to(group.columns["memory"], group.stop - group.start)
-            for label, own in group.shares():
-                holds[group.start : group.stop][own] = memory[own] >= self.needed_bytes(label)
-        return holds
+        return self.fleet.values("memory") >= self._needs_bytes()
 
     def eligible(self) -> Array:
         """Return the clients that can take part, int32, ascending.
@@ -170,20 +165,20 @@ class Parts:
             raise UserError(self._too_small(has_samples))
         return eligible
 
+    def _needs_bytes(self) -> NDArray[np.float64]:
+        needs = np.empty(len(self.fleet))
+        for group in self.fleet.groups:
+            for label, own in group.shares():
+                needs[group.start : group.stop][own] = self.needed_bytes(label)
+        return needs
+
     def _too_small(self, has_samples: NDArray[np.bool_]) -> str:
         """Say by how much memory the devices of all clients with samples are too small."""
-        memory = self.fleet.values("memory")
-        lacks = []
-        for group in self.fleet.groups:
-            for label, mine in group.shares():
-                able = memory[group.start : group.stop][mine & has_samples[group.start : group.stop]]
-                if len(able):
-                    needed = self.needed_bytes(label)
-                    lacks.append((able.max() / needed, label, needed, float(able.max())))
-        _, label, needed, largest = max(lacks)
-        need, have = (format_quantity(number, "data size") for number in (needed, largest))
+        memory, needs = self.fleet.values("memory"), self._needs_bytes()
+        nearest = int(np.argmax(np.where(has_samples, memory / needs, -1.0)))
+        need, have = (format_quantity(float(all_[nearest]), "data size") for all_ in (needs, memory))
         return (
-            f"no client that has training samples can hold its job: training {label!r} with batches of "
-            f"{self.training.batch_size} needs {need}, the largest device has {have}; take a smaller model "
-            "or batch, or devices with more memory"
+            f"no client that has training samples can hold its job: training {self.fleet.model(nearest)!r} "
+            f"with batches of {self.training.batch_size} needs {need}, the largest device has {have}; take a "
+            "smaller model or batch, or devices with more memory"
         )

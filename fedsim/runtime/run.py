@@ -17,8 +17,7 @@ from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log, silent
-from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.records.recorder import Log, Recorder, silent
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.server.actor import ServerActor
 from fedsim.runtime.tasks import Tasks

@@ -153,9 +153,9 @@ def test_passes_and_steps_cost_operations(
     one = forward(architecture, 1).flops
     assert one > 0
     costs, model = Costs(resources_of(architecture)), initial(architecture)
-    assert costs.flops(Predict(model, ClientSamples(0), 3)) == SIZE * one
+    assert costs.work(Predict(model, ClientSamples(0), 3)).total.flops == SIZE * one
     # Two steps of three samples; backward is at least as much as forward, and at most twice.
-    assert 2 * SIZE * one <= costs.flops(fit_of(model)) <= 3 * SIZE * one
+    assert 2 * SIZE * one <= costs.work(fit_of(model)).total.flops <= 3 * SIZE * one
 
 
 @every_model

@@ -15,7 +15,7 @@ from fedsim.errors import RunError
 from fedsim.processes.addresses_and_tls import Address
 from fedsim.processes.children import ChildProcesses
 from fedsim.processes.server import ServerProcess, _PrintingLog
-from fedsim.runtime.records.log import silent
+from fedsim.runtime.records.recorder import silent
 from fedsim.runtime.sockets.handshake import Greeting, read
 from fedsim.scenario import Plan, Scenario, build
 

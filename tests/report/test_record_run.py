@@ -22,7 +22,7 @@ from fedsim.report import tables
 from fedsim.report.record_run import record
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 from fedsim.scenario import Plan

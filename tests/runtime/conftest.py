@@ -17,9 +17,8 @@ from fedsim.clock import Trace, call_after, now_s
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
-from fedsim.engine.executors.base import Due, ExecutorConfig, Promise
+from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
-from fedsim.engine.executors.null import Kept
 from fedsim.engine.jobs import ClientSamples, Evaluate, Job, Score
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
@@ -223,11 +222,11 @@ class Oracle(NULL):
         self._score = score
         self.jobs: list[Evaluate] = []
 
-    def submit(self, job: Job, due: Due) -> Promise:
+    def _result(self, job: Job) -> Any:
         if not isinstance(job, Evaluate):
-            return super().submit(job, due)
+            return super()._result(job)
         self.jobs.append(job)
-        return Kept([self._score(part) for part in job.parts])
+        return [self._score(part) for part in job.parts]
 
 
 def by_client(*scores: tuple[int, int], everything: tuple[int, int] = (0, 0)) -> Callable[[Any], Score]:

@@ -192,7 +192,9 @@ def play_counted(world: Any, *, extra_s: Callable[[Any], float] | None = None, *
         fitted = await client.fit(client.initial_model())
         if extra_s is not None and (flops := extra_s(client)):
             await client.call(world.nothing, flops=flops)
-        steps[client.client, client.dispatch] = float(fitted.states["model"]["steps"])
+        steps[client.client, client.dispatch] = next(
+            float(array) for name, array in fitted.states["model"].items() if name.startswith("steps/")
+        )
         return None, world.word()
 
     settings = {"training": ADAM, "executor": threads(), "client_timeout_s": PATIENT_S, **changes}

@@ -96,7 +96,7 @@ def test_totals_that_are_not_those_of_the_rows_are_caught() -> None:
 
 def test_phases_that_last_longer_than_the_whole_are_caught() -> None:
     table = _dispatches()
-    table._ended_ns[0] = 2
+    table._columns["ended_ns"][0] = 2
     with pytest.raises(InvariantError, match="dispatch 0 of the table spent -1 ns waiting"):
         check_counts(Ledger(), [_row()], table)
 
@@ -227,21 +227,21 @@ def test_time_away_is_that_of_the_trace() -> None:
     check_phases(_trace(*down, elsewhere, *work), _dispatches())
     with pytest.raises(InvariantError, match="compute took 2 ns by the trace, 1 ns by the table"):
         check_phases(_trace(*down, *work), away)
-    away._compute_ns[0] += 1
-    away._away_ns[0] = 0
+    away._columns["compute_ns"][0] += 1
+    away._columns["away_ns"][0] = 0
     with pytest.raises(InvariantError, match="compute took 1 ns by the trace, 2 ns by the table"):
         check_phases(_trace(*down, work[0], gone, back, work[1]), away)
-    away._compute_ns[0] -= 1
+    away._columns["compute_ns"][0] -= 1
     with pytest.raises(InvariantError, match="away took 1 ns by the trace, 0 ns by the table"):
         check_phases(_trace(*down, work[0], gone, back, work[1]), away)
 
 
 def test_phases_that_were_told_stand_in_place_of_events() -> None:
     table = _dispatches()
-    table._download_ns[0] = 10_000
+    table._columns["download_ns"][0] = 10_000
     trace = _trace(_start(0), _end(40_000), (50_000, "spent", 0, 0, 10_000, 20_000, 0))
     for well, compute_ns in ((True, 20_000), (True, 19_000), (False, 20_001), (False, 18_999)):
-        table._compute_ns[0] = compute_ns
+        table._columns["compute_ns"][0] = compute_ns
         if well:
             check_phases(trace, table)
             continue

@@ -1,7 +1,7 @@
-"""What a party can do with its device: train, predict, compute. Every call takes that device's time.
+"""A party's device as hooks see it: train, predict, evaluate, compute. Every call takes that device's time.
 
-Hooks of algorithms get a workbench as part of their context. It turns a call into a job, finds what the job
-costs, and hands it to the engine; the generators of a job are named by the party, the turn and the call's own
+The contexts of algorithms' hooks are device contexts. A call becomes a job, the cost of the job gives its
+duration, and the engine runs it; the generators of a job are named by the party, the turn and the call's own
 ``name``, so two algorithms that do the same work under the same name meet the same samples in the same order.
 """
 
@@ -12,23 +12,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fedsim.data import Split
+from fedsim.engine import jobs
 from fedsim.engine.batches import Pass
 from fedsim.engine.cost import duration_s
 from fedsim.engine.engine import Engine
-from fedsim.engine.jobs import (
-    Call,
-    ClientSamples,
-    Evaluate,
-    Extra,
-    Fit,
-    Fitted,
-    Job,
-    Predict,
-    PublicSamples,
-    Samples,
-    Score,
-    Stream,
-)
+from fedsim.engine.jobs import Extra, Fitted, Job, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN
 from fedsim.engine.optimisers import Optimiser
@@ -47,8 +35,8 @@ PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
 
 
-class Workbench:
-    """A party's means of work in one hook.
+class DeviceContext:
+    """What one hook of a party trains, predicts, evaluates and computes with.
 
     Attributes:
         client: Address of the party; ``-1`` is the server.
@@ -146,7 +134,7 @@ class Workbench:
         keeping = self._keeping if keeping is None else keeping
         states = None if keeping is None else keeping.before(name, by_name, trained)
         passes = self._engine.resources.passes([by_name[model].architecture for model in trained], streams)
-        job = Fit(
+        job = jobs.Fit(
             step=DEFAULT_STEP if step is None else step,
             models=by_name,
             trained=trained,
@@ -164,7 +152,7 @@ class Workbench:
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
         """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples."""
-        logits: Array = await self._do(Predict(model, samples, batch_size))
+        logits: Array = await self._do(jobs.Predict(model, samples, batch_size))
         return logits
 
     async def predict_each(
@@ -174,10 +162,10 @@ class Workbench:
 
         The real work may be done side by side; the time that passes is the sum.
         """
-        jobs = [Predict(model, samples, batch_size) for model in models]
         queue: list[Coroutine[Any, Any, Any]] = []
         after_s = 0.0
-        for job in jobs:
+        for model in models:
+            job = jobs.Predict(model, samples, batch_size)
             work, takes_s = self._cost(job)
             queue.append(self._submit(job, work, takes_s, after_s))
             after_s += takes_s
@@ -187,21 +175,20 @@ class Workbench:
         self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
     ) -> Score:
         """Return hits and loss of a model in eval mode on labelled samples."""
-        (score,) = await self._do(Evaluate(model, (samples,), batch_size))
-        assert isinstance(score, Score)  # noqa: S101
-        return score
+        scores: list[Score] = await self._do(jobs.Evaluate(model, (samples,), batch_size))
+        return scores[0]
 
     async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
         """Return ``function(*arguments)``, which costs ``flops`` operations (more than zero)."""
-        return await self._do(Call(function, arguments, flops))
+        return await self._do(jobs.Call(function, arguments, flops))
 
     def own(self, split: Split) -> Samples:
         """Return the party's own samples of a split: ``train``, ``val`` or ``test``."""
-        return ClientSamples(self.client, split)
+        return jobs.ClientSamples(self.client, split)
 
     def public(self, positions: Array, *, labelled: bool = False) -> Samples:
         """Return samples of the public set by their positions, int64 ``[p]``, without labels unless asked."""
-        return PublicSamples(positions, labelled)
+        return jobs.PublicSamples(positions, labelled)
 
     def _num_steps(self, passes: Mapping[str, Pass], epochs: int | None, steps: int | None) -> int:
         if epochs is not None and steps is not None:

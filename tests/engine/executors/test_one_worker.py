@@ -13,8 +13,7 @@ import torch
 from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.inline import Alone
-from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import Call
 from fedsim.engine.worker_state import Resources
 
@@ -23,9 +22,15 @@ def call(function: Callable[..., object], *arguments: object) -> Call:
     return Call(function, arguments, 1.0)
 
 
+def opened(resources: Resources) -> Threads:
+    executor = Threads(ExecutorConfig(workers=1))
+    executor.open(resources)
+    return executor
+
+
 def test_nothing_is_done_before_somebody_waits(resources: Resources) -> None:
     done: list[int] = []
-    alone = Alone(resources)
+    alone = opened(resources)
     futures = [alone.submit(call(done.append, number), (number, number)) for number in range(3)]
     assert done == []
     alone.wait(futures[1])
@@ -37,7 +42,7 @@ def test_nothing_is_done_before_somebody_waits(resources: Resources) -> None:
 
 def test_a_cancelled_job_is_never_begun(resources: Resources) -> None:
     done: list[int] = []
-    alone = Alone(resources)
+    alone = opened(resources)
     future = alone.submit(call(done.append, 1), (0, 0))
     assert future.cancel()
     with pytest.raises(CancelledError):
@@ -47,7 +52,7 @@ def test_a_cancelled_job_is_never_begun(resources: Resources) -> None:
 
 def test_it_works_in_the_waiting_thread_with_one_torch_thread(resources: Resources) -> None:
     before = torch.get_num_threads()
-    alone = Alone(resources)
+    alone = opened(resources)
     seen = alone.wait(
         alone.submit(call(lambda: (threading.current_thread(), torch.get_num_threads())), (0, 0))
     )
@@ -60,14 +65,14 @@ def test_an_interruption_comes_straight_out(resources: Resources) -> None:
         raise KeyboardInterrupt
 
     before = torch.get_num_threads()
-    alone = Alone(resources)
+    alone = opened(resources)
     with pytest.raises(KeyboardInterrupt):
         alone.wait(alone.submit(call(interrupted), (0, 0)))
     assert torch.get_num_threads() == before
 
 
 def test_closing_drops_what_has_not_begun(resources: Resources) -> None:
-    alone = Alone(resources)
+    alone = opened(resources)
     future = alone.submit(call(int, "1"), (0, 0))
     alone.close()
     alone.close()
@@ -91,7 +96,7 @@ def test_jobs_take_turns_on_a_real_loop(resources: Resources) -> None:
         jobs = [engine.run(call(busy), client=n, dispatch=0, flops=1.0, duration_s=1.0) for n in range(8)]
         return list(await asyncio.gather(*jobs))
 
-    engine = Engine(THREADS(ExecutorConfig()), resources, Trace())
+    engine = Engine(Threads(ExecutorConfig()), resources, Trace())
     try:
         assert asyncio.run(main()) == [1] * 8
     finally:

@@ -2,7 +2,8 @@ import threading
 
 import pytest
 
-from fedsim.engine.executors.thread_pool import Pool
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import Threads
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import RunError
 
@@ -20,5 +21,5 @@ def test_threads_that_the_computer_does_not_start(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RunError, match=r"no more than 2 of 5 worker threads .*: lower engine.workers"):
-        Pool(resources, 5)
+        Threads(ExecutorConfig(workers=5)).open(resources)
     assert threading.active_count() == before

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim.clock import Trace, now_s
+from fedsim.engine.device_context import DeviceContext
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -16,7 +17,6 @@ from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.workbench import Workbench
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
 from fedsim.fleet import Device
@@ -39,8 +39,8 @@ TRAIN = 168
 """FLOP a sample of the mlp: see test_cost."""
 
 
-class Listening(Workbench):
-    """A workbench that also keeps its jobs."""
+class Listening(DeviceContext):
+    """A device context that also keeps its jobs."""
 
     jobs: list[Job]
 
