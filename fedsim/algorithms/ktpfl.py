@@ -22,15 +22,16 @@ import numpy as np
 from fedsim.algorithms.base import Exchanges, Replies
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.common.personal_codistillation import (
-    CoPersonal,
-    CoPersonalConfig,
+    PersonalCodistillation,
+    PersonalCodistillationConfig,
     ServerState,
 )
+from fedsim.algorithms.common.public_samples import predictions
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array
 from fedsim.ranges import BatchSize
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest, message
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, message
 
 WORK = "c"
 """Name of the server's work while clients distil."""
@@ -38,7 +39,7 @@ WORK = "c"
 
 @message("sized_logits_up")
 class SizedLogitsUp(LogitsUp):
-    """A client's answers on public samples with its size, for ``c_weighting = "data"``.
+    """A client's predictions on public samples with its size, for ``c_weighting = "data"``.
 
     Attributes:
         num_samples: Training samples of the client.
@@ -47,14 +48,14 @@ class SizedLogitsUp(LogitsUp):
     num_samples: int = 0
 
 
-class KTpFLConfig(CoPersonalConfig, CoefficientConfig):
+class KTpFLConfig(PersonalCodistillationConfig, CoefficientConfig):
     """KT-pFL's own parameters."""
 
     c_batch_size: BatchSize = 256
     """Public samples in a mini-batch of the step of c (the paper's public batch: 256)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State(ServerState):
     """What the server holds.
 
@@ -69,7 +70,7 @@ class State(ServerState):
     learning: int = 0
 
 
-class KTpFL(CoPersonal[KTpFLConfig, State]):
+class KTpFL(PersonalCodistillation[KTpFLConfig, State]):
     """Co-distillation with learned weights."""
 
     Config = KTpFLConfig
@@ -83,29 +84,17 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         return replace(share, reply=reply), replace(distil, merge=self.merge_distil)
 
     def start(self, server: ServerContext) -> State:
-        """Begin with equal weights."""
-        count, empty = server.num_clients, self.nothing(server)
-        return State(
-            empty.positions,
-            empty.asked,
-            empty.senders,
-            empty.values,
-            empty.given,
-            c=np.full((count, count), 1 / count),
-            num_samples=np.zeros(count),
-        )
+        """Begin with equal weights; raises as the base does."""
+        super().start(server)
+        count = server.num_clients
+        return State(c=np.full((count, count), 1 / count), num_samples=np.zeros(count))
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message that carries soft predictions on the samples named."""
         if self.config.c_weighting == "unit":
             return super().reply(client, values, positions)
-        return SizedLogitsUp(
-            values,
-            form="probs",
-            temperature=self.config.temperature,
-            indices_digest=indices_digest(positions),
-            num_samples=client.num_samples(),
-        )
+        temperature, size = self.config.temperature, client.num_samples()
+        return predictions(values, positions, "probs", temperature, SizedLogitsUp, num_samples=size)
 
     async def instruct_share(
         self, server: ServerContext, state: State, cohort: Sequence[int]
@@ -123,7 +112,7 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
             num_samples[reply.client] = reply.message.num_samples
         return replace(state, num_samples=num_samples)
 
-    async def weights(self, server: ServerContext, state: State, values: Array, given: Array) -> Array:
+    async def weights(self, server: ServerContext, state: State) -> Array:
         """Return the rows of c among those who answered, scaled to sum to one."""
         return restricted(_block(state))
 
@@ -147,9 +136,9 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         return replace(state, learning=server.round), messages
 
     async def merge_distil(self, server: ServerContext, state: State, replies: Replies[None]) -> State:
-        """Take up the moved block of c."""
+        """Put the moved block into c."""
         if state.learning != server.round:
-            return state  # late confirmations of a round whose work is gone
+            return state  # late replies of a round whose work is gone
         c = state.c.copy()
         c[np.ix_(state.senders, state.senders)] = await server.collect(WORK)
         return replace(state, c=c)

@@ -13,7 +13,11 @@ from typing import Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms.common.personal_codistillation import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.algorithms.common.personal_codistillation import (
+    PersonalCodistillation,
+    PersonalCodistillationConfig,
+    ServerState,
+)
 from fedsim.algorithms.common.similarity import by_rank, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array
@@ -22,7 +26,7 @@ from fedsim.ranges import Clients
 NEIGHBOURS = 5
 
 
-class TopKPFDConfig(CoPersonalConfig):
+class TopKPFDConfig(PersonalCodistillationConfig):
     """TopK-pFD's own parameters."""
 
     neighbours: Clients = NEIGHBOURS
@@ -41,20 +45,16 @@ class TopKPFDConfig(CoPersonalConfig):
         return self
 
 
-class TopKPFD(CoPersonal[TopKPFDConfig, ServerState]):
+class TopKPFD(PersonalCodistillation[TopKPFDConfig, ServerState]):
     """Co-distillation to the mean of nearest neighbours."""
 
     Config = TopKPFDConfig
 
-    def start(self, server: ServerContext) -> ServerState:
-        """Nothing is known yet, nor will be from round to round."""
-        return self.nothing(server)
-
-    async def weights(self, server: ServerContext, state: ServerState, values: Array, given: Array) -> Array:
+    async def weights(self, server: ServerContext, state: ServerState) -> Array:
         """Return equal weights for each one's neighbours."""
-        flops = cosines_flops(*values.shape)
-        similarities = await server.call(cosines_of_predictions, values, given, flops=flops)
-        count = (len(values) + 1) // 2 if self.config.half else self.config.neighbours
+        flops = cosines_flops(*state.values.shape)
+        similarities = await server.call(cosines_of_predictions, state.values, state.given, flops=flops)
+        count = (len(similarities) + 1) // 2 if self.config.half else self.config.neighbours
         return by_rank(similarities, count)
 
 

@@ -200,7 +200,7 @@ def test_a_client_learns_from_the_centroid_nearest_to_its_last_predictions_or_it
     message = Centroids(centroids, np.ones(3, np.int32))
     predictions = None if said is None else np.array([said] * 3, np.float32)
     algorithm = world.algorithm("perfed_ckt", public_batch_size=2, lam=0.3)
-    before = ClientState(None, Model("first", {}), predictions)
+    before = ClientState(Model("first", {}), None, predictions)
     state, reply = asyncio.run(algorithm.train(client, before, message))
     (fit,) = client.fits
     assert fit["model"] == "first"

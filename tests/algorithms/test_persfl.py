@@ -216,7 +216,7 @@ def test_a_model_is_considered_by_its_loss_unless_it_is_the_initial_one() -> Non
 # Whole runs
 
 
-class _Tuned(FineTuning[Any, Any], FedAvg):  # type: ignore[misc]
+class _Tuned(FineTuning[Any, Any], FedAvg):
     """FedAvg, then five passes in the order in which PersFL's first student meets its samples."""
 
     Config = FedAvgConfig
@@ -227,7 +227,7 @@ class _Tuned(FineTuning[Any, Any], FedAvg):  # type: ignore[misc]
 
     async def local_finetune(self, client: Any, state: Any, message: Any) -> Any:
         fitted = await client.fit(message.model, epochs=2, name="distil 0 1")
-        return replace(state, model=fitted.model), None
+        return replace(state, tuned=fitted.model), None
 
 
 @pytest.mark.parametrize("temperature", [1.0, 25.0])

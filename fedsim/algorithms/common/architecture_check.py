@@ -21,8 +21,10 @@ def unlike(model: Model, wanted: Model) -> str | None:
     return None
 
 
-def strange(server: ServerContext, model: Model) -> str | None:
-    """Say why a model is of no architecture of the run, whichever; None if it is of one."""
+def unknown(server: ServerContext, model: Model | None) -> str | None:
+    """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
+    if model is None:
+        return None
     try:
         wanted = server.initial_model(model.architecture)
     except KeyError:

@@ -7,14 +7,13 @@ the start included. Without validation samples it makes five passes.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
+from fedsim.algorithms.base import C, Exchange, Exchanges, Predictor, Predictors, S
+from fedsim.algorithms.common.model_training import ModelTraining
 from fedsim.algorithms.common.validation_loss import validation_loss
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
 from fedsim.params import Model
 from fedsim.ranges import Epochs
@@ -26,7 +25,7 @@ PASSES_UNSEEN = 5
 """Passes of a client that has no validation samples to choose by."""
 
 
-class TuningConfig(Config):
+class FineTuningConfig(Config):
     """How long to fine-tune."""
 
     finetune_epochs: Epochs | None = None
@@ -52,67 +51,47 @@ async def finetuned(client: ClientContext, model: Model, passes: int | None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """A client after the end.
+class ClientState:
+    """What a client keeps.
 
     Attributes:
-        model: Its fine-tuned model; None before.
+        tuned: Its fine-tuned model; None before the end.
     """
 
-    model: Model | None = None
+    tuned: Model | None = None
 
 
-class FineTuning(Algorithm[C, S, Any]):
-    """Adds an exchange after the last round to an algorithm whose clients remember nothing.
+class FineTuning(ModelTraining[C, S]):
+    """Adds an exchange after the last round to an algorithm whose clients keep nothing.
 
     A class derives from this and from the algorithm, in this order; its config has ``finetune_epochs``.
     """
-
-    tuned_label: ClassVar[str] = "untuned"
-    """Under which name the model before fine-tuning is measured on clients' own samples."""
 
     @property
     def exchanges(self) -> Exchanges[S, Any]:
         """The algorithm's, and fine-tuning at the end."""
         finetune = Exchange(
-            "finetune", instruct=self.instruct_finetune, local=self.local_finetune, when="closing", who="all"
+            "finetune", instruct=self.send, local=self.local_finetune, when="closing", who="all"
         )
-        return (*super().exchanges, finetune)  # type: ignore[safe-super]
+        return (*super().exchanges, finetune)
 
-    def join(self, client: ClientContext) -> Tuned:
+    def join(self, client: ClientContext) -> ClientState:
         """Nothing is tuned yet."""
-        return Tuned()
-
-    @abstractmethod
-    def model_for(self, server: ServerContext, state: S, client: int) -> Model:
-        """Return what a client starts from."""
-
-    async def instruct_finetune(
-        self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, ModelBroadcast]]:
-        """Send every client the model that it is to make its own."""
-        # By identity: a model for many is one message. Models are kept too, for an identity lasts no longer.
-        made: dict[int, tuple[Model, ModelBroadcast]] = {}
-        messages: dict[int, ModelBroadcast] = {}
-        for client in cohort:
-            model = self.model_for(server, state, client)
-            if id(model) not in made:
-                made[id(model)] = model, ModelBroadcast.of(model)
-            messages[client] = made[id(model)][1]
-        return state, messages
+        return ClientState()
 
     async def local_finetune(
-        self, client: ClientContext, state: Tuned, message: ModelBroadcast
-    ) -> tuple[Tuned, None]:
-        """Train it, and keep it."""
-        config = cast(TuningConfig, self.config)
-        return Tuned(await finetuned(client, message.model, config.finetune_epochs)), None
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+    ) -> tuple[ClientState, None]:
+        """Train the model that came, and keep it."""
+        epochs = cast(FineTuningConfig, self.config).finetune_epochs
+        return ClientState(await finetuned(client, message.model, epochs)), None
 
-    async def models_of(self, observer: ClientContext, server_state: S, client_state: Tuned) -> Predictors:
+    async def models_of(
+        self, observer: ClientContext, server_state: S, client_state: ClientState
+    ) -> Predictors:
         """Return what the algorithm returns and, after the end, the client's own model."""
         models = await super().models_of(observer, server_state, client_state)  # type: ignore[safe-super]
-        if client_state.model is None:
+        if client_state.tuned is None:
             return models
-        untuned = models.get("personal", models.get("global"))
-        personal = {"personal": Predictor(client_state.model)}
-        return {**models, **personal, **({} if untuned is None else {self.tuned_label: untuned})}
+        untuned = models.get("personal") or models["global"]
+        return {**models, "personal": Predictor(client_state.tuned), "untuned": untuned}

@@ -85,11 +85,6 @@ def mixture(weights: Array, values: Array, given: Array) -> Array:
     return result
 
 
-def teachers(weights: Array, values: Array, given: Array) -> Array:
-    """Return the :func:`mixture` as it travels, float32 ``[r, p, N]``."""
-    return mixture(weights, values, given).astype(np.float32)
-
-
 def mixture_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
     """Return what mixing costs: a multiplication and an addition for each pair of clients and number."""
     return float(max(1, 2 * num_clients**2 * num_samples * num_classes))

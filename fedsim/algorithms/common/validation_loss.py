@@ -13,20 +13,13 @@ from fedsim.data import Split
 from fedsim.params import Model
 
 
-async def validation_loss(client: ClientContext, model: Model) -> float:
+async def validation_loss(client: ClientContext, model: Model, split: Split = "val") -> float:
     """Return a model's mean loss on the client's validation samples; infinite where it is no number.
 
-    Takes the client's time.
+    Takes the client's time. Another ``split`` measures on that instead.
     """
-    if not client.num_samples("val"):
+    if not client.num_samples(split):
         client.warn("no validation samples", instead="training loss")
-    return await loss_on(client, model, "val" if client.num_samples("val") else "train")
-
-
-async def loss_on(client: ClientContext, model: Model, split: Split) -> float:
-    """Return a model's mean loss on one of the client's splits; infinite where it is no number.
-
-    Takes the client's time.
-    """
+        split = "train"
     loss = (await client.evaluate(model, client.own(split))).loss
     return inf if isnan(loss) else loss

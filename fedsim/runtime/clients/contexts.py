@@ -96,7 +96,7 @@ class Contexts:
             round=round,
             initial=self._initial,
             # The observer has nothing to tell.
-            warn=self._warn if dispatch >= 0 else ignored,
-            note=self._note if dispatch >= 0 else ignored,
+            warn=partial(self._warn, client=client) if dispatch >= 0 else ignored,
+            note=partial(self._note, client=client) if dispatch >= 0 else ignored,
             keeping=keeping,
         )
