@@ -23,15 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply, broadcast
+from fedsim.algorithms.common import public_samples
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
-from fedsim.algorithms.common.public_samples import (
-    draw,
-    mean_by_sample,
-    mean_flops,
-    predictions,
-    stacked,
-    unusable,
-)
 from fedsim.algorithms.common.public_set_delivery import ClientState, PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -115,7 +108,7 @@ def soft_labels(values: Array, given: Array, era_temperature: float | None) -> t
         given: Booleans ``[m, p]``.
         era_temperature: Of ERA's softmax of mean probabilities; None takes the mean as it is.
     """
-    mean, known = mean_by_sample(values, given)
+    mean, known = public_samples.mean_by_sample(values, given)
     return (mean if era_temperature is None else softmax(mean, era_temperature)), known
 
 
@@ -144,7 +137,9 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, SoftLabels]]:
         """Draw the round's public samples, and send the newest soft labels, the same to everyone."""
-        positions = draw(server.key.child("public"), server.num_public, self.config.public_per_round)
+        positions = public_samples.draw(
+            server.key.child("public"), server.num_public, self.config.public_per_round
+        )
         labelled = None if state.labels is None else state.labelled
         message = SoftLabels(state.labels, labelled, positions)
         return replace(state, positions=positions), broadcast(cohort, message)
@@ -160,15 +155,15 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
             model = await self._distil(client, model, labelled, message.values)
         model = (await client.fit(model)).model
         predicted = softmax(await client.predict(model, samples))
-        return replace(state, model=model), predictions(predicted, positions, "probs")
+        return replace(state, model=model), public_samples.predictions(predicted, positions, "probs")
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
         """Average over those who replied, all alike; sharpen; train the server's own model."""
-        values, given = stacked(state.positions, server.task.num_outputs, replies)
+        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
         heat = self.config.era_temperature if self.config.aggregation == "era" else None
-        flops = mean_flops(values) + (0 if heat is None else 6 * values[0].size)
+        flops = public_samples.mean_flops(values) + (0 if heat is None else 6 * values[0].size)
         labels, known = await server.call(soft_labels, values, given, heat, flops=flops)
         if not known.any():
             return state
@@ -178,7 +173,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
-        return unusable(reply.message, state.positions, server.task.num_outputs, "probs")
+        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState

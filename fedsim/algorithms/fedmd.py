@@ -18,17 +18,8 @@ from typing import Literal
 import numpy as np
 
 from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, broadcast
-from fedsim.algorithms.common import share_and_distil
+from fedsim.algorithms.common import public_samples, share_and_distil
 from fedsim.algorithms.common.distillation import distil
-from fedsim.algorithms.common.public_samples import (
-    Announced,
-    draw,
-    mean_by_sample,
-    mean_flops,
-    predictions,
-    stacked,
-    unusable,
-)
 from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -100,15 +91,19 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
 
     def drawn(self, server: ServerContext) -> Array:
         """Return positions drawn without replacement."""
-        return draw(server.key.child("public"), server.num_public, self.config.public_per_round)
+        return public_samples.draw(
+            server.key.child("public"), server.num_public, self.config.public_per_round
+        )
 
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, LogitsUp]:
         """Send raw logits on the samples named."""
-        announced, batch_size = Announced.of(message), self.config.digest_batch_size
+        announced, batch_size = public_samples.Announced.of(message), self.config.digest_batch_size
         logits = await client.predict(state.model, announced.samples(), batch_size=batch_size)
-        return ClientState(state.model, announced), predictions(logits, message.indices, "logits")
+        return ClientState(state.model, announced), public_samples.predictions(
+            logits, message.indices, "logits"
+        )
 
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
@@ -117,8 +112,10 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
 
         A sample that nobody has is left out (specification 3.5, E10).
         """
-        values, given = stacked(state.positions, server.task.num_outputs, replies)
-        consensus, known = await server.call(mean_by_sample, values, given, flops=mean_flops(values))
+        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
+        consensus, known = await server.call(
+            public_samples.mean_by_sample, values, given, flops=public_samples.mean_flops(values)
+        )
         return replace(state, positions=state.positions[known], consensus=consensus)
 
     async def instruct_distil(
@@ -147,7 +144,7 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse logits on other samples, or of another shape, and what are no logits."""
-        return unusable(reply.message, state.positions, server.task.num_outputs, "logits")
+        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "logits")
 
 
 PLUGIN = FedMD

@@ -1,6 +1,6 @@
 """KT-pFL (MNFL): clients teach each other by soft predictions, and the server learns who helps whom.
 
-A round has two exchanges (see ``common/personal_codistillation.py``): clients train and send soft predictions
+A round has two exchanges (see ``common/codistillation.py``): clients train and send soft predictions
 on public samples; each gets its own teacher, the mean of all with its row of the coefficient matrix c as
 weights, and learns from it. Meanwhile the server moves c, which starts at 1/K, down the divergence of
 teachers from students plus ``rho ||c - 1/K||^2``, from the predictions that it already has (D-000-06). Only
@@ -20,18 +20,14 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import Exchanges, Replies
+from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned, learned_flops, restricted
-from fedsim.algorithms.common.personal_codistillation import (
-    PersonalCodistillation,
-    PersonalCodistillationConfig,
-    ServerState,
-)
 from fedsim.algorithms.common.public_samples import predictions
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array
 from fedsim.ranges import BatchSize
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, message
+from fedsim.wire import LogitsDown, LogitsUp, message
 
 WORK = "c"
 """Name of the server's work while clients distil."""
@@ -48,7 +44,7 @@ class SizedLogitsUp(LogitsUp):
     num_samples: int = 0
 
 
-class KTpFLConfig(PersonalCodistillationConfig, CoefficientConfig):
+class KTpFLConfig(CodistillationConfig, CoefficientConfig):
     """KT-pFL's own parameters."""
 
     c_batch_size: BatchSize = 256
@@ -62,7 +58,7 @@ class State(ServerState):
     Attributes:
         c: Weight of each teacher for each student, float64 ``[K, K]``.
         num_samples: Training samples of each client, float64 ``[K]``; 0 where it has not said.
-        learning: The round in which c is being moved; 0 while it is not.
+        learning: The round in which c was moved last, or is being moved; 0 before.
     """
 
     c: Array
@@ -70,7 +66,7 @@ class State(ServerState):
     learning: int = 0
 
 
-class KTpFL(PersonalCodistillation[KTpFLConfig, State]):
+class KTpFL(Codistillation[KTpFLConfig, State]):
     """Co-distillation with learned weights."""
 
     Config = KTpFLConfig
@@ -95,12 +91,6 @@ class KTpFL(PersonalCodistillation[KTpFLConfig, State]):
             return super().reply(client, values, positions)
         temperature, size = self.config.temperature, client.num_samples()
         return predictions(values, positions, "probs", temperature, SizedLogitsUp, num_samples=size)
-
-    async def instruct_share(
-        self, server: ServerContext, state: State, cohort: Sequence[int]
-    ) -> tuple[State, Mapping[int, PublicBatch | PublicData]]:
-        """Draw the round's public samples and name them; what was left of a step of c is gone."""
-        return await super().instruct_share(server, replace(state, learning=0), cohort)
 
     async def merge_share(self, server: ServerContext, state: State, replies: Replies[Any]) -> State:
         """Keep what has come."""

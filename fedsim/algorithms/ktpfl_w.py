@@ -66,11 +66,9 @@ class KTpFLWConfig(CoefficientConfig):
 
     @model_validator(mode="after")
     def _one_mixing(self) -> Self:
-        fields = type(self).model_fields
-        others = [] if self.mixing == "learned" else [*FOR_LEARNING]
-        for name in others if self.mixing == "topk" else [*others, "neighbours"]:
-            if getattr(self, name) != fields[name].default:
-                owner = "topk" if name == "neighbours" else "learned"
+        owners = {**dict.fromkeys(FOR_LEARNING, "learned"), "neighbours": "topk"}
+        for name, owner in owners.items():
+            if owner != self.mixing and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(
                     f"{name} = {getattr(self, name)!r} belongs to mixing = {owner!r}, and mixing is "
                     f"{self.mixing!r}: leave it out"

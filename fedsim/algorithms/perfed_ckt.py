@@ -24,16 +24,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.algorithms.base import (
-    Exchange,
-    Exchanges,
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    Setting,
-    broadcast,
-)
+from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.common.prediction_clusters import Clusters, clustered
@@ -200,12 +191,6 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, ServerState, ClientState]):
                 "fewer, or a larger data.public.size"
             )
         return None
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}
 
     async def _near(
         self, client: ClientContext, state: ClientState, samples: Samples, centroids: Array

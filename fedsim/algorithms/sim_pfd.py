@@ -1,6 +1,6 @@
 """Sim-pFD: co-distillation in which clients learn from those who predict alike.
 
-As KT-pFL (``common/personal_codistillation.py``), with nothing learned: a teacher's weight for a student
+As KT-pFL (``common/codistillation.py``), with nothing learned: a teacher's weight for a student
 follows from the cosine between their soft predictions on the round's public samples, over the cohort
 (specification 5.E.3, D-000-13). In the homogeneous setting the paper's introduction means cosines between
 parameters: that is ``ktpfl_w`` with ``mixing = "similarity"``, since there parameters travel.
@@ -13,17 +13,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedsim.algorithms.common.personal_codistillation import (
-    PersonalCodistillation,
-    PersonalCodistillationConfig,
-    ServerState,
-)
+from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.similarity import by_range, by_sum, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array
 
 
-class SimPFDConfig(PersonalCodistillationConfig):
+class SimPFDConfig(CodistillationConfig):
     """Sim-pFD's own parameters."""
 
     norm: Literal["minmax", "sum"] = "minmax"
@@ -31,7 +27,7 @@ class SimPFDConfig(PersonalCodistillationConfig):
     so that the least similar client weighs nothing; or scaled alone, which is nearly uniform."""
 
 
-class SimPFD(PersonalCodistillation[SimPFDConfig, ServerState]):
+class SimPFD(Codistillation[SimPFDConfig, ServerState]):
     """Co-distillation weighted by similarity."""
 
     Config = SimPFDConfig

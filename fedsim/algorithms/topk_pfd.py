@@ -13,11 +13,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms.common.personal_codistillation import (
-    PersonalCodistillation,
-    PersonalCodistillationConfig,
-    ServerState,
-)
+from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.similarity import by_rank, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array
@@ -26,7 +22,7 @@ from fedsim.ranges import Clients
 NEIGHBOURS = 5
 
 
-class TopKPFDConfig(PersonalCodistillationConfig):
+class TopKPFDConfig(CodistillationConfig):
     """TopK-pFD's own parameters."""
 
     neighbours: Clients = NEIGHBOURS
@@ -45,7 +41,7 @@ class TopKPFDConfig(PersonalCodistillationConfig):
         return self
 
 
-class TopKPFD(PersonalCodistillation[TopKPFDConfig, ServerState]):
+class TopKPFD(Codistillation[TopKPFDConfig, ServerState]):
     """Co-distillation to the mean of nearest neighbours."""
 
     Config = TopKPFDConfig

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.algorithms.common.personal_codistillation import ServerState
+from fedsim.algorithms.common.codistillation import ServerState
 from fedsim.params import Array
 from fedsim.rng import Key
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, S, broadcast
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S, broadcast
 from fedsim.algorithms.common.public_samples import Announced, announce, restored
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import InlineSamples, Samples
@@ -70,6 +70,10 @@ class PublicSetDelivery(Algorithm[C, S, P]):
     ) -> tuple[P, None]:
         """Keep them as they came, which takes a byte a number for images of eight bits."""
         return replace(state, received=Announced.of(message).values), None
+
+    async def models_of(self, observer: ClientContext, server_state: S, client_state: P) -> Predictors:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
 
 
 def held(client: ClientContext, state: ClientState, positions: Array) -> tuple[Samples, Array]:

@@ -37,7 +37,7 @@ from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temp
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 
 
-class PersonalCodistillationConfig(Config):
+class CodistillationConfig(Config):
     """The round's own parameters."""
 
     order: Literal["train_first", "distill_first"] = "train_first"
@@ -78,14 +78,14 @@ class ServerState(share_and_distil.ServerState):
     given: Array = field(default_factory=partial(np.empty, (0, 0), np.bool_))
 
 
-G = TypeVar("G", bound=PersonalCodistillationConfig)
+G = TypeVar("G", bound=CodistillationConfig)
 S = TypeVar("S", bound=ServerState)
 
 
-class PersonalCodistillation(ShareAndDistil[G, S]):
+class Codistillation(ShareAndDistil[G, S]):
     """Two exchanges, and weights that a subclass finds."""
 
-    Config = PersonalCodistillationConfig
+    Config = CodistillationConfig
     needs_classes = True
 
     @abstractmethod
