@@ -19,8 +19,7 @@ from pydantic import model_validator
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply
 from fedsim.algorithms.common import public_samples
-from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig
-from fedsim.algorithms.common.model_training import ModelTraining
+from fedsim.algorithms.common.fine_tuning import ClientState, FineTuning, FineTuningConfig, with_tuned
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import PooledSamples, Stream
 from fedsim.engine.kept_optimisers import Keeping
@@ -79,7 +78,7 @@ class ServerState:
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
 
-class Pooled(ModelTraining[CentralizedConfig, ServerState]):
+class Centralized(FineTuning[CentralizedConfig, ServerState]):
     """Training on the pooled samples."""
 
     Config = CentralizedConfig
@@ -87,12 +86,14 @@ class Pooled(ModelTraining[CentralizedConfig, ServerState]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, Any]:
-        """The upload, if it is wanted; then training, in which nobody is asked."""
+        """The upload, if it is wanted; training, in which nobody is asked; fine-tuning, if it is wanted."""
         upload = Exchange(
             "upload", local=self.upload, merge=self.merge, when="opening", who="all", reply=SamplesUp
         )
         train = Exchange("train", instruct=self.train_pooled, who="all")
-        return (*((upload,) if self.config.upload else ()), train)
+        _, finetune = super().exchanges
+        first = (upload,) if self.config.upload else ()
+        return (*first, train, finetune) if self.config.finetune else (*first, train)
 
     def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
         """Return the one model."""
@@ -145,22 +146,10 @@ class Pooled(ModelTraining[CentralizedConfig, ServerState]):
         return None
 
     async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
     ) -> Predictors:
-        """Return the one model."""
-        return {"global": Predictor(server_state.model)}
-
-
-class Centralized(FineTuning[CentralizedConfig, ServerState], Pooled):
-    """Training on the pooled samples, and fine-tuning if it is wanted."""
-
-    config: CentralizedConfig
-
-    @property
-    def exchanges(self) -> Exchanges[ServerState, Any]:
-        """The above, and fine-tuning at the end, if it is wanted."""
-        exchanges = super().exchanges
-        return exchanges if self.config.finetune else exchanges[:-1]
+        """Return the one model and, after fine-tuning, the client's own."""
+        return with_tuned({"global": Predictor(server_state.model)}, client_state)
 
 
 PLUGIN = Centralized

@@ -90,13 +90,13 @@ class ServerState:
     Attributes:
         model: Its own.
         positions: The samples that the round asks about, int64 ``[p]``.
-        labelled: The samples that have soft labels, int64 ``[q]``.
-        labels: These, float32 ``[q, N]``; None before there are any.
+        labelled: The samples that have soft labels, int64 ``[q]``; None before there are any.
+        labels: These, float32 ``[q, N]``; None likewise.
     """
 
     model: Model
     positions: Array
-    labelled: Array
+    labelled: Array | None = None
     labels: Array | None = None
 
 
@@ -127,7 +127,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
-        return ServerState(server.initial_model(), np.empty(0, np.int64), np.empty(0, np.int64))
+        return ServerState(server.initial_model(), np.empty(0, np.int64))
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
@@ -140,8 +140,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         positions = public_samples.draw(
             server.key.child("public"), server.num_public, self.config.public_per_round
         )
-        labelled = None if state.labels is None else state.labelled
-        message = SoftLabels(state.labels, labelled, positions)
+        message = SoftLabels(state.labels, state.labelled, positions)
         return replace(state, positions=positions), broadcast(cohort, message)
 
     async def train(
@@ -163,7 +162,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         """Average over those who replied, all alike; sharpen; train the server's own model."""
         values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
         heat = self.config.era_temperature if self.config.aggregation == "era" else None
-        flops = public_samples.mean_flops(values) + (0 if heat is None else 6 * values[0].size)
+        flops = float(max(1, values.size)) + (0 if heat is None else 6 * values[0].size)
         labels, known = await server.call(soft_labels, values, given, heat, flops=flops)
         if not known.any():
             return state

@@ -27,8 +27,7 @@ from torch import Tensor
 from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
 from fedsim.algorithms.common.distillation import distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
-from fedsim.algorithms.common.model_training import ModelTraining, start_models
-from fedsim.algorithms.common.weighted_means import means_by_architecture, shares
+from fedsim.algorithms.common.model_training import ModelTraining, means_by_architecture, shares, start_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.losses import MODEL, PUBLIC, Batches, Extras, Models
@@ -174,15 +173,25 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Transfer: heads to the large model, the ensemble's knowledge, its head to the small models."""
-        logits: list[Array] = []
-        if self.config.server_steps:
+        config, logits = self.config, list[Array]()
+        if config.server_steps:
             replies, logits = await finite_replies(server, replies)
         if not replies:
             return state
         heads = [head_of(reply.message.model) for reply in replies]
         large = with_head(state.large, mean_model(heads, shares(replies, [1.0] * len(replies))))
         if logits:
-            large = await self._taught(server, large, np.stack(logits))
+            stacked = np.stack(logits)
+            large = await distil(  # equation 10
+                server,
+                large,
+                server.public(np.arange(server.num_public)),
+                await server.call(consensus, stacked, flops=12.0 * stacked.size),
+                loss=Ensemble(config.lam, config.div_normalise),
+                batch_size=config.server_batch_size,
+                optimiser=server.training.make_optimiser(config.server_lr),
+                steps=config.server_steps,
+            )
         if unless_diverged(server, large, state.large) is state.large:
             return state  # all models would get the diverged head
         means = means_by_architecture(replies, "uniform")
@@ -191,20 +200,6 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
             for label, former in state.small.items()
         }
         return ServerState(small, large)
-
-    async def _taught(self, server: ServerContext, large: Model, logits: Array) -> Model:
-        """Train the large model on what the others say about the public samples (equation 10)."""
-        config = self.config
-        return await distil(
-            server,
-            large,
-            server.public(np.arange(server.num_public)),
-            await server.call(consensus, logits, flops=12.0 * logits.size),
-            loss=Ensemble(config.lam, config.div_normalise),
-            batch_size=config.server_batch_size,
-            optimiser=server.training.make_optimiser(config.server_lr),
-            steps=config.server_steps,
-        )
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse heads that cannot be averaged, and a task without classes."""

@@ -72,7 +72,15 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Pretrain once; then share and distil in every round."""
         pretrain = Exchange("pretrain", local=self.local_pretrain, when="opening", who="all")
-        return (*((pretrain,) if self.config.pretrain_epochs else ()), *super().exchanges)
+        share = Exchange(
+            "share",
+            instruct=self.instruct_share,
+            local=self.local_share,
+            merge=self.merge_share,
+            reply=LogitsUp,
+        )
+        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
+        return (pretrain, share, distil) if self.config.pretrain_epochs else (share, distil)
 
     def start(self, server: ServerContext) -> ServerState:
         """Nothing is known yet."""
@@ -113,9 +121,8 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
         A sample that nobody has is left out (specification 3.5, E10).
         """
         values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
-        consensus, known = await server.call(
-            public_samples.mean_by_sample, values, given, flops=public_samples.mean_flops(values)
-        )
+        flops = float(max(1, values.size))
+        consensus, known = await server.call(public_samples.mean_by_sample, values, given, flops=flops)
         return replace(state, positions=state.positions[known], consensus=consensus)
 
     async def instruct_distil(

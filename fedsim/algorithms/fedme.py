@@ -49,10 +49,9 @@ from fedsim.algorithms.common.fedme_exchange import (
     grouped,
     means_of_copies,
 )
-from fedsim.algorithms.common.fine_tuning import finetuned
+from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
 from fedsim.algorithms.common.model_training import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
-from fedsim.algorithms.common.validation_loss import validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple, Config
 from fedsim.data import Split
@@ -238,24 +237,23 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ExchangedModel | None]]:
         """Group the cohort's models, and send each client one of its group that is not its own."""
-        present = [client for client in cohort if client in state.stored]
+        stored = state.stored
+        present = [client for client in cohort if client in stored]
         groups = dict.fromkeys(present, 0)
         wanted = self.num_clusters(server.round, server.num_rounds)
         if wanted > 1 and present:
-            stored, groups = await grouped(server, state.stored, present, wanted)
-            state = replace(state, stored=stored)
-        made: dict[int | None, ExchangedModel | None] = {None: None}
-        messages: dict[int, ExchangedModel | None] = {}
+            stored, groups = await grouped(server, stored, present, wanted)
+        key, everyone = server.key.child("exchange"), sorted(stored)
+        made: dict[int, ExchangedModel] = {}
+        messages: dict[int, ExchangedModel | None] = dict.fromkeys(cohort)
+        given: dict[int, Copied | None] = dict.fromkeys(cohort)
         for client in cohort:
-            owner = draw(server.key.child("exchange"), client, groups, sorted(state.stored))
-            if owner is not None and owner not in made:
-                model = state.stored[owner].model
-                made[owner] = ExchangedModel(model.architecture, model.params, model.buffers, owner)
-            messages[client] = made[owner]
-        given = {
-            client: None if one is None else (one.owner, one.architecture) for client, one in messages.items()
-        }
-        return replace(state, given={**state.given, **given}), messages
+            if (owner := draw(key, client, groups, everyone)) is not None:
+                model = stored[owner].model
+                message = ExchangedModel(model.architecture, model.params, model.buffers, owner)
+                messages[client] = made.setdefault(owner, message)
+                given[client] = owner, model.architecture
+        return replace(state, stored=stored, given={**state.given, **given}), messages
 
     async def local_learn(
         self, client: ClientContext, state: ClientState, message: ExchangedModel | None

@@ -33,9 +33,6 @@ from fedsim.params import Array, Model, count, mean_model
 from fedsim.ranges import Clients, Epochs, Share, Steps
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
-FOR_LEARNING = ("lam", "rho", "c_lr", "c_step", "c_weighting", "c_norm", "c_steps")
-"""Settings of ``mixing = "learned"`` alone."""
-
 
 class KTpFLWConfig(CoefficientConfig):
     """Parameters of KT-pFL's weights version."""
@@ -66,7 +63,8 @@ class KTpFLWConfig(CoefficientConfig):
 
     @model_validator(mode="after")
     def _one_mixing(self) -> Self:
-        owners = {**dict.fromkeys(FOR_LEARNING, "learned"), "neighbours": "topk"}
+        for_learning = (*CoefficientConfig.model_fields, "c_steps")
+        owners = {**dict.fromkeys(for_learning, "learned"), "neighbours": "topk"}
         for name, owner in owners.items():
             if owner != self.mixing and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(

@@ -77,13 +77,6 @@ class Centroids(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
-    """What the server holds: the newest clusters, None before there are any."""
-
-    clusters: Clusters | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ClientState(public_set_delivery.ClientState):
     """What a client remembers.
 
@@ -121,21 +114,20 @@ def nearest(centroids: Array, predictions: Array) -> int:
     return int(np.argmin(np.square(differences).sum(axis=(1, 2))))
 
 
-class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, ServerState, ClientState]):
-    """Clustered knowledge transfer."""
+class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]):
+    """Clustered knowledge transfer; the server's state is the newest clusters, None before there are any."""
 
     Config = PerFedCKTConfig
     messages = (Centroids,)
 
     @property
-    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+    def exchanges(self) -> Exchanges[Clusters | None, ClientState]:
         """Deliver the public set; train."""
         train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
         return (*super().exchanges, train)
 
-    def start(self, server: ServerContext) -> ServerState:
+    def start(self, server: ServerContext) -> None:
         """There are no clusters yet."""
-        return ServerState()
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
@@ -146,11 +138,10 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, ServerState, ClientState]):
         return super().public_positions(party)[: self.config.public_size]
 
     async def send(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Centroids | None]]:
+        self, server: ServerContext, state: Clusters | None, cohort: Sequence[int]
+    ) -> tuple[Clusters | None, Mapping[int, Centroids | None]]:
         """Send the newest centroids, the same to everyone; before there are any, no frame."""
-        newest = state.clusters
-        message = None if newest is None else Centroids(newest.centroids, newest.counts)
+        message = None if state is None else Centroids(state.centroids, state.counts)
         return state, broadcast(cohort, message)
 
     async def train(
@@ -167,13 +158,13 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, ServerState, ClientState]):
         return replace(state, model=model, predictions=predicted), reply
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
-    ) -> ServerState:
+        self, server: ServerContext, state: Clusters | None, replies: Replies[LogitsUp]
+    ) -> Clusters:
         """Cluster what has arrived."""
         vectors = [reply.message.values for reply in replies]
-        return ServerState(await clustered(server, vectors, self.config.clusters))
+        return await clustered(server, vectors, self.config.clusters)
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: Clusters | None, reply: Reply) -> str | None:
         """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
         message: LogitsUp = reply.message
         if message.indices is not None and not len(message.indices):

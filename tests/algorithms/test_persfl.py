@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from fedsim.algorithms.base import Setting
-from fedsim.algorithms.common.fine_tuning import FineTuning
-from fedsim.algorithms.common.validation_loss import validation_loss
+from fedsim.algorithms.common.fine_tuning import FineTuning, validation_loss
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
 from fedsim.data import LoadContext, Spreading, federate

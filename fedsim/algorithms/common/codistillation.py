@@ -21,7 +21,7 @@ from typing import Literal, TypeVar, cast
 
 import numpy as np
 
-from fedsim.algorithms.base import Replies, Reply
+from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply
 from fedsim.algorithms.common import share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
@@ -88,6 +88,19 @@ class Codistillation(ShareAndDistil[G, S]):
     Config = CodistillationConfig
     needs_classes = True
 
+    @property
+    def exchanges(self) -> Exchanges[S, ClientState]:
+        """Share, then distil with those who replied."""
+        share = Exchange(
+            "share",
+            instruct=self.instruct_share,
+            local=self.local_share,
+            merge=self.merge_share,
+            reply=LogitsUp,
+        )
+        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
+        return (share, distil)
+
     @abstractmethod
     async def weights(self, server: ServerContext, state: S) -> Array:
         """Return the weight of each teacher for each student, ``[m, m]``, rows that sum to one.
@@ -112,9 +125,8 @@ class Codistillation(ShareAndDistil[G, S]):
 
     def drawn(self, server: ServerContext) -> Array:
         """Return positions drawn with or without replacement."""
-        wanted = self.config.public_per_round
-        count, replacement = None if wanted == "all" else wanted, self.config.replacement
-        return draw(server.key.child("public"), server.num_public, count, replacement=replacement)
+        key, wanted = server.key.child("public"), self.config.public_per_round
+        return draw(key, server.num_public, wanted, replacement=self.config.replacement)
 
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData

@@ -2,19 +2,21 @@
 
 Every client trains it on its own samples (specification 5.A.4). How long is a setting, or its
 own choice: after each of up to ten passes it measures the loss on its validation samples, and keeps the best,
-the start included. Without validation samples it makes five passes.
+the start included. Without validation samples it makes five passes. Other choices by validation fall back on
+the training samples there (specification 3.5, E11).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, isnan
 from typing import Any, cast
 
 from fedsim.algorithms.base import C, Exchange, Exchanges, Predictor, Predictors, S
 from fedsim.algorithms.common.model_training import ModelTraining
-from fedsim.algorithms.common.validation_loss import validation_loss
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
+from fedsim.data import Split
 from fedsim.params import Model
 from fedsim.ranges import Epochs
 from fedsim.wire import ModelBroadcast
@@ -32,6 +34,19 @@ class FineTuningConfig(Config):
     """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
     loss, and makes 5 where it has no validation samples. The papers do not say. Where a client chooses, each
     pass begins with a new optimiser; a fixed number of passes is one training, whose momentum goes on."""
+
+
+async def validation_loss(client: ClientContext, model: Model, split: Split = "val") -> float:
+    """Return a model's mean loss on the client's validation samples; infinite where it is no number.
+
+    Without validation samples it is the loss on the training samples, with a warning (specification 3.5,
+    E11). Takes the client's time. Another ``split`` measures on that instead.
+    """
+    if not client.num_samples(split):
+        client.warn("no validation samples", instead="training loss")
+        split = "train"
+    loss = (await client.evaluate(model, client.own(split))).loss
+    return inf if isnan(loss) else loss
 
 
 async def finetuned(client: ClientContext, model: Model, passes: int | None) -> Model:
@@ -91,7 +106,12 @@ class FineTuning(ModelTraining[C, S]):
     ) -> Predictors:
         """Return what the algorithm returns and, after the end, the client's own model."""
         models = await super().models_of(observer, server_state, client_state)  # type: ignore[safe-super]
-        if client_state.tuned is None:
-            return models
-        untuned = models.get("personal") or models["global"]
-        return {**models, "personal": Predictor(client_state.tuned), "untuned": untuned}
+        return with_tuned(models, client_state)
+
+
+def with_tuned(models: Predictors, state: ClientState) -> Predictors:
+    """Return the models of an algorithm and, after fine-tuning, the client's own and the one before it."""
+    if state.tuned is None:
+        return models
+    untuned = models.get("personal") or models["global"]
+    return {**models, "personal": Predictor(state.tuned), "untuned": untuned}

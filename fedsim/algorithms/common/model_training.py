@@ -1,15 +1,17 @@
-"""Clients train a model that the server sends them, as in FedAvg, and send it back whole."""
+"""Clients train a model that the server sends them and send it back whole, as in FedAvg; means of models."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Replies, S
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Replies, Reply, S
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.params import Model
+from fedsim.params import Model, mean_model
 from fedsim.wire import ModelBroadcast, ModelUpdate
+
+Weighting = Literal["samples", "uniform"]
 
 
 class ModelTraining(Algorithm[C, S, Any]):
@@ -53,3 +55,24 @@ def start_models(server: ServerContext) -> dict[str, Model]:
     """Return the start values of the clients' architectures, by label in the order of the fleet."""
     labels = dict.fromkeys(server.architecture_of(client) for client in range(server.num_clients))
     return {label: server.initial_model(label) for label in labels}
+
+
+def mean_of_models(replies: Replies[ModelUpdate], weighting: Weighting) -> Model:
+    """Return the mean of the models that came back, weighted by their clients' samples or all alike."""
+    amounts = [reply.message.num_samples if weighting == "samples" else 1 for reply in replies]
+    return mean_model([reply.message.model for reply in replies], shares(replies, amounts))
+
+
+def means_by_architecture(replies: Replies[ModelUpdate], weighting: Weighting) -> dict[str, Model]:
+    """Return the mean of the models of each architecture of which any came back, by label."""
+    groups: dict[str, list[Reply[ModelUpdate]]] = {}
+    for reply in replies:
+        groups.setdefault(reply.message.architecture, []).append(reply)
+    return {label: mean_of_models(group, weighting) for label, group in groups.items()}
+
+
+def shares(replies: Replies, amounts: Sequence[float]) -> list[float]:
+    """Return weights in proportion to ``amounts``, discounted by each reply's own weight; they sum to one."""
+    raw = [amount * reply.weight for amount, reply in zip(amounts, replies, strict=True)]
+    total = sum(raw)
+    return [value / total for value in raw]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -53,16 +53,18 @@ class Announced:
         return self.samples(message.indices) if message.indices_digest == indices_digest(named) else None
 
 
-def draw(key: Key, num_public: int, wanted: int | None, *, replacement: bool = False) -> Array:
+def draw(
+    key: Key, num_public: int, wanted: int | Literal["all"] | None, *, replacement: bool = False
+) -> Array:
     """Return positions of public samples, int64 ``[p]``, drawn anew from a key.
 
     Args:
         key: Names the draw.
         num_public: Samples in the public set.
-        wanted: How many, at most as many as there are; None for all.
+        wanted: How many, at most as many as there are; ``all`` or None for all.
         replacement: Whether a sample may be drawn more than once.
     """
-    count = num_public if wanted is None else min(wanted, num_public)
+    count = min(wanted, num_public) if isinstance(wanted, int) else num_public
     if replacement:
         return key.numpy().integers(0, num_public, count)
     return key.numpy().permutation(num_public)[:count]
@@ -179,7 +181,7 @@ def rows_of(positions: Array, named: Array) -> Array:
 
 
 def mean_by_sample(values: Array, given: Array) -> tuple[Array, Array]:
-    """Return the plain mean of each sample's rows over those who gave one.
+    """Return the plain mean of each sample's rows over those who gave one: an addition for each number.
 
     Args:
         values: ``[m, p, N]`` as of :func:`stacked`.
@@ -192,8 +194,3 @@ def mean_by_sample(values: Array, given: Array) -> tuple[Array, Array]:
     known = senders > 0
     total = values.sum(axis=0, dtype=np.float64)
     return (total[known] / senders[known, None]).astype(np.float32), known
-
-
-def mean_flops(values: Array) -> float:
-    """Return what :func:`mean_by_sample` costs for ``[m, p, N]``: an addition for each number."""
-    return float(max(1, values.size))

@@ -15,21 +15,12 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.base import (
-    Algorithm,
-    C,
-    Exchange,
-    Exchanges,
-    Predictor,
-    Predictors,
-    Replies,
-    broadcast,
-)
+from fedsim.algorithms.base import Algorithm, C, Predictor, Predictors, broadcast
 from fedsim.algorithms.common.public_samples import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
 from fedsim.params import Array, Model
-from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
+from fedsim.wire import Form, LogitsDown, PublicBatch, PublicData, indices_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,43 +62,14 @@ S = TypeVar("S", bound=ServerState, default=Any)
 
 
 class ShareAndDistil(Algorithm[C, S, ClientState]):
-    """Two exchanges over the same public samples, drawn anew in each round."""
+    """What both exchanges have in common; the samples are drawn anew in each round."""
 
     mixed_architectures = True
     needs_public = True
 
-    @property
-    def exchanges(self) -> Exchanges[S, ClientState]:
-        """Share, then distil with those who replied."""
-        share = Exchange(
-            "share",
-            instruct=self.instruct_share,
-            local=self.local_share,
-            merge=self.merge_share,
-            reply=LogitsUp,
-        )
-        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
-        return (share, distil)
-
     @abstractmethod
     def drawn(self, server: ServerContext) -> Array:
         """Return the round's public samples, int64 ``[p]``."""
-
-    @abstractmethod
-    async def local_share(
-        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
-    ) -> tuple[ClientState, LogitsUp]:
-        """Predict the samples named."""
-
-    @abstractmethod
-    async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
-        """Return the state after the predictions that came."""
-
-    @abstractmethod
-    async def instruct_distil(
-        self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, LogitsDown]]:
-        """Send what clients are to learn from."""
 
     @abstractmethod
     async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
