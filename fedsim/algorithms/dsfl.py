@@ -1,7 +1,7 @@
 """DS-FL: clients of any architecture share soft labels of public samples, made sharper by the server.
 
-In a round a client first distils what it is told about the public samples of an earlier round, then trains on
-its own samples, and then sends its probabilities on the samples that the round names. The server averages
+In a round a client first distils the soft labels of an earlier round's public samples, then trains on its own
+samples, and then sends its probabilities on the samples that the round names. The server averages
 them and sharpens the mean by a softmax at a low temperature (entropy reduction aggregation, *ERA*); it
 trains its own model on the result, which goes to the next cohort (specification 5.C.3). What travels does not
 depend on any model's size.

@@ -103,7 +103,7 @@ def certainty(probabilities: Array) -> Array:
 
 
 def consensus(logits: Array) -> dict[str, Array]:
-    """Return what models say together, each weighted by its :func:`certainty`.
+    """Return the ensemble's consensus, each model weighted by its :func:`certainty`.
 
     Args:
         logits: Of each model on each sample, ``[m, p, N]``, m at least 1.

@@ -2,7 +2,7 @@
 
 Before the first round every client trains alone. In a round the server names public samples; the cohort
 sends its raw logits on them (*share*); the server averages them into a consensus and sends it to those who
-answered, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
+replied, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
 samples (*distil*). What travels does not depend on any model's size (specification 5.C.4).
 
 Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (arXiv 1910.03581), algorithm 1.

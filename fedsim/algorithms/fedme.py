@@ -10,7 +10,7 @@ Decisions: models are uploaded once before the first round, not again in each (D
 client learn at once, the other's predictions taken as given (D-004-02); they are compared on validation
 samples (D-004-03); draws are independent and never give a client its own model (D-004-05); clusters are made
 of probabilities (D-004-13). With few clients in a round (D-004-14) models are exchanged within the cohort,
-where a client is alone with any model stored; whoever is absent keeps its own. A model whose outputs on the
+where a client is alone with any model stored; absent clients keep their own. A model whose outputs on the
 unlabelled samples are not finite is in no cluster and goes to nobody; where the server has not asked it,
 because there is one cluster, whoever gets it trains alone when it spoils the client's own. Who can take part
 is decided by the memory that the architecture of its group takes: not by that of two models at once, nor of
@@ -267,7 +267,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         )
         personal, exchanged = fitted.models[PERSONAL], fitted.models[EXCHANGED]
         if not (personal.is_finite() and exchanged.is_finite()):
-            # Outputs that overflow spoil the model that learns from them, and the reply could not be merged.
+            # A model that learns from outputs that overflow diverges too, and the reply would be rejected.
             client.warn("exchanged model diverged", owner=message.owner, instead="the client's own alone")
             if not personal.is_finite():
                 personal = (await client.fit(state.model, name="alone")).model
@@ -283,7 +283,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     async def merge_learn(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelPair]
     ) -> ServerState:
-        """Take the mean of what came back of each client's model; see what everybody is to get."""
+        """Take the mean of the copies of each client's model, and note which mean each client chose."""
         pairs: dict[int, ModelPair] = {reply.client: reply.message for reply in replies}
         own = [(client, pair.personal) for client, pair in pairs.items()]
         others = [(pair.owner, pair.exchanged) for pair in pairs.values() if pair.exchanged is not None]
@@ -308,16 +308,16 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     async def local_settle(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, None]:
-        """Make it the client's own, architecture included."""
+        """Replace the client's own model by the one received, architecture included."""
         return ClientState(message.model), None
 
     async def merge_settle(
         self, server: ServerContext, state: ServerState, replies: Replies[None]
     ) -> ServerState:
-        """Remember who has got what; the others keep what they sent.
+        """Store the models whose receipt was confirmed; other clients keep what they sent.
 
-        Where a pacing carries what is late over to another round, this round's offers are not the ones that
-        were confirmed: what such a client has is seen from its next upload.
+        A confirmation carried over from an earlier round concerns that round's offer, which is gone: what
+        such a client has is seen from its next upload.
         """
         settled = {
             reply.client: Stored(state.offers[reply.client]) for reply in replies if not reply.staleness

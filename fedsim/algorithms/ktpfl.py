@@ -4,7 +4,7 @@ A round has two exchanges (see ``common/codistillation.py``): clients train and 
 on public samples; each gets its own teacher, the mean of all with its row of the coefficient matrix c as
 weights, and learns from it. Meanwhile the server moves c, which starts at 1/K, down the divergence of
 teachers from students plus ``rho ||c - 1/K||^2``, from the predictions that it already has (D-000-06). Only
-the block of c of the clients that answered moves. If nobody confirms its distillation, c stays as it was.
+the block of c of the clients that replied moves. If nobody confirms its distillation, c stays as it was.
 
 Zhang, Guo, Ma, Wang, Xu, Wu: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
 2021 (arXiv 2111.02862); specification 5.E.1, with D-000-03 (``c[student, teacher]``), D-000-04 (implicit step
@@ -74,7 +74,7 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
 
     @property
     def exchanges(self) -> Exchanges[State, ClientState]:
-        """Share, then distil with those who answered."""
+        """Share, then distil with those who replied."""
         share, distil = super().exchanges
         reply = SizedLogitsUp if self.config.c_weighting == "data" else LogitsUp
         return replace(share, reply=reply), replace(distil, merge=self.merge_distil)
@@ -103,7 +103,7 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return replace(state, num_samples=num_samples)
 
     async def weights(self, server: ServerContext, state: State) -> Array:
-        """Return the rows of c among those who answered, scaled to sum to one."""
+        """Return the rows of c among those who replied, scaled to sum to one."""
         return restricted(_block(state))
 
     async def instruct_distil(

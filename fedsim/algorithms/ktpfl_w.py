@@ -3,7 +3,7 @@
 The server keeps the last model of every client that ever uploaded one. It sends each client of the cohort a
 mixture of these, with the client's row of the coefficient matrix c as weights; the client moves its own model
 onto the mixture, or some of the way, trains and uploads. Then the server moves c on the distances between the
-models, in the block of those that answered. A client that never uploaded has the initial model, which is in
+models, in the block of those that replied. A client that never uploaded has the initial model, which is in
 no sum (specification 5.E.2; 3.5, E1); until any has arrived, clients go on with their own.
 
 The paper leaves the equations to an appendix; they are reconstructed with parameters for predictions and the

@@ -45,7 +45,7 @@ class PerFedCKTConfig(Config):
     """PerFed-CKT's own parameters."""
 
     clusters: Clients = 3
-    """Clusters of predictions, fewer where fewer clients answer (the paper's value is lost; 1, 2, 3 and 5 are
+    """Clusters of predictions, fewer where fewer clients reply (the paper's value is lost; 1, 2, 3 and 5 are
     worth a try); with 1 all learn from the mean."""
     lam: Coefficient = 1.0
     """Weight of the distance to the centroid (the paper's value is lost); 0 is Local, bit for bit."""

@@ -26,10 +26,10 @@ class TopKPFDConfig(CodistillationConfig):
     """TopK-pFD's own parameters."""
 
     neighbours: Clients = NEIGHBOURS
-    """From how many a client learns, itself included (the paper: 5); from all that answered if those are
+    """From how many a client learns, itself included (the paper: 5); from all that replied if those are
     fewer."""
     half: bool = False
-    """From the more similar half of those that answered, rounded up, instead: the public code, whose
+    """From the more similar half of those that replied, rounded up, instead: the public code, whose
     threshold is the lower median."""
 
     @model_validator(mode="after")

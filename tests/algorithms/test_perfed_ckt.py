@@ -309,7 +309,7 @@ def _reply(values: Array, named: Array, form: Any = "probs", temperature: float 
 )
 def test_what_cannot_be_clustered_is_rejected(reply: Reply, reason: str, world: Any) -> None:
     server = SimpleNamespace(num_public=9, task=SimpleNamespace(num_outputs=2, kind="classification"))
-    found = world.algorithm("perfed_ckt", public_size=3).vet(server(), reply)
+    found = world.algorithm("perfed_ckt", public_size=3).vet(server, None, reply)
     assert (found is None) if not reason else (reason in found)
 
 

@@ -1,14 +1,14 @@
 """Co-distillation to personal teachers: the round that KT-pFL, Sim-pFD and TopK-pFD have in common.
 
 In a round the server names public samples; the cohort trains and sends its soft predictions on them
-(*share*). Each client that answered gets a teacher of its own, a mean of all these predictions with weights
+(*share*). Each client that replied gets a teacher of its own, a mean of all these predictions with weights
 for it alone, and learns from it (*distil*). Neither a model nor a weight travels (D-000-07). Algorithms say
 what the weights are (specification 5.E.1, 5.E.3, 5.E.4).
 
 A client that is silent in the first exchange is in no teacher; one that vanishes in the second has
 contributed and only misses its own distillation (3.4). Predictions are about the samples of one round, so
 those that a pacing carries over into another are rejected: they are on other samples than that round asked
-about. m: clients that answered, p: samples, N: classes.
+about. m: clients that replied, p: samples, N: classes.
 """
 
 from __future__ import annotations

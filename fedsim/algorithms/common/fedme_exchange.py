@@ -1,4 +1,4 @@
-"""What FedMe sends, and its arithmetic: whose model goes to whom, and what becomes of the copies.
+"""FedMe's messages and arithmetic: whose model is sent to whom, and the means of its copies.
 
 A client's model comes back from several clients: from itself, and from those who had it as the exchanged
 model. m: models, p: public samples, N: classes.

@@ -2,7 +2,7 @@
 
 An update may be finite and its outputs not: with weights of 1e30 a forward pass overflows. Such a model
 spoils every mean that it is in, and what is learned from that mean; so servers that ask models about public
-samples leave it out before they take any mean, and give up what has diverged at the server itself.
+samples leave it out before they take any mean, and discard a model that diverged in training at the server.
 """
 
 from __future__ import annotations

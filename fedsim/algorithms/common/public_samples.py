@@ -1,4 +1,4 @@
-"""Talking about public samples: which ones a round uses, and what clients say about them.
+"""Public samples: which ones a round uses, and clients' predictions on them.
 
 Where clients hold the public set, its samples are named by their positions; where the server alone does, they
 are sent, in a frame that counts as data. What comes back names its samples by a digest, or in full where some

@@ -62,7 +62,7 @@ S = TypeVar("S", bound=ServerState, default=Any)
 
 
 class ShareAndDistil(Algorithm[C, S, ClientState]):
-    """What both exchanges have in common; the samples are drawn anew in each round."""
+    """Rounds with both exchanges, over public samples drawn anew; a subclass declares the exchanges."""
 
     mixed_architectures = True
     needs_public = True
