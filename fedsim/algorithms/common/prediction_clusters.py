@@ -47,9 +47,10 @@ def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
     labels = np.zeros(len(flat), np.int64)
     if min(num_clusters, len(distinct)) > 1:
         labels = _labels(distinct, np.bincount(place), min(num_clusters, len(distinct)), seed)[place]
-    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
-    renumbered = np.argsort(np.argsort(first))[place]  # in the order of their first members
-    centroids = np.stack([flat[renumbered == number].mean(axis=0) for number in range(len(first))])
+    _, first = np.unique(labels, return_index=True)
+    order = np.argsort(first)  # old numbers in the order of their first members
+    renumbered = np.argsort(order)[np.searchsorted(np.unique(labels), labels)]
+    centroids = np.stack([flat[renumbered == number].mean(axis=0) for number in range(len(order))])
     counts = np.bincount(renumbered).astype(np.int32)
     return Clusters(centroids.reshape(-1, *vectors.shape[1:]).astype(np.float32), counts, renumbered)
 
