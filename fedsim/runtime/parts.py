@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -132,12 +132,7 @@ class Parts:
     def initial(self) -> Initial:
         """Return the start values of all architectures, made when first asked for."""
         key = self.key.child("initial")
-        return Initial(
-            {
-                label: partial(architecture.initial, key.child(label))
-                for label, architecture in self.architectures.items()
-            }
-        )
+        return cache(lambda label: self.architectures[label].initial(key.child(label)))
 
     def needed_bytes(self, label: str) -> int:
         """Return the memory that training takes at a client (:mod:`fedsim.engine.memory_need`)."""

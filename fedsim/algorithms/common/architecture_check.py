@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.params import Model, Tree
+from fedsim.params import Model
 
 
 def unlike(model: Model, wanted: Model) -> str | None:
@@ -21,8 +21,10 @@ def unlike(model: Model, wanted: Model) -> str | None:
     return None
 
 
-def strange(server: ServerContext, model: Model) -> str | None:
-    """Say why a model is of no architecture of the run, whichever; None if it is of one."""
+def unknown(server: ServerContext, model: Model | None) -> str | None:
+    """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
+    if model is None:
+        return None
     try:
         wanted = server.initial_model(model.architecture)
     except KeyError:
@@ -32,12 +34,7 @@ def strange(server: ServerContext, model: Model) -> str | None:
 
 def same(left: Model, right: Model) -> bool:
     """Say whether two models have one label and equal values; mostly one array is looked at if not."""
-    if left.architecture != right.architecture:
-        return False
-    return _equal(left.params, right.params) and _equal(left.buffers, right.buffers)
-
-
-def _equal(left: Tree, right: Tree) -> bool:
-    return left.keys() == right.keys() and all(
-        np.array_equal(array, right[name]) for name, array in left.items()
+    trees = (left.params, right.params), (left.buffers, right.buffers)
+    return unlike(left, right) is None and all(
+        np.array_equal(array, theirs[name]) for ours, theirs in trees for name, array in ours.items()
     )

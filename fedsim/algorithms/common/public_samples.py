@@ -1,4 +1,4 @@
-"""Talking about public samples: which ones a round uses, and what clients say about them.
+"""Public samples: which ones a round uses, and clients' predictions on them.
 
 Where clients hold the public set, its samples are named by their positions; where the server alone does, they
 are sent, in a frame that counts as data. What comes back names its samples by a digest, or in full where some
@@ -7,8 +7,10 @@ are missing (specification 3.5, E10). p: samples asked about, N: classes, m: rep
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,30 +23,51 @@ from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, ind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sent:
-    """Samples as they were sent, which is how a client keeps them: images of eight bits take a byte a number.
+class Announced:
+    """Public samples that the server has named to a client, as the client keeps them.
 
     Attributes:
-        values: The samples ``[p, ...]``: uint8 for images of eight bits, else of the task's type.
+        positions: Their positions in the public set, int64 ``[p]``.
+        values: The samples ``[p, ...]`` as they were sent, uint8 for images of eight bits, so that a number
+            takes a byte; None where clients hold the public set.
     """
 
-    values: Array
+    positions: Array
+    values: Array | None = None
 
-    def samples(self) -> InlineSamples:
-        """Return them as jobs take them: made anew for each job, not kept."""
-        return InlineSamples(restored(self.values))
+    @classmethod
+    def of(cls, message: PublicBatch | PublicData) -> Announced:
+        """Return what a client keeps of an announcement."""
+        return cls(message.indices, message.values if isinstance(message, PublicData) else None)
+
+    def samples(self, named: Array | None = None) -> Samples:
+        """Return the samples for a job, all or some by their positions int64 ``[q]``."""
+        if self.values is None:
+            return PublicSamples(self.positions if named is None else named)
+        values = self.values if named is None else self.values[rows_of(self.positions, named)]
+        return InlineSamples(restored(values))
+
+    def samples_of(self, message: LogitsDown) -> Samples | None:
+        """Return the samples that the server's values are about, or None where those are others."""
+        named = self.positions if message.indices is None else message.indices
+        return self.samples(message.indices) if message.indices_digest == indices_digest(named) else None
 
 
-Announced = PublicSamples | Sent
-"""What a client keeps of an announcement: the samples' names, or they themselves."""
+def draw(
+    key: Key, num_public: int, wanted: int | Literal["all"] | None, *, replacement: bool = False
+) -> Array:
+    """Return positions of public samples, int64 ``[p]``, drawn anew from a key.
 
-
-def draw(key: Key, num_public: int, wanted: int | None, *, replacement: bool = False) -> Array:
-    """Return positions of public samples, int64 ``[p]``, drawn anew from a key; all of them by default."""
-    generator = key.numpy()
+    Args:
+        key: Names the draw.
+        num_public: Samples in the public set.
+        wanted: How many, at most as many as there are; ``all`` or None for all.
+        replacement: Whether a sample may be drawn more than once.
+    """
+    count = min(wanted, num_public) if isinstance(wanted, int) else num_public
     if replacement:
-        return generator.integers(0, num_public, num_public if wanted is None else wanted)
-    return generator.permutation(num_public)[: num_public if wanted is None else wanted]
+        return key.numpy().integers(0, num_public, count)
+    return key.numpy().permutation(num_public)[:count]
 
 
 def announce(server: ServerContext, positions: Array) -> PublicBatch | PublicData:
@@ -52,36 +75,6 @@ def announce(server: ServerContext, positions: Array) -> PublicBatch | PublicDat
     if server.public_at_clients:
         return PublicBatch(positions)
     return PublicData(positions, compact(server.public_values(positions)))
-
-
-def announced(message: PublicBatch | PublicData) -> Announced:
-    """Return what a client keeps of an announcement; :func:`samples_of` gives jobs what they take."""
-    return Sent(message.values) if isinstance(message, PublicData) else PublicSamples(message.indices)
-
-
-def samples_of(kept: Announced) -> Samples:
-    """Return the samples of an announcement, for jobs of the client."""
-    return kept.samples() if isinstance(kept, Sent) else kept
-
-
-def chosen(kept: Announced, rows: Array) -> Announced:
-    """Return some of an announcement's samples, by their rows int64 ``[q]``."""
-    return Sent(kept.values[rows]) if isinstance(kept, Sent) else PublicSamples(kept.positions[rows])
-
-
-def answered(positions: Array, samples: Sent | PublicSamples | None, message: LogitsDown) -> Samples | None:
-    """Return the samples that an answer of the server is about, or None where it is about others.
-
-    Args:
-        positions: What the client has shared predictions on, int64 ``[p]``.
-        samples: Those samples, as they were announced; None where there are none.
-        message: The answer; without indices it is about all of them.
-    """
-    named = positions if message.indices is None else message.indices
-    if samples is None or message.indices_digest != indices_digest(named):
-        return None
-    kept = samples if message.indices is None else chosen(samples, rows_of(positions, named))
-    return samples_of(kept)
 
 
 def compact(values: Array) -> Array:
@@ -112,29 +105,26 @@ def predictions(
     positions: Array,
     form: Form,
     temperature: float = 1.0,
-    *,
-    in_full: bool = False,
+    kind: type[LogitsUp] = LogitsUp,
+    **fields: Any,
 ) -> LogitsUp:
     """Return a client's reply about public samples.
 
     Args:
         values: Its predictions, ``[p, N]``.
-        positions: The samples, int64 ``[p]``.
+        positions: The samples asked about, int64 ``[p]``; none where the client has no public samples, which
+            the reply then says.
         form: Whether values are logits or probabilities.
         temperature: What the logits were divided by.
-        in_full: Name the samples, since they are not those asked about.
+        kind: The kind of message.
+        **fields: What that has beside the fields of all predictions.
     """
-    digest = indices_digest(positions)
-    named = positions if in_full else None
-    return LogitsUp(values, form=form, temperature=temperature, indices_digest=digest, indices=named)
+    digest, named = indices_digest(positions), None if len(positions) else positions
+    return kind(values, form=form, temperature=temperature, indices_digest=digest, indices=named, **fields)
 
 
 def unusable(
-    message: LogitsUp,
-    positions: Array,
-    num_outputs: int,
-    form: Form,
-    temperature: float = 1.0,
+    message: LogitsUp, positions: Array, num_outputs: int, form: Form, temperature: float = 1.0
 ) -> str | None:
     """Return why a reply cannot be merged, or None.
 
@@ -152,8 +142,8 @@ def unusable(
         came = f"{message.form} of temperature {message.temperature}"
         return f"{came}, not {form} of temperature {temperature}"
     named = positions if message.indices is None else message.indices
-    strange = message.indices is not None and _more_often(named, positions)
-    if strange or message.indices_digest != indices_digest(named):
+    is_foreign = message.indices is not None and Counter(named.tolist()) - Counter(positions.tolist())
+    if is_foreign or message.indices_digest != indices_digest(named):
         return "predictions on other public samples than were asked for"
     wanted, values = (len(named), num_outputs), message.values
     if values.shape != wanted:
@@ -161,15 +151,6 @@ def unusable(
     if form == "probs" and ((values < 0).any() or not np.allclose(values.sum(axis=-1), 1, atol=1e-3)):
         return "rows that are no probabilities: non-negative numbers that sum to one"
     return None
-
-
-def _more_often(named: Array, positions: Array) -> bool:
-    """Say whether a sample is named more often than it was asked for."""
-    samples, times = np.unique(named, return_counts=True)
-    asked, places = np.unique(positions, return_counts=True)
-    allowed = dict(zip(asked.tolist(), places.tolist(), strict=True))
-    pairs = zip(samples.tolist(), times.tolist(), strict=True)
-    return any(often > allowed.get(sample, 0) for sample, often in pairs)
 
 
 def stacked(positions: Array, num_outputs: int, replies: Sequence[Reply]) -> tuple[Array, Array]:
@@ -192,17 +173,15 @@ def stacked(positions: Array, num_outputs: int, replies: Sequence[Reply]) -> tup
     return values, given
 
 
-def rows_of(positions: Array, named: Array | None) -> Array:
-    """Return the place of each sample named among those asked for, the first of several; None names all."""
-    if named is None:
-        return np.arange(len(positions))
+def rows_of(positions: Array, named: Array) -> Array:
+    """Return the place of each sample named among those asked about, the first of several."""
     order = np.argsort(positions, kind="stable")
     rows: Array = order[np.searchsorted(positions, named, sorter=order)]
     return rows
 
 
 def mean_by_sample(values: Array, given: Array) -> tuple[Array, Array]:
-    """Return the plain mean of each sample's rows over those who gave one.
+    """Return the plain mean of each sample's rows over those who gave one: an addition for each number.
 
     Args:
         values: ``[m, p, N]`` as of :func:`stacked`.
@@ -215,8 +194,3 @@ def mean_by_sample(values: Array, given: Array) -> tuple[Array, Array]:
     known = senders > 0
     total = values.sum(axis=0, dtype=np.float64)
     return (total[known] / senders[known, None]).astype(np.float32), known
-
-
-def mean_flops(values: Array) -> float:
-    """Return what :func:`mean_by_sample` costs for ``[m, p, N]``: an addition for each number."""
-    return float(max(1, values.size))

@@ -97,7 +97,7 @@ class Contexts:
             round=round,
             initial=self.initial,
             # The observer has nothing to tell.
-            warn=self.warn if dispatch >= 0 else ignored,
-            note=self.note if dispatch >= 0 else ignored,
+            warn=partial(self.warn, client=client) if dispatch >= 0 else ignored,
+            note=partial(self.note, client=client) if dispatch >= 0 else ignored,
             keeping=keeping,
         )

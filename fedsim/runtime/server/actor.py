@@ -265,10 +265,10 @@ class ServerActor:
             # A hook that would have collected it never ran: nobody was there to reply.
             self._background.drop()
         self._unmerged = False
-        if self._background.uncollected:
+        if self._background:
             raise InvariantError(
                 f"round {self._round} ended with background work that no hook collected: "
-                f"{', '.join(self._background.uncollected)}; await server.collect(name) in a later hook"
+                f"{', '.join(self._background)}; await server.collect(name) in a later hook"
             )
         accuracy = None
         if measured:

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common.public_samples import Announced
 from fedsim.engine.jobs import InlineSamples, PublicSamples
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -50,39 +51,38 @@ def test_a_draw_is_without_replacement_and_of_all_by_default() -> None:
 
 
 def test_a_draw_may_be_with_replacement() -> None:
-    some = public_samples.draw(KEY, 3, 50, replacement=True)
-    assert (len(some), set(some.tolist())) == (50, {0, 1, 2})
+    some = public_samples.draw(KEY, 50, 49, replacement=True)
+    assert len(some) == 49 > len(set(some.tolist()))
     assert len(public_samples.draw(KEY, 3, None, replacement=True)) == 3
+    assert len(public_samples.draw(KEY, 3, 50, replacement=True)) == 3
 
 
 def test_samples_are_named_where_clients_hold_them_and_sent_where_not() -> None:
     holding: Any = SimpleNamespace(public_at_clients=True)
     named = public_samples.announce(holding, ASKED)
     assert isinstance(named, PublicBatch)
-    found = public_samples.announced(named)
-    assert public_samples.samples_of(found) is found
+    found = Announced.of(named).samples()
     assert isinstance(found, PublicSamples)
     assert found.positions.tolist() == [4, 9, 1]
     sent = public_samples.announce(SERVER, ASKED)
     assert isinstance(sent, PublicData)
     assert (sent.indices.tolist(), sent.values.dtype.name) == ([4, 9, 1], "uint8")
-    kept = public_samples.announced(sent)
-    assert isinstance(kept, public_samples.Sent)
+    kept = Announced.of(sent)
     assert kept.values is sent.values  # a byte a number, as it came
-    inline = public_samples.samples_of(kept)
+    inline = kept.samples()
     assert isinstance(inline, InlineSamples)
     assert inline.x.tobytes() == _values(ASKED).tobytes()
     assert inline.y is None
 
 
 def test_some_of_either_can_be_chosen() -> None:
-    rows = np.array([2, 0])
-    some = public_samples.chosen(PublicSamples(ASKED), rows)
+    named = np.array([1, 4])
+    some = Announced(ASKED).samples(named)
     assert isinstance(some, PublicSamples)
     assert some.positions.tolist() == [1, 4]
-    sent = public_samples.chosen(public_samples.Sent(_values(ASKED)), rows)
-    assert isinstance(sent, public_samples.Sent)
-    assert sent.values.tolist() == _values(ASKED)[rows].tolist()
+    sent = Announced(ASKED, _values(ASKED)).samples(named)
+    assert isinstance(sent, InlineSamples)
+    assert sent.x.tolist() == _values(named).tolist()
 
 
 @given(arrays(np.uint8, st.tuples(st.integers(0, 4), st.integers(1, 5))))
@@ -150,7 +150,6 @@ def test_probabilities_are_known(rows: Any, good: bool) -> None:
 
 
 def test_rows_are_found_by_name() -> None:
-    assert public_samples.rows_of(ASKED, None).tolist() == [0, 1, 2]
     assert public_samples.rows_of(ASKED, np.array([1, 4])).tolist() == [2, 0]
     assert public_samples.rows_of(ASKED, np.array([], np.int64)).tolist() == []
 
