@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,12 @@ def out_of_range(array: Array) -> str | None:
     """
     if array.dtype.kind != "f" or not array.size:
         return None
+    if array.flags.c_contiguous and array.dtype.itemsize >= 4:
+        flat = array.reshape(-1)
+        # One fast pass: if the sum of squares is finite, so is each square.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isfinite(np.dot(flat, flat)):
+                return None
     most = _most(array.dtype)
     # Two passes without a copy. Where there is a NaN, both results are NaN, which compares as False.
     if array.max() <= most and array.min() >= -most:

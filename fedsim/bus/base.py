@@ -13,7 +13,7 @@ ledger.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from fedsim.wire import Message, Packed
@@ -49,7 +49,10 @@ class Header:
 
     def reply(self) -> Header:
         """Return the header of the reply."""
-        return replace(self, sender=self.receiver, receiver=self.sender)
+        # Not dataclasses.replace, which takes five times as long, once per dispatch.
+        return Header(
+            self.receiver, self.sender, self.round, self.exchange, self.dispatch, self.turn, self.merged
+        )
 
 
 @dataclass(frozen=True, slots=True)

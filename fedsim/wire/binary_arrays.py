@@ -144,9 +144,12 @@ def _bin_start(whole: memoryview, position: int, num_bytes: int, number: int) ->
 
 
 def _header(num_bytes: int) -> bytes:
-    for first, width in _BIN_WIDTHS.items():
-        if num_bytes < 1 << 8 * width:
-            return bytes((first, *num_bytes.to_bytes(width, "big")))
+    if num_bytes < 1 << 8:
+        return b"\xc4" + num_bytes.to_bytes(1)
+    if num_bytes < 1 << 16:
+        return b"\xc5" + num_bytes.to_bytes(2)
+    if num_bytes < 1 << 32:
+        return b"\xc6" + num_bytes.to_bytes(4)
     raise ValueError(f"an array of {num_bytes} bytes: msgpack holds less than 4 GiB in one")
 
 
