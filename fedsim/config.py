@@ -86,9 +86,9 @@ AsTuple = BeforeValidator(_as_tuple)
 """Lets a strict tuple field accept a list, as a TOML array becomes: ``Annotated[tuple[X, ...], AsTuple]``."""
 
 
-def fault(kind: str, problem: str, mend: str = "") -> PydanticCustomError:
+def fault(problem: str, mend: str = "") -> PydanticCustomError:
     """Return an error for a validator to raise, which becomes a fault with this problem and mend."""
-    return PydanticCustomError(kind, "{problem}", {"problem": problem, "mend": mend})
+    return PydanticCustomError("fedsim", "{problem}", {"problem": problem, "mend": mend})
 
 
 @cache

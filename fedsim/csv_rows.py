@@ -34,13 +34,7 @@ class Row:
         return DataError(f"{where}: {problem}")
 
     def number(
-        self,
-        place: int,
-        column: str,
-        *,
-        positive: bool = False,
-        limits: Range = ANY,
-        factor: float = 1,
+        self, place: int, column: str, *, positive: bool = False, limits: Range = ANY, factor: float = 1
     ) -> float:
         """Return the cell at a place, times ``factor``, as a number of zero or more.
 

@@ -59,7 +59,7 @@ class Weighing(NetworkPlugin[Config]):
         self.lengths: list[int] = []
         self.weights: list[int] = []
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         return Scales(NONE(Config()).carrier(links), self.lengths, self.weights)
 
 

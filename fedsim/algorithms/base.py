@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.common.architecture_check import unlike
+from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.models import Architecture

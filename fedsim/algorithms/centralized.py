@@ -18,7 +18,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply
-from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common import public_predictions
 from fedsim.algorithms.common.fine_tuning import ClientState, FineTuning, FineTuningConfig, with_tuned
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import PooledSamples, Stream
@@ -106,7 +106,7 @@ class Centralized(FineTuning[CentralizedConfig, ServerState]):
     async def upload(self, client: ClientContext, state: Any, message: None) -> tuple[Any, SamplesUp]:
         """Send all training samples."""
         values, labels = client.own_values("train")
-        return state, SamplesUp(public_samples.compact(values), labels)
+        return state, SamplesUp(public_predictions.compact(values), labels)
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[SamplesUp]

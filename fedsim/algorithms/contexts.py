@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.data import Split
-from fedsim.engine.device_context import DeviceContext
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 
@@ -33,7 +33,7 @@ class Background(dict[str, asyncio.Task[Any]]):
         self.clear()
 
 
-class Context(DeviceContext):
+class Context(ComputeContext):
     """What hooks at either side may know and do.
 
     Attributes:

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply, broadcast
-from fedsim.algorithms.common import public_samples
+from fedsim.algorithms.common import public_predictions
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.public_set_delivery import ClientState, PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.engine.device_context import DeviceContext
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
 from fedsim.params import Array, Model
@@ -108,7 +108,7 @@ def soft_labels(values: Array, given: Array, era_temperature: float | None) -> t
         given: Booleans ``[m, p]``.
         era_temperature: Of ERA's softmax of mean probabilities; None takes the mean as it is.
     """
-    mean, known = public_samples.mean_by_sample(values, given)
+    mean, known = public_predictions.mean_by_sample(values, given)
     return (mean if era_temperature is None else softmax(mean, era_temperature)), known
 
 
@@ -137,7 +137,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, SoftLabels]]:
         """Draw the round's public samples, and send the newest soft labels, the same to everyone."""
-        positions = public_samples.draw(
+        positions = public_predictions.draw(
             server.key.child("public"), server.num_public, self.config.public_per_round
         )
         message = SoftLabels(state.labels, state.labelled, positions)
@@ -154,13 +154,13 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
             model = await self._distil(client, model, labelled, message.values)
         model = (await client.fit(model)).model
         predicted = softmax(await client.predict(model, samples))
-        return replace(state, model=model), public_samples.predictions(predicted, positions, "probs")
+        return replace(state, model=model), public_predictions.predictions(predicted, positions, "probs")
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
         """Average over those who replied, all alike; sharpen; train the server's own model."""
-        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
+        values, given = public_predictions.stacked(state.positions, server.task.num_outputs, replies)
         heat = self.config.era_temperature if self.config.aggregation == "era" else None
         flops = float(max(1, values.size)) + (0 if heat is None else 6 * values[0].size)
         labels, known = await server.call(soft_labels, values, given, heat, flops=flops)
@@ -172,7 +172,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
-        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
+        return public_predictions.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
@@ -180,7 +180,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         """Return the client's own model and the server's."""
         return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
 
-    async def _distil(self, party: DeviceContext, model: Model, samples: Samples, labels: Array) -> Model:
+    async def _distil(self, party: ComputeContext, model: Model, samples: Samples, labels: Array) -> Model:
         """Bring a model's probabilities near soft labels, at a client or at the server."""
         training, config = party.training, self.config
         return await distil(

@@ -7,7 +7,7 @@ Decentralized Data, AISTATS 2017 (arXiv 1602.05629), algorithm 1.
 from typing import Any
 
 from fedsim.algorithms.base import Predictor, Predictors, Replies
-from fedsim.algorithms.common.model_training import ModelTraining, Weighting, mean_of_models
+from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_of_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model

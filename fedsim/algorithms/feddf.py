@@ -25,7 +25,7 @@ import numpy as np
 from fedsim.algorithms.base import Predictor, Predictors, Replies, Reply, Setting
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
-from fedsim.algorithms.common.model_training import ModelTraining, means_by_architecture, start_models
+from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_architecture, start_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvgConfig
 from fedsim.engine.losses import TEACHER

@@ -27,7 +27,7 @@ from torch import Tensor
 from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
 from fedsim.algorithms.common.distillation import distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
-from fedsim.algorithms.common.model_training import ModelTraining, means_by_architecture, shares, start_models
+from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_architecture, shares, start_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.losses import MODEL, PUBLIC, Batches, Extras, Models

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, broadcast
-from fedsim.algorithms.common import public_samples, share_and_distil
+from fedsim.algorithms.common import public_predictions, share_and_distil
 from fedsim.algorithms.common.distillation import distil
 from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -99,7 +99,7 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
 
     def drawn(self, server: ServerContext) -> Array:
         """Return positions drawn without replacement."""
-        return public_samples.draw(
+        return public_predictions.draw(
             server.key.child("public"), server.num_public, self.config.public_per_round
         )
 
@@ -107,9 +107,9 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, LogitsUp]:
         """Send raw logits on the samples named."""
-        announced, batch_size = public_samples.Announced.of(message), self.config.digest_batch_size
+        announced, batch_size = public_predictions.Announced.of(message), self.config.digest_batch_size
         logits = await client.predict(state.model, announced.samples(), batch_size=batch_size)
-        return ClientState(state.model, announced), public_samples.predictions(
+        return ClientState(state.model, announced), public_predictions.predictions(
             logits, message.indices, "logits"
         )
 
@@ -120,9 +120,9 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
 
         A sample that nobody has is left out (specification 3.5, E10).
         """
-        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
+        values, given = public_predictions.stacked(state.positions, server.task.num_outputs, replies)
         flops = float(max(1, values.size))
-        consensus, known = await server.call(public_samples.mean_by_sample, values, given, flops=flops)
+        consensus, known = await server.call(public_predictions.mean_by_sample, values, given, flops=flops)
         return replace(state, positions=state.positions[known], consensus=consensus)
 
     async def instruct_distil(
@@ -151,7 +151,7 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse logits on other samples, or of another shape, and what are no logits."""
-        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "logits")
+        return public_predictions.unusable(reply.message, state.positions, server.task.num_outputs, "logits")
 
 
 PLUGIN = FedMD

@@ -38,7 +38,6 @@ from fedsim.algorithms.base import (
     Reply,
     Setting,
 )
-from fedsim.algorithms.common.architecture_check import unknown
 from fedsim.algorithms.common.fedme_exchange import (
     NOBODY,
     Copied,
@@ -50,7 +49,8 @@ from fedsim.algorithms.common.fedme_exchange import (
     means_of_copies,
 )
 from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
-from fedsim.algorithms.common.model_training import broadcasts
+from fedsim.algorithms.common.model_check import unknown
+from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple, Config

@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
-from fedsim.algorithms.common.model_training import broadcasts
+from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array, Model, count, mean_model

@@ -28,11 +28,11 @@ from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting,
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.common.prediction_clusters import Clusters, clustered
-from fedsim.algorithms.common.public_samples import predictions, unusable
+from fedsim.algorithms.common.public_predictions import predictions, unusable
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.engine.device_context import DeviceContext
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
@@ -133,7 +133,7 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
         """Begin with the start values of the client's architecture."""
         return ClientState(client.initial_model())
 
-    def public_positions(self, party: DeviceContext) -> Array:
+    def public_positions(self, party: ComputeContext) -> Array:
         """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
         return super().public_positions(party)[: self.config.public_size]
 
@@ -207,7 +207,7 @@ async def _predictions(client: ClientContext, model: Model, samples: Samples) ->
     return softmax(outputs) if _form(client) == "probs" else outputs
 
 
-def _form(party: DeviceContext) -> Form:
+def _form(party: ComputeContext) -> Form:
     """Return what predictions are: a regression has no probabilities."""
     return "probs" if party.task.kind == "classification" else "logits"
 

@@ -29,9 +29,9 @@ from pydantic import AfterValidator
 from torch import Tensor
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors
-from fedsim.algorithms.common.architecture_check import same
 from fedsim.algorithms.common.distillation import divergences
 from fedsim.algorithms.common.fine_tuning import validation_loss
+from fedsim.algorithms.common.model_check import same
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.config import AsTuple

@@ -79,11 +79,6 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._client)
 
-    @property
-    def row_bytes(self) -> int:
-        """What one frame costs to remember."""
-        return sum(column.itemsize for column in vars(self).values() if isinstance(column, array))
-
     def sent(
         self,
         header: Header,

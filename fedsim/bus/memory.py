@@ -34,37 +34,31 @@ TRANSFER_COPY = RecordKind("transfer_copy", ("client", "dispatch", "up", "outcom
 """What became of a further copy of a frame that had ended before."""
 
 
+@dataclass(eq=False)
 class MemoryBus:
     """Connects the server's endpoint with the one endpoint that hosts all clients.
 
-    Args:
+    Attributes:
         carrier: Moves frames through simulated time.
         kinds: The kinds of message that may travel.
         ledger: Where every frame is entered.
         trace: Where transfers start and end.
         overhead: What protocols add to a frame on the link; by default nothing.
         verify: Also decode every frame from contiguous bytes, and compare.
+        presence: Watches clients that may go away; None where none ever does.
     """
 
-    def __init__(
-        self,
-        carrier: Carrier,
-        kinds: Kinds,
-        ledger: Ledger,
-        trace: Trace,
-        *,
-        overhead: OverheadConfig = NO_OVERHEAD,
-        verify: bool = False,
-    ) -> None:
-        self.ledger = ledger
-        self.trace = trace
-        self._carrier = carrier
-        self._kinds = kinds
-        self._overhead = overhead
-        self.verifies = verify
+    carrier: Carrier
+    kinds: Kinds
+    ledger: Ledger
+    trace: Trace
+    overhead: OverheadConfig = NO_OVERHEAD
+    verify: bool = False
+    presence: Presence | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         self._under_way: dict[int, dict[int, _Transfer]] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
-        self.presence: Presence | None = None
         self.server = MemoryEndpoint(self)
         self.clients = MemoryEndpoint(self)
 
@@ -117,7 +111,7 @@ class MemoryBus:
 
     def _launch(self, header: Header, packed: Packed, frame: Frame, released: asyncio.Future[None]) -> None:
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
-        wire_bytes = self._overhead.wire_bytes(num_bytes, "up" if up else "down")
+        wire_bytes = self.overhead.wire_bytes(num_bytes, "up" if up else "down")
         row = self.ledger.sent(
             header, packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
         )
@@ -134,7 +128,7 @@ class MemoryBus:
         )
         transfer = _Transfer(self, header, packed, frame, row, released)
         parcel = Parcel(header.sender, header.receiver, wire_bytes, frame)
-        transfer.passage = self._carrier.carry(parcel, transfer)
+        transfer.passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
             transfer.passage.pause()
@@ -146,12 +140,12 @@ class MemoryBus:
             DecodeError: It cannot be decoded, or its envelope names another route than the header.
             InvariantError: Under ``verify``: it reads differently once joined.
         """
-        envelope, message = decode(frame, self._kinds)
+        envelope, message = decode(frame, self.kinds)
         route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)
         if envelope != route:
             raise DecodeError(f"envelope: {envelope} came where {route} belongs")
-        if self.verifies and isinstance(frame, Frame):
-            again_envelope, again = decode(frame.join(), self._kinds)
+        if self.verify and isinstance(frame, Frame):
+            again_envelope, again = decode(frame.join(), self.kinds)
             if again_envelope != envelope or not same(again, message):
                 raise InvariantError(f"a frame of kind {message.KIND!r} decodes differently once joined")
         return message
@@ -248,7 +242,7 @@ class _Transfer:
 
     def _read(self, payload: Any) -> Message:
         """Return the message; a broadcast is decoded once for all receivers."""
-        whole = payload is self.frame and not self._bus.verifies
+        whole = payload is self.frame and not self._bus.verify
         if whole and self.packed.received is not None:
             return self.packed.received
         message = self._bus.read(self.header, payload)

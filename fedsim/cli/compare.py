@@ -10,7 +10,7 @@ from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite
 from fedsim.errors import Fault, RunError, ScenarioError
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.folder import RUNS, check_files, check_folders, run_name, write_file
+from fedsim.report.atomic_folder import RUNS, check_files, check_folders, run_name, write_file
 from fedsim.report.record_run import record
 from fedsim.scenario import Plan, Scenario, load_scenario
 

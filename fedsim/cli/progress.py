@@ -12,7 +12,7 @@ from time import monotonic
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedsim.cli.console import note, terminal
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.runtime.records.result import RoundRow
 
 LINE_EVERY_S = 2.0
@@ -63,10 +63,10 @@ class Words:
     def __call__(self, row: RoundRow) -> str:
         """Describe a round that has ended."""
         if row.accuracy is not None and row.accuracy.mean is not None:
-            self._measured = f", accuracy {text.percent(row.accuracy.mean)} %"
+            self._measured = f", accuracy {number_format.percent(row.accuracy.mean)} %"
         elif row.accuracy is not None and row.accuracy.mean_loss is not None:
-            self._measured = f", loss {text.number(row.accuracy.mean_loss)}"
-        return f"{text.duration(row.ended_at_s)} {self.passed}{self._measured}"
+            self._measured = f", loss {number_format.number(row.accuracy.mean_loss)}"
+        return f"{number_format.duration(row.ended_at_s)} {self.passed}{self._measured}"
 
 
 @dataclass(slots=True)

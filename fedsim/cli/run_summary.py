@@ -10,7 +10,7 @@ from typing import Any
 from fedsim.cli.console import heading, note, pairs
 from fedsim.cli.progress import SIMULATED
 from fedsim.errors import RunError
-from fedsim.report import cost_breakdown, text
+from fedsim.report import cost_breakdown, number_format
 from fedsim.report.record_run import Recorded
 from fedsim.report.summary import ineligible_line
 
@@ -28,17 +28,18 @@ def show(recorded: Recorded, folder: Path, *, passed: str = SIMULATED) -> None:
     lines = [*_quality(summary["accuracy"], summary["loss"])] or [("accuracy", "not measured")]
     up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
     parameters = summary["parameters_up"] + summary["parameters_down"]
-    took = f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}"
+    rounds = number_format.several(summary["rounds"], "round")
+    took = f"{number_format.duration(summary['simulated_s'])} for {rounds}"
     lines += [
         (passed, took),
-        ("bytes", f"{text.size(up)} up, {text.size(down)} down"),
-        ("parameters", f"{text.count(parameters)} sent"),
+        ("bytes", f"{number_format.size(up)} up, {number_format.size(down)} down"),
+        ("parameters", f"{number_format.count(parameters)} sent"),
         ("drops", _counted(result.drops)),
         ("rejected", _counted(result.rejections)),
     ]
     if who := ineligible_line(summary["ineligible"], summary["clients"]):
         lines.append(("ineligible", who))
-    lines.append(("wall time", text.duration(summary["wall_s"])))
+    lines.append(("wall time", number_format.duration(summary["wall_s"])))
     pairs(lines)
     heading(cost_breakdown.TITLE)
     pairs(cost_breakdown.lines(summary))
@@ -62,15 +63,15 @@ def check_finite(faults: Mapping[str, str | None]) -> None:
 def _quality(accuracy: Mapping[str, Any], loss: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what was measured, with the loss only where there is no accuracy, as in a regression."""
     if accuracy["personal_mean"] is not None:
-        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
-        worst = text.percent(accuracy["personal_worst_decile"])
+        spread = number_format.percent(accuracy["personal_mean"], accuracy["personal_std"])
+        worst = number_format.percent(accuracy["personal_worst_decile"])
         yield "accuracy", f"{spread} % over clients, worst 10 %: {worst} %"
     elif accuracy["global"] is None and loss["personal_mean"] is not None:
-        yield "loss", f"{text.number(loss['personal_mean'], loss['personal_std'])} over clients"
+        yield "loss", f"{number_format.number(loss['personal_mean'], loss['personal_std'])} over clients"
         if loss["global"] is not None:
-            yield "global", f"{text.number(loss['global'])} on the global test set"
+            yield "global", f"{number_format.number(loss['global'])} on the global test set"
     if accuracy["global"] is not None:
-        yield "global", f"{text.percent(accuracy['global'])} % on the global test set"
+        yield "global", f"{number_format.percent(accuracy['global'])} % on the global test set"
 
 
 def _counted(reasons: Counter[str]) -> str:

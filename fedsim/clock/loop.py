@@ -20,8 +20,8 @@ from heapq import heapify, heappop, heappush
 from threading import get_ident, local
 from typing import Any, Never, TypeVar, TypeVarTuple, Unpack, cast
 
-from fedsim.clock.base_loop import ServingLoop
 from fedsim.clock.handles import EventClass, Handle, describe
+from fedsim.clock.loop_tasks import ServingLoop
 from fedsim.clock.reports import deadlock_report, livelock_report, natural_name
 from fedsim.errors import DeadlockError, LivelockError, VirtualTimeError
 

@@ -67,10 +67,7 @@ def now_s() -> float:
 
 
 def call_after(
-    seconds: float,
-    callback: Callable[..., object],
-    *args: Any,
-    event_class: EventClass = EventClass.ORDINARY,
+    seconds: float, callback: Callable[..., object], *args: Any, event_class: EventClass = EventClass.ORDINARY
 ) -> asyncio.TimerHandle:
     """Schedule ``callback(*args)`` after a duration; the handle's ``cancel`` prevents it.
 

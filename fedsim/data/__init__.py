@@ -9,7 +9,7 @@ from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.data.client_split import SPLITS, Split
 from fedsim.data.federated import FederatedData, federate
 from fedsim.data.partitions.base import PartitionPlugin
-from fedsim.data.spreading import Spreading
+from fedsim.data.spreading_settings import Spreading
 
 __all__ = [
     "SPLITS",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import AsTuple
-from fedsim.data import idx
+from fedsim.data import mnist_family
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
 from fedsim.data.file_readers import read_users, scaled
 from fedsim.errors import DataError
@@ -20,7 +20,7 @@ from fedsim.task import Task
 from fedsim.torchvision_compat import torchvision_module
 
 
-class EmnistConfig(idx.IdxConfig):
+class EmnistConfig(mnist_family.IdxConfig):
     """Settings of EMNIST."""
 
     split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "letters"
@@ -47,7 +47,7 @@ class Emnist(DatasetPlugin[EmnistConfig]):
         number[chosen] = np.arange(len(chosen))
 
         parts = (f"emnist-{split}-train", f"emnist-{split}-test")
-        train, test = idx.read("EMNIST", context, parts, f'"{split}", ')
+        train, test = mnist_family.read("EMNIST", context, parts, f'"{split}", ')
         x, y, kept = self._part(*train, parts[0], number)
         test_x, test_y, _ = self._part(*test, parts[1], number)
         users = read_users(context.root, self.config.users, self.config.user_key, len(kept))

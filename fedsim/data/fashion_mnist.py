@@ -1,6 +1,6 @@
 """Fashion-MNIST: 60,000 + 10,000 grey images of 28 by 28, ten kinds of clothing."""
 
-from fedsim.data.idx import Idx
+from fedsim.data.mnist_family import Idx
 
 
 class FashionMnist(Idx):

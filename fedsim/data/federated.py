@@ -27,7 +27,7 @@ from fedsim.data.client_split import SPLITS, AnyShares, Split, choices_of, split
 from fedsim.data.held_out_sets import hold_out
 from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class
 from fedsim.data.public_from_other_data import augmented, drawn_from
-from fedsim.data.spreading import Spreading
+from fedsim.data.spreading_settings import Spreading
 from fedsim.errors import DataError, InvariantError
 from fedsim.plugins import name_of
 from fedsim.rng import Key

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim import packed
+from fedsim import bounded_unpacking
 from fedsim.data.base import blamed
 from fedsim.errors import DataError
 from fedsim.params import Array
@@ -35,7 +35,7 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
 
     Raises:
         DataError: There is no such file or array, the file is of another form or damaged, or it unpacks to
-            more than :data:`fedsim.packed.MOST_BYTES`.
+            more than :data:`fedsim.bounded_unpacking.MOST_BYTES`.
     """
     require_file(path)
     if not path.name.endswith((".npz", ".npy", ".npy.xz", *IDX_ENDINGS)):
@@ -46,10 +46,12 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
     try:
         if path.suffix == ".npz":
             return _member(path, key, key_setting)
-        with packed.opened(path) as stream:
-            read = _idx if path.name.endswith(IDX_ENDINGS) else packed.read_npy
+        with bounded_unpacking.opened(path) as stream:
+            read = _idx if path.name.endswith(IDX_ENDINGS) else bounded_unpacking.read_npy
             # What a plain file holds is there, and may be any number of bytes.
-            return read(stream, packed.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size)
+            return read(
+                stream, bounded_unpacking.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
+            )
     except DataError:
         raise
     except Exception as error:
@@ -125,9 +127,9 @@ def read_text(path: Path) -> str:
     with blamed("file"):
         require_file(path)
         try:
-            with packed.opened(path) as stream:
+            with bounded_unpacking.opened(path) as stream:
                 most_bytes = MOST_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
-                return packed.take_all(stream, most_bytes).decode("utf-8-sig")
+                return bounded_unpacking.take_all(stream, most_bytes).decode("utf-8-sig")
         except Exception as error:
             raise DataError(f"{path} cannot be read as text in UTF-8: {error}") from error
 
@@ -147,16 +149,18 @@ def _member(path: Path, key: str, key_setting: str) -> Array:
                 f"{path} has no array {quoted(key)}, it has: "
                 f"{shortened(', '.join(names), MOST_SAID)}; name the one you mean with {key_setting}"
             )
-        return packed.read_member(archive, key, max(packed.MOST_BYTES, path.stat().st_size))
+        return bounded_unpacking.read_member(
+            archive, key, max(bounded_unpacking.MOST_BYTES, path.stat().st_size)
+        )
 
 
-def _idx(stream: packed.Stream, most_bytes: int) -> Array:
+def _idx(stream: bounded_unpacking.Stream, most_bytes: int) -> Array:
     """Read: two zeros, 8 for bytes, the number of axes, each one's length in 4 big-endian bytes, values."""
-    head = packed.take(stream, 4)
+    head = bounded_unpacking.take(stream, 4)
     if head[:3] != _IDX_BYTES or len(head) < 4:
         raise ValueError("it does not begin as an idx file of bytes does")
-    lengths = packed.take(stream, 4 * head[3])
+    lengths = bounded_unpacking.take(stream, 4 * head[3])
     if len(lengths) < 4 * head[3]:
         raise ValueError(f"it ends within the lengths of its {head[3]} axes")
     shape = tuple(map(int, np.frombuffer(lengths, ">i4")))
-    return packed.take_values(stream, shape, np.dtype(np.uint8), most_bytes)
+    return bounded_unpacking.take_values(stream, shape, np.dtype(np.uint8), most_bytes)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsim.data.base import Indices
-from fedsim.data.spreading import Spreading
+from fedsim.data.spreading_settings import Spreading
 from fedsim.errors import DataError
 from fedsim.rng import Key
 

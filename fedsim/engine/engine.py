@@ -46,14 +46,7 @@ class Engine:
         executor.open(resources)
 
     async def run(
-        self,
-        job: Job,
-        *,
-        client: int,
-        dispatch: int,
-        flops: float,
-        duration_s: float,
-        after_s: float = 0.0,
+        self, job: Job, *, client: int, dispatch: int, flops: float, duration_s: float, after_s: float = 0.0
     ) -> Any:
         """Do a job that takes ``duration_s`` of virtual time; return its result when that has passed.
 

@@ -1,6 +1,6 @@
 """Devices: what a client's hardware and links can do and when it is there, and fleets of them as arrays."""
 
-from fedsim.fleet.availability.available_clients import sample_available
+from fedsim.fleet.availability.available_sampling import sample_available
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin
 from fedsim.fleet.device import Device
 from fedsim.fleet.device_class import DevicePlugin

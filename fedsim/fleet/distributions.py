@@ -237,6 +237,6 @@ def _table(value: dict[str, Any], tables: dict[str, Any]) -> Distribution:
         return tables[kind].model_validate(value)  # type: ignore[no-any-return]
     problem = "no 'distribution' is named" if kind is None else f"no distribution is called {quoted(kind)}"
     problem += f"; {nearest(kind, list(tables))}"
-    error = fault("distribution", problem)
+    error = fault(problem)
     line: InitErrorDetails = {"type": error, "loc": ("distribution",), "input": value}
     raise ValidationError.from_exception_data("quantity", [line])

@@ -100,9 +100,9 @@ class GroupConfig(_Entry):
     def _one_source(cls, file: str | None, info: ValidationInfo) -> str | None:
         device = info.data.get("device")
         if file is None and device == TABLE:
-            raise fault("device", "device class 'table' reads a file", 'add file = "phones.csv", say')
+            raise fault("device class 'table' reads a file", 'add file = "phones.csv", say')
         if file is not None and device not in (TABLE, None):
-            raise fault("device", f"device class {quoted(device)} reads no file", "leave out device or file")
+            raise fault(f"device class {quoted(device)} reads no file", "leave out device or file")
         return file
 
     @field_validator("models", "models_by_size", mode="after")
@@ -111,7 +111,7 @@ class GroupConfig(_Entry):
         given = [name for name in ("model", "models") if info.data.get(name) is not None]
         if value is not None and given:
             mend = "give model, models or models_by_size"
-            raise fault("device", f"{given[0]} and {info.field_name} both say which architecture", mend)
+            raise fault(f"{given[0]} and {info.field_name} both say which architecture", mend)
         return value
 
     @property
@@ -125,7 +125,7 @@ class GroupConfig(_Entry):
         quantity = str(info.field_name).removesuffix("_trace")
         if trace is not None and info.data.get(quantity) is not None:
             problem = f"a trace takes the place of {quoted(quantity)}, which is given too"
-            raise fault("device", problem, "leave one of them out")
+            raise fault(problem, "leave one of them out")
         return trace
 
     @property
@@ -157,12 +157,12 @@ class ServerConfig(_Entry):
     @classmethod
     def _one_device(cls, device: str) -> str:
         if device == TABLE:
-            raise fault("device", "device class 'table' is for groups", "name another class, and change it")
+            raise fault("device class 'table' is for groups", "name another class, and change it")
         return device
 
     @field_validator("drop_out", mode="after")
     @classmethod
     def _stays(cls, drop_out: Distribution | None) -> Distribution | None:
         if drop_out is not None and drop_out != Fixed(0.0):
-            raise fault("device", "a server does not drop out", "leave drop_out to the [[fleet]] groups")
+            raise fault("a server does not drop out", "leave drop_out to the [[fleet]] groups")
         return drop_out

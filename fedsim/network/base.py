@@ -82,15 +82,15 @@ class NetworkPlugin(Plugin[C], ABC):
     follows_traces: ClassVar[bool] = False
 
     @abstractmethod
-    def carrier(self, links: Links) -> Carrier:
-        """Return a carrier over these links for one run."""
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
+        """Return a carrier over these links for one run.
 
-    def checked_carrier(self, links: Links) -> Carrier:
-        """Return one that also checks that no link carries more than its capacity, if the model can.
-
-        It raises :exc:`fedsim.errors.InvariantError` in the middle of the run, and changes nothing else.
+        Args:
+            links: Of all clients and the server.
+            verify: Whether the carrier also checks that no link carries more than its capacity, if the model
+                can. It then raises :exc:`fedsim.errors.InvariantError` in the middle of the run, and changes
+                nothing else.
         """
-        return self.carrier(links)
 
 
 class LonePassage:

@@ -15,9 +15,9 @@ from fedsim.config import Config
 from fedsim.errors import VirtualTimeError
 from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
 from fedsim.network.capacity import Capacity, read_capacity
+from fedsim.network.capacity_audit import LoadCheck
+from fedsim.network.fluid_server_link import FluidPassage, ServerLink
 from fedsim.network.links import Links
-from fedsim.network.load_check import LoadCheck
-from fedsim.network.server_link import FluidPassage, ServerLink
 
 
 class FluidCarrier:
@@ -90,13 +90,9 @@ class Fluid(NetworkPlugin[FluidConfig]):
         self._server_up = None if up is None else read_capacity(up)
         self._server_down = None if down is None else read_capacity(down)
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         """Return a carrier in which transfers share the server's link."""
-        return FluidCarrier(links, self._server_up, self._server_down)
-
-    def checked_carrier(self, links: Links) -> Carrier:
-        """Return one that keeps an account of what every link carries."""
-        return FluidCarrier(links, self._server_up, self._server_down, is_checked=True)
+        return FluidCarrier(links, self._server_up, self._server_down, is_checked=verify)
 
 
 def _loop() -> VirtualTimeLoop:

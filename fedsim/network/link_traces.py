@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from fedsim import packed
+from fedsim import bounded_unpacking
 from fedsim.config import Config
 from fedsim.errors import DataError
 from fedsim.network.capacity import Capacity, read_capacity
@@ -130,7 +130,7 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
     """Return names, offsets, durations and rates."""
     try:
         with zipfile.ZipFile(path) as archive:
-            arrays = {key: packed.read_member(archive, key, MOST_BYTES) for key in _ARRAYS}
+            arrays = {key: bounded_unpacking.read_member(archive, key, MOST_BYTES) for key in _ARRAYS}
     except OSError as error:
         raise DataError(f"{shortened(path, MOST_SAID)}: cannot be read: {error.strerror or error}") from error
     except Exception as error:

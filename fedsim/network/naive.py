@@ -28,7 +28,7 @@ class NaiveCarrier:
 class Naive(NetworkPlugin[Config]):
     """Size over bandwidth, no sharing."""
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         """Return a carrier in which transfers do not see each other."""
         return NaiveCarrier(links)
 

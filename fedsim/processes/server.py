@@ -155,13 +155,7 @@ class ServerProcess:
             self.listening(here)
             async with self.children(here) as children:
                 work = serve(
-                    parts,
-                    server,
-                    ledger=ledger,
-                    trace=trace,
-                    log=log,
-                    watch=note_round,
-                    wait_s=self.wait_s,
+                    parts, server, ledger=ledger, trace=trace, log=log, watch=note_round, wait_s=self.wait_s
                 )
                 result = await children.during(work)
                 server.finish()

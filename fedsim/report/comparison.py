@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim import __version__
-from fedsim.report import cost_breakdown, text
+from fedsim.report import cost_breakdown, number_format
 from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, means, measured
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
@@ -100,23 +100,23 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         return shown
 
     by_accuracy = {
-        "accuracy\n%": cell("accuracy", text.percent, spread=True),
-        "worst\n10 %": cell("worst_decile", text.percent),
-        "global\n%": cell("global", text.percent),
+        "accuracy\n%": cell("accuracy", number_format.percent, spread=True),
+        "worst\n10 %": cell("worst_decile", number_format.percent),
+        "global\n%": cell("global", number_format.percent),
     }
     losses = {
-        "loss": cell("loss", text.number, spread=True),
-        "global\nloss": cell("global_loss", text.number),
+        "loss": cell("loss", number_format.number, spread=True),
+        "global\nloss": cell("global_loss", number_format.number),
     }
     columns: dict[str, Callable[[Row], str]] = {
         "algorithm": lambda row: row.algorithm,
         **(losses if by_loss else by_accuracy),
-        "simulated\ntime": cell("simulated_s", text.duration),
-        "bytes\nup": cell("bytes_up", text.size),
-        "bytes\ndown": cell("bytes_down", text.size),
-        "relative\ntraffic": lambda row: text.fraction(row.mean["bytes"] or 0, largest),
-        "parameters\nsent": cell("parameters", text.count),
-        "drops": lambda row: text.count(row.mean["drops"]),
+        "simulated\ntime": cell("simulated_s", number_format.duration),
+        "bytes\nup": cell("bytes_up", number_format.size),
+        "bytes\ndown": cell("bytes_down", number_format.size),
+        "relative\ntraffic": lambda row: number_format.fraction(row.mean["bytes"] or 0, largest),
+        "parameters\nsent": cell("parameters", number_format.count),
+        "drops": lambda row: number_format.count(row.mean["drops"]),
     }
     spread, worst = "seeds" if several else "clients", "mean over the 10 % least accurate clients; "
     notes = [

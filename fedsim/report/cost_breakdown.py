@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.params import Array
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.records.dispatch_table import PHASES, Fate
 from fedsim.runtime.run import RunResult
@@ -130,18 +130,20 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         rows.append(
             (
                 algorithm,
-                *(text.duration(mean[f"{phase}_s"]) for phase in SHOWN),
-                text.percent(mean["work"]),
-                text.size(mean["payload_bytes"]),
-                text.size(mean["overhead_bytes"]),
-                text.percent(mean["payload"]),
+                *(number_format.duration(mean[f"{phase}_s"]) for phase in SHOWN),
+                number_format.percent(mean["work"]),
+                number_format.size(mean["payload_bytes"]),
+                number_format.size(mean["overhead_bytes"]),
+                number_format.percent(mean["payload"]),
             )
         )
         if away_s := mean["away_s"]:
-            notes.append(f"pauses during work, {algorithm}: {text.duration(away_s)}")
+            notes.append(f"pauses during work, {algorithm}: {number_format.duration(away_s)}")
         drops = sum((Counter(run["drops_by_cause"]) for run in runs), Counter[str]())
         if drops:
-            listed = ", ".join(f"{cause} {text.count(drops[cause] / len(runs))}" for cause in sorted(drops))
+            listed = ", ".join(
+                f"{cause} {number_format.count(drops[cause] / len(runs))}" for cause in sorted(drops)
+            )
             notes.append(f"drops of {algorithm}: {listed}")
     headings = ("algorithm", *SHOWN, "wasted\nwork %", "payload", "overhead", "wasted\nbytes %")
     return TextTable(headings, rows, [*EXPLANATION, *notes], title=TITLE)
@@ -169,16 +171,18 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     """Return the same of one run as names and words."""
     time, num_bytes, part = summary["time"], summary["bytes"], summary["participation"]
     spent = ", ".join(
-        f"{text.duration(time[f'{phase}_s'])} {phase}" for phase in PHASES if phase in SHOWN or time["away_s"]
+        f"{number_format.duration(time[f'{phase}_s'])} {phase}"
+        for phase in PHASES
+        if phase in SHOWN or time["away_s"]
     )
     outcomes = ", ".join(f"{name} {part[name]}" for name in ("merged", "dropped", "rejected", "late"))
     wasted = wasted_shares(summary)
-    work, sent = text.percent(wasted["work"]), text.percent(wasted["payload"])
+    work, sent = number_format.percent(wasted["work"]), number_format.percent(wasted["payload"])
 
     def both_ways(what: str) -> str:
-        return ", ".join(f"{text.size(num_bytes[f'{what}_{way}'])} {way}" for way in ("up", "down"))
+        return ", ".join(f"{number_format.size(num_bytes[f'{what}_{way}'])} {way}" for way in ("up", "down"))
 
-    clients = f"{part['clients_asked']} of {text.several(summary['clients'], 'client')}"
+    clients = f"{part['clients_asked']} of {number_format.several(summary['clients'], 'client')}"
     return [
         ("client time", spent),
         ("wasted", f"{work} % of the work, {sent} % of the bytes"),

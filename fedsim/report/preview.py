@@ -13,7 +13,7 @@ from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.models import Architecture
 from fedsim.plugins import name_of
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
@@ -29,11 +29,12 @@ def fleet(fleet: Fleet) -> TextTable:
         show = partial(format_quantity, dimension=dimension) if dimension else "{:.3g}".format
         rows.append((name, *quantiles(fleet.values(name), show)))
     notes = [
-        f"{quantity} of {group.label}: mean of a trace, of {text.several(len(traces.capacities), 'trace')}"
+        f"{quantity} of {group.label}: mean of a trace, of "
+        + number_format.several(len(traces.capacities), "trace")
         for group in fleet.groups
         for quantity, traces in group.traces.items()
     ]
-    title = f"Fleet: {text.several(len(fleet), 'client')}"
+    title = f"Fleet: {number_format.several(len(fleet), 'client')}"
     return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
 
 
@@ -46,16 +47,22 @@ def groups(parts: Parts) -> TextTable:
     for group in parts.fleet.groups:
         own = slice(group.start, group.stop)
         able = int(np.count_nonzero(has_samples[own] & holds[own]))
-        samples = text.count(int(sizes[own].sum()))
+        samples = number_format.count(int(sizes[own].sum()))
         rows.append((group.label, str(group.stop - group.start), str(able), ", ".join(group.models), samples))
         for label, mine in group.shares():
             small = mine & ~holds[own]
             if small.any():
-                need, most = text.size(parts.needed_bytes(label)), text.size(float(memory[own][small].max()))
-                who = f"{group.label}: {text.several(int(np.count_nonzero(small)), 'client')} never selected"
+                need, most = (
+                    number_format.size(parts.needed_bytes(label)),
+                    number_format.size(float(memory[own][small].max())),
+                )
+                clients = number_format.several(int(np.count_nonzero(small)), "client")
+                who = f"{group.label}: {clients} never selected"
                 notes.append(f"{who}: {label!r} needs {need} of memory, they have {most} at most")
         if idle := int(np.count_nonzero(~has_samples[own])):
-            notes.append(f"{group.label}: {text.several(idle, 'client')} never selected: no training samples")
+            notes.append(
+                f"{group.label}: {number_format.several(idle, 'client')} never selected: no training samples"
+            )
     rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
     headings = ("group", "clients", "eligible", "model", "training\nsamples")
     return TextTable(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
@@ -65,7 +72,11 @@ def data(parts: Parts) -> TextTable:
     """Return how many samples clients hold, and what is held out."""
     held = parts.data
     rows = [
-        (split, *quantiles(held.sizes(split), text.count), text.count(int(held.sizes(split).sum())))
+        (
+            split,
+            *quantiles(held.sizes(split), number_format.count),
+            number_format.count(int(held.sizes(split).sum())),
+        )
         for split in ("train", "val", "test")
     ]
     notes = [
@@ -85,7 +96,7 @@ def models(parts: Parts) -> TextTable:
         "label": lambda one: one.label,
         "model": lambda one: name_of(one.plugin),
         "parameters": lambda one: f"{one.num_params:,}",
-        "as float32": lambda one: text.size(4 * one.num_params),
+        "as float32": lambda one: number_format.size(4 * one.num_params),
         "clients": lambda one: str(having[one.label]),
     }
     architectures = parts.architectures.values()
@@ -94,7 +105,7 @@ def models(parts: Parts) -> TextTable:
 
 def _outputs(task: Task) -> str:
     if task.kind == "regression":
-        return text.several(task.num_outputs, "output")
+        return number_format.several(task.num_outputs, "output")
     return f"{task.num_outputs} classes"
 
 

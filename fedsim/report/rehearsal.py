@@ -18,7 +18,7 @@ from fedsim.bus import Totals
 from fedsim.clock import Trace
 from fedsim.engine.executors.base import Executor
 from fedsim.params import Array
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.records.result import RoundRow
@@ -78,7 +78,7 @@ class Rehearsal:
             if spent:
                 operations, seconds = zip(*spent, strict=True)
                 rows.append((f"{who}, operations", *quantiles(operations, operations_text)))
-                rows.append((f"{who}, time", *quantiles(seconds, text.duration)))
+                rows.append((f"{who}, time", *quantiles(seconds, number_format.duration)))
         return TextTable(("per dispatch", *QUANTILE_HEADINGS), rows, title="Computing")
 
     def frames(self) -> TextTable:
@@ -91,13 +91,15 @@ class Rehearsal:
             "kind": lambda own: frames["kind"][own][0] + (" (data)" if frames["data"][own][0] else ""),
             "direction": lambda own: "up" if frames["up"][own][0] else "down",
             "frames": lambda own: str(np.count_nonzero(own)),
-            "smallest": lambda own: text.size(float(frames["bytes"][own].min())),
-            "median": lambda own: text.size(float(np.median(frames["bytes"][own]))),
-            "largest": lambda own: text.size(float(frames["bytes"][own].max())),
-            "parameters\n(median)": lambda own: text.count(float(np.median(frames["parameters"][own]))),
-            "total": lambda own: text.size(float(frames["bytes"][own].sum())),
+            "smallest": lambda own: number_format.size(float(frames["bytes"][own].min())),
+            "median": lambda own: number_format.size(float(np.median(frames["bytes"][own]))),
+            "largest": lambda own: number_format.size(float(frames["bytes"][own].max())),
+            "parameters\n(median)": lambda own: number_format.count(
+                float(np.median(frames["parameters"][own]))
+            ),
+            "total": lambda own: number_format.size(float(frames["bytes"][own].sum())),
         }
-        title = f"Frames in {text.several(self.rounds, 'round')}"
+        title = f"Frames in {number_format.several(self.rounds, 'round')}"
         if any(row.round < 1 or row.round > self.rounds for row in self.result.rounds):
             title += ", and before the first and after the last"
         return TextTable.of(alike, columns, text_columns=frozenset({0, 1, 2}), title=title)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsim import __version__
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.cost_breakdown import Summary, breakdown
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
@@ -107,7 +107,7 @@ def ineligible_line(found: Mapping[str, Any], population: int) -> str | None:
     named = ", ".join(map(str, found["clients"]))
     if more := found["count"] - len(found["clients"]):
         named += f" and {more} more"
-    of = text.several(population, "client")
+    of = number_format.several(population, "client")
     return f"{found['count']} of {of}, too little memory to hold their job: {named}"
 
 

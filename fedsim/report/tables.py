@@ -33,8 +33,8 @@ from fedsim.data import SPLITS
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
 from fedsim.report import cost_breakdown
+from fedsim.report.atomic_folder import new
 from fedsim.report.cost_breakdown import Columns, sums
-from fedsim.report.folder import new
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult

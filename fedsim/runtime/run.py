@@ -79,7 +79,7 @@ async def _simulate(
     ledger = Ledger()
     recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
     network, links = parts.network, _links(parts)
-    carrier = network.checked_carrier(links) if parts.verify else network.carrier(links)
+    carrier = network.carrier(links, verify=parts.verify)
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
     contexts = Contexts(parts, engine, initial, log.warning, log.info)

@@ -70,14 +70,14 @@ class Kind(Generic[P]):
             plugin = load(self.folder, name)
         except UnknownPluginError as error:
             if error.is_there:
-                raise fault("plugin", str(error)) from error
+                raise fault(str(error)) from error
             raise self._unknown(f"no {self.word} is called {quoted(name)}", name) from error
         except Exception as error:
             # A private plugin is anybody's code, and may fail to be imported in any way.
             problem = (
                 f"{quoted(name)} cannot be imported: {type(error).__name__}: {shortened(error, MOST_SAID)}"
             )
-            raise fault("plugin", problem) from error
+            raise fault(problem) from error
         if not issubclass(plugin, self.base):
             raise self._unknown(f"{quoted(name)} is a plugin, but no {self.word}", name)
         return plugin
@@ -94,7 +94,7 @@ class Kind(Generic[P]):
         elif _is_module(name):
             mend += f"; a private plugin is named by a dotted path: put {name}.py in a package, "
             mend += f"lab/{name}.py is 'lab.{name}'"
-        return fault("plugin", problem, mend)
+        return fault(problem, mend)
 
 
 def _is_module(name: str) -> bool:
@@ -235,9 +235,7 @@ def _spelt_out(value: Any) -> Any:
     if isinstance(value, str):
         return {"name": value}
     if not isinstance(value, Mapping | Choice):
-        raise fault(
-            "choice", f"{quoted(value)} is neither a name nor a table of name and params", "write a name"
-        )
+        raise fault(f"{quoted(value)} is neither a name nor a table of name and params", "write a name")
     return value
 
 

@@ -47,11 +47,7 @@ class Override:
 
 
 def load_scenario(
-    path: str | Path,
-    overrides: Sequence[str] = (),
-    *,
-    algorithm: str | None = None,
-    seed: int | None = None,
+    path: str | Path, overrides: Sequence[str] = (), *, algorithm: str | None = None, seed: int | None = None
 ) -> Scenario:
     """Return the scenario of a file.
 

@@ -74,7 +74,7 @@ def _name_that(cannot: str, word: str) -> AfterValidator:
             return name
         rule = f"a {word} is 1 to {MOST_NAME} letters, digits, '-', '_' and '.', and begins with a letter"
         problem = f"{quoted(name)} cannot {cannot}: {rule}, a digit or '_'"
-        raise fault("name", problem, f"write {plain_name(name, f'my-{word}')!r}")
+        raise fault(problem, f"write {plain_name(name, f'my-{word}')!r}")
 
     return AfterValidator(check)
 
@@ -108,7 +108,7 @@ class PublicConfig(Config):
 
 def _shares(shares: Shares) -> Shares:
     if problem := shares_fault(shares):
-        raise fault("shares", problem, "write for example [0.7, 0.1, 0.2]")
+        raise fault(problem, "write for example [0.7, 0.1, 0.2]")
     return shares
 
 
@@ -158,7 +158,7 @@ class DataConfig(NamedChoice):
         if value is not None:
             problem = f"data set {quoted(info.data['name'])} has sample counts only, so there is nothing to"
             act = {"limit": "draw from", "split": "split", "partition": "spread"}[info.field_name or ""]
-            raise fault("counts", f"{problem} {act}", f"leave data.{info.field_name} out")
+            raise fault(f"{problem} {act}", f"leave data.{info.field_name} out")
         return value
 
 

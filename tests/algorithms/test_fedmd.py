@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.common.public_samples import Announced
+from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.fedmd import ServerState
 from fedsim.params import Model

@@ -15,7 +15,7 @@ from fedsim.data.partitions.base import PartitionPlugin, Pool
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig
 from fedsim.data.partitions.iid import Iid
-from fedsim.data.spreading import Spreading
+from fedsim.data.spreading_settings import Spreading
 from fedsim.errors import DataError, InvariantError
 from fedsim.rng import Key
 from fedsim.task import Task

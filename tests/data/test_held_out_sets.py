@@ -16,7 +16,7 @@ from fedsim.data.held_out_sets import Drawn, hold_out
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
-from fedsim.data.spreading import Spreading
+from fedsim.data.spreading_settings import Spreading
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import DataError

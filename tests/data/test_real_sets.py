@@ -9,8 +9,8 @@ import pytest
 from fedsim.data import SPLITS, LoadContext, Spreading, federate
 from fedsim.data.fashion_mnist import FashionMnist
 from fedsim.data.files import Files, FilesConfig
-from fedsim.data.idx import IdxConfig
 from fedsim.data.mnist import Mnist
+from fedsim.data.mnist_family import IdxConfig
 from fedsim.data.partitions.dirichlet_class import DirichletClass, DirichletClassConfig
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
 from fedsim.data.texts import Texts, TextsConfig

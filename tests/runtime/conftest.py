@@ -182,7 +182,7 @@ class Wires(NetworkPlugin[Config]):
         self.broken = frozenset(broken)
         self.delay_s = delay_s
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         return WiresCarrier(self)
 
 

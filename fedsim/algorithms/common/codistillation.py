@@ -25,7 +25,7 @@ from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply
 from fedsim.algorithms.common import share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
-from fedsim.algorithms.common.public_samples import Announced, draw, predictions, stacked, unusable
+from fedsim.algorithms.common.public_predictions import Announced, draw, predictions, stacked, unusable
 from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import DTypeLike
 from torch import Tensor
 
-from fedsim.engine.device_context import DeviceContext
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Loss, Models
 from fedsim.engine.steps import Descent
@@ -85,7 +85,7 @@ class Distillation:
 
 
 async def distil(
-    party: DeviceContext,
+    party: ComputeContext,
     model: Model,
     samples: Samples,
     rows: Mapping[str, Array],
@@ -106,7 +106,7 @@ async def distil(
         batch_size: Samples in a mini-batch.
         shuffled: Whether each pass takes the samples in another order.
         **work: Optimiser, epochs or steps, and name, as of
-            :meth:`fedsim.engine.device_context.DeviceContext.fit`.
+            :meth:`fedsim.engine.compute_context.ComputeContext.fit`.
     """
     fitted = await party.fit(
         model,

@@ -13,7 +13,7 @@ from math import inf, isnan
 from typing import Any, cast
 
 from fedsim.algorithms.base import C, Exchange, Exchanges, Predictor, Predictors, S
-from fedsim.algorithms.common.model_training import ModelTraining
+from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
 from fedsim.data import Split

@@ -15,9 +15,9 @@ import numpy as np
 from typing_extensions import TypeVar
 
 from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S, broadcast
-from fedsim.algorithms.common.public_samples import Announced, announce, restored
+from fedsim.algorithms.common.public_predictions import Announced, announce, restored
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.engine.device_context import DeviceContext
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import InlineSamples, Samples
 from fedsim.params import Array, Model
 from fedsim.wire import PublicBatch, PublicData
@@ -53,7 +53,7 @@ class PublicSetDelivery(Algorithm[C, S, P]):
         )
         return (hand_out,)
 
-    def public_positions(self, party: DeviceContext) -> Array:
+    def public_positions(self, party: ComputeContext) -> Array:
         """Return the positions of the samples that clients need, int64 ``[p]``: 0 to p - 1."""
         return np.arange(party.num_public)
 

@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import TypeVar
 
 from fedsim.algorithms.base import Algorithm, C, Predictor, Predictors, broadcast
-from fedsim.algorithms.common.public_samples import Announced, announce
+from fedsim.algorithms.common.public_predictions import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
 from fedsim.params import Array, Model

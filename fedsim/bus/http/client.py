@@ -33,7 +33,7 @@ from fedsim.bus.http.session import (
 )
 from fedsim.bus.http.store import StateFolder
 from fedsim.bus.http.transfer import Backoff, SessionGone, Transfers, jitter, open_http
-from fedsim.bus.notes import Report
+from fedsim.bus.reply_report import Report
 from fedsim.errors import UserError
 from fedsim.wire import SERVER, Kinds, Message, Packed
 

@@ -3,7 +3,7 @@
 Nothing of it is a part of the run: no ledger counts it, and no hook sees it. It travels in the control part
 of the answer, so it is taken as often as the answer is, which is once, and is lost with it. Whoever sends it
 may lie: times are held against what the server has seen itself (:mod:`fedsim.bus.http.accounts`), notes are
-bounded (:mod:`fedsim.bus.notes`; their number here), and what is none is turned away by itself,
+bounded (:mod:`fedsim.bus.reply_report`; their number here), and what is none is turned away by itself,
 without harm to the answer.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedsim.bus.http.control import MOST_NOTES, MOST_SPENT_S
-from fedsim.bus.notes import MOST_PER_REPLY, Note, Report, checked
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note, Report, checked
 
 
 def enclosed(report: Report, held_ns: int) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def written(notes: Sequence[Note], left_out: int = 0) -> str:
     """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
 
     Args:
-        notes: What was noted, as :func:`fedsim.bus.notes.in_words` gives it.
+        notes: What was noted, as :func:`fedsim.bus.reply_report.in_words` gives it.
         left_out: How many were left out before.
     """
     lines: list[str] = []

@@ -149,7 +149,7 @@ def _tick(at_s: float) -> int:
 
 def _moderate(value: float) -> float:
     if not 1 <= value <= 3650 * 86400:
-        raise fault("period", f"{value:g} s is not from 1 s to 3650 d", "write a time between these")
+        raise fault(f"{value:g} s is not from 1 s to 3650 d", "write a time between these")
     return value
 
 

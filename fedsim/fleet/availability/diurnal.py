@@ -50,7 +50,7 @@ def _zone(text: str) -> str:
         problem = (
             f"{quoted(text)} is no time zone: write hours and quarters ahead of UTC, from -14:45 to +14:45"
         )
-        raise fault("zone", problem, "such as '+05:30'")
+        raise fault(problem, "such as '+05:30'")
     return text
 
 
@@ -71,10 +71,9 @@ class DiurnalConfig(Config):
     """Median time after which a client's willingness changes, 1 s to 3650 d."""
     sigma: Annotated[float, Field(ge=0, le=2)] = 1.0
     """Standard deviation of the logarithm of that time."""
-    zones: Annotated[
-        dict[Annotated[str, AfterValidator(_zone)], Weight],
-        Field(min_length=1),
-    ] = {"-05:00": 47.0, "-06:00": 29.0, "-07:00": 7.0, "-08:00": 17.0}  # noqa: RUF012 (pydantic copies it)
+    zones: Annotated[dict[Annotated[str, AfterValidator(_zone)], Weight], Field(min_length=1)] = Field(
+        default={"-05:00": 47.0, "-06:00": 29.0, "-07:00": 7.0, "-08:00": 17.0}
+    )
     """Time zones, ahead of UTC, and for each a weight: the share of the clients that live there."""
 
     @model_validator(mode="after")
@@ -86,9 +85,9 @@ class DiurnalConfig(Config):
             )
             most = floor(1000 / (1 + self.amplitude)) / 1000
             mend = f"lower share to {most:g} or less, or lower swing"
-            raise fault("probability", problem, mend)
+            raise fault(problem, mend)
         if sum(self.zones.values()) == 0:
-            raise fault("weights", "the weights of the zones are all zero", "give one above zero")
+            raise fault("the weights of the zones are all zero", "give one above zero")
         return self
 
     @property

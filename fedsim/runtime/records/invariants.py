@@ -5,7 +5,6 @@ The cheap ones are checked always; those that read the whole trace need it kept,
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,11 +14,10 @@ import numpy as np
 from fedsim.bus import Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
-from fedsim.runtime.records.dispatch_table import PHASES, WORK, DispatchTable, Fate, Phase
+from fedsim.runtime.records.dispatch_table import PHASES, DispatchTable, Fate
 from fedsim.runtime.records.result import RoundRow
 
 _OUTCOMES = {outcome.name.lower(): outcome for outcome in Outcome}
-_ROUNDED_NS = 1000
 
 
 def check_counts(ledger: Ledger, rows: Sequence[RoundRow], dispatches: DispatchTable) -> None:
@@ -45,86 +43,6 @@ def check_counts(ledger: Ledger, rows: Sequence[RoundRow], dispatches: DispatchT
             raise InvariantError(f"dispatch {row} of the table spent {spent_ns[row]} ns {phase}")
     if (total := sum((row.traffic for row in rows), Totals())) != ledger.totals():
         raise InvariantError(f"rounds sum to {total}, the ledger to {ledger.totals()}")
-
-
-def check_phases(trace: Trace, dispatches: DispatchTable) -> None:
-    """Check the phases of all dispatches against the starts and ends of a kept trace.
-
-    A phase is as long as its transfers or jobs together, less the time that their client was away, and that
-    time is a phase too; where some overlap, no longer. What has no end is not compared. Where a record says
-    how long the phases were, it stands in place of the events before it, to a microsecond: instants of a real
-    loop are rounded.
-
-    Raises:
-        InvariantError: A phase is not.
-        ValueError: The trace was not kept.
-    """
-    began: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
-    spans: dict[tuple[int, int], list[tuple[int, int, str, int]]] = {}
-    told_ns: dict[tuple[int, int], dict[str, int]] = {}
-    absences = _Absences()
-    for at_ns, kind, *values in _kept(trace):
-        if kind in ("leave", "return", "abandon"):
-            absences.note(at_ns, kind, values[0])
-            continue
-        if kind == "spent":
-            of = values[0], values[1]
-            told_ns[of] = dict(zip(WORK, values[2:], strict=True))
-            spans[of] = []
-            continue
-        what, _, edge = kind.partition("_")
-        if what not in ("transfer", "job") or values[0] < 0:
-            continue
-        phase = "compute" if what == "job" else "upload" if values[2] else "download"
-        way = (*values[:2], phase)
-        if edge == "start":
-            began.setdefault(way, []).append((at_ns, absences.until(at_ns, values[0])))
-        elif edge == "end":
-            (start_ns, before_ns), away_ns = began[way].pop(0), absences.until(at_ns, values[0])
-            spans.setdefault((values[0], values[1]), []).append((start_ns, at_ns, phase, away_ns - before_ns))
-    unended = {of[:2] for of, starts in began.items() if starts}
-    compared = [of for of in spans if of not in unended]
-    if not compared:
-        return
-    rows = dispatches.rows_of(*np.array(compared).T).tolist()
-    phases: tuple[Phase, ...] = (*WORK, "away")
-    table = {phase: dispatches.phase_ns(phase) for phase in phases}
-    for of, row in zip(compared, rows, strict=True):
-        mine = sorted(spans[of])
-        overlap = any(one[1] > other[0] for one, other in itertools.pairwise(mine))
-        for phase in phases:
-            if phase == "away":
-                lasted = sum(away for *_, away in mine)
-            else:
-                lasted = sum(end - start - away for start, end, name, away in mine if name == phase)
-            spent = int(table[phase][row])
-            if of in told_ns:
-                lasted += told_ns[of].get(phase, 0)
-                is_well = lasted - _ROUNDED_NS <= spent <= lasted
-            else:
-                is_well = spent == lasted or (spent < lasted and overlap)
-            if not is_well:
-                raise InvariantError(
-                    f"dispatch {of[1]} of client {of[0]}: {phase} took {lasted} ns by the trace, "
-                    f"{spent} ns by the table of dispatches"
-                )
-
-
-class _Absences:
-    """How long clients have been away, told of comings and goings in order."""
-
-    def __init__(self) -> None:
-        self._past_ns = Counter[int]()
-        self._since_ns: dict[int, int] = {}
-
-    def note(self, at_ns: int, kind: str, client: int) -> None:
-        if kind == "leave":
-            self._since_ns[client] = at_ns
-        elif client in self._since_ns:  # whose work is given up is not watched any more
-            self._past_ns[client] += at_ns - self._since_ns.pop(client)
-
-    def until(self, at_ns: int, client: int) -> int:
-        return self._past_ns[client] + at_ns - self._since_ns.get(client, at_ns)
 
 
 def check_trace(trace: Trace, ledger: Ledger) -> None:

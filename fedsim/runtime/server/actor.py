@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, isfinite
 from typing import Any
 
@@ -42,10 +42,19 @@ MOST_WAITS = 100_000
 """Upper bound on waits in which no client becomes available; after that the run fails."""
 
 
+@dataclass(eq=False)
 class ServerActor:
     """The server's actor. A pacing drives it (:class:`~fedsim.runtime.policies.pacing.base.Rounds`).
 
     Attributes:
+        parts: What the run is made of.
+        engine: Who trains.
+        endpoint: The server's way to the clients.
+        initial: Gives start values.
+        observer: Measures models.
+        recorder: Makes rows of rounds.
+        trace: Where events are recorded.
+        log: Where waits and warnings are noted.
         state: The algorithm's state at the server.
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
         num_rounds: How many rounds the run has.
@@ -53,61 +62,53 @@ class ServerActor:
         cohort_size: Replies wanted of a cohort.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        engine: Engine,
-        endpoint: Endpoint,
-        initial: Initial,
-        observer: Observer,
-        recorder: Recorder,
-        trace: Trace,
-        log: Log,
-    ) -> None:
-        num_clients, exchanges = parts.data.num_clients, parts.algorithm.exchanges
-        self._eligible = parts.eligible()
+    parts: Parts
+    engine: Engine
+    endpoint: Endpoint
+    initial: Initial
+    observer: Observer
+    recorder: Recorder
+    trace: Trace
+    log: Log
+
+    def __post_init__(self) -> None:
+        num_clients, exchanges = self.parts.data.num_clients, self.parts.algorithm.exchanges
+        self._eligible = self.parts.eligible()
         self.state: Any = None
         self.merged = array("i", [-1]) * num_clients
-        self.num_rounds = parts.rounds
+        self.num_rounds = self.parts.rounds
         self.exchanges = tuple(one for one in exchanges if one.when == "round")
-        self.cohort_size = parts.clients_per_round or len(self._eligible)
-        self._parts = parts
-        self._engine = engine
-        self._endpoint = endpoint
-        self._initial = initial
-        self._observer = observer
-        self._recorder = recorder
-        self._trace = trace
-        self._log = log
-        self._key = parts.key.child("server")
-        self._clients_key = parts.key.child("client")
+        self.cohort_size = self.parts.clients_per_round or len(self._eligible)
+        self._key = self.parts.key.child("server")
+        self._clients_key = self.parts.key.child("client")
         self._round = 0
         self._version = 0
         self._hook = asyncio.Lock()
         self._background = Background()
-        self._dispatches = OpenDispatches(endpoint, trace, num_clients, parts.client_timeout_s)
+        timeout_s = self.parts.client_timeout_s
+        self._dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s)
         self._selections = 0
         self._unmerged = False
 
     async def run(self) -> None:
         """Open, run all rounds, close."""
-        self.state = self._parts.algorithm.start(self._context("start"))
+        self.state = self.parts.algorithm.start(self._context("start"))
         await self._hold("opening")
-        await self._parts.pacing.run(self)
+        await self.parts.pacing.run(self)
         self._round += 1
         await self._hold("closing")
 
     async def listen(self) -> None:
         """Take replies for ever."""
         while True:
-            self._dispatches.take(await self._endpoint.receive(), self._version)
+            self._dispatches.take(await self.endpoint.receive(), self._version)
 
     # What a pacing can do
 
     def begin_round(self) -> None:
         """Count a round."""
         self._round += 1
-        self._recorder.begin(self._round)
+        self.recorder.begin(self._round)
 
     async def wait_for_candidates(self, carried: Sequence[OpenDispatch] = ()) -> None:
         """Wait until at least one client can be selected, or one of ``carried`` has ended.
@@ -117,7 +118,7 @@ class ServerActor:
         Raises:
             RunError: No client will ever be available.
         """
-        fleet, num_waits = self._parts.fleet, 0
+        fleet, num_waits = self.parts.fleet, 0
         while not fleet.is_always_there:
             candidates = self._candidates()
             free = candidates.free
@@ -153,10 +154,10 @@ class ServerActor:
         count = ceil(over_selection * self.cohort_size)
         key = self._key.child("select", self._selections)
         self._selections += 1
-        chosen = np.sort(self._parts.selector.select(candidates, count, key))
+        chosen = np.sort(self.parts.selector.select(candidates, count, key))
         if not candidates.knows(chosen).all() or (np.diff(chosen) == 0).any():
             raise InvariantError(
-                f"selector {name_of(self._parts.selector)!r} chose {chosen.tolist()}: "
+                f"selector {name_of(self.parts.selector)!r} chose {chosen.tolist()}: "
                 "each of the candidates at most once, and nobody else"
             )
         return [int(client) for client in chosen]
@@ -204,7 +205,7 @@ class ServerActor:
                 continue
             if reply.staleness != self._version - reply.version:  # it has waited while others were merged
                 reply = replace(reply, staleness=self._version - reply.version)
-            reason = misfit(self._parts, context, self.state, exchange, reply)
+            reason = misfit(self.parts, context, self.state, exchange, reply)
             if reason is None:
                 replies.append(reply)
             else:
@@ -236,19 +237,19 @@ class ServerActor:
         Raises:
             InvariantError: The algorithm left background work behind.
         """
-        every = self._parts.evaluation.every
+        every = self.parts.evaluation.every
         await self._finish(bool(every) and (self._round % every == 0 or self._round == self.num_rounds))
 
     # How it is done
 
     async def _hold(self, when: When) -> None:
         """Hold the exchanges before or after the rounds, with everyone."""
-        exchanges = [one for one in self._parts.algorithm.exchanges if one.when == when]
+        exchanges = [one for one in self.parts.algorithm.exchanges if one.when == when]
         if not exchanges:
             return
         everyone = self._everyone()
         answered = everyone
-        self._recorder.begin(self._round)
+        self.recorder.begin(self._round)
         for exchange in exchanges:
             dispatches = await self.dispatch(exchange, everyone, answered)
             if dispatches:
@@ -257,7 +258,7 @@ class ServerActor:
                 answered = await self.merge(exchange, dispatches)
             except MergeError:
                 answered = []
-        await self._finish(when == "closing" and bool(self._parts.evaluation.every))
+        await self._finish(when == "closing" and bool(self.parts.evaluation.every))
 
     async def _finish(self, measured: bool) -> None:
         """End a row of the record, with a measurement if there is to be one."""
@@ -272,8 +273,8 @@ class ServerActor:
             )
         accuracy = None
         if measured:
-            accuracy = await self._observer.measure(self.state, self.merged, self._round)
-        self._recorder.end(accuracy)
+            accuracy = await self.observer.measure(self.state, self.merged, self._round)
+        self.recorder.end(accuracy)
 
     async def _instruct(
         self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
@@ -282,7 +283,7 @@ class ServerActor:
         if exchange.instruct is None:
             return dict.fromkeys(whom)
         async with self._hook:
-            with unchanged(self._parts.verify, name, self.state):
+            with unchanged(self.parts.verify, name, self.state):
                 self.state, messages = await exchange.instruct(self._context(name), self.state, whom)
         if strangers := sorted(messages.keys() - set(whom)):
             raise InvariantError(
@@ -294,9 +295,9 @@ class ServerActor:
         async with self._hook:
             context = self._context(f"merge_{exchange.name}")
             try:
-                self.state = await merged(self._parts, context, self.state, exchange, replies)
+                self.state = await merged(self.parts, context, self.state, exchange, replies)
             except MergeError as error:
-                self._recorder.refused(error)
+                self.recorder.refused(error)
                 for reply in replies:  # nothing of it is kept
                     self._reject(reply, str(error))
                 self._background.drop()
@@ -306,17 +307,17 @@ class ServerActor:
         dispatches = [reply.dispatch for reply in replies]
         for client, number in zip(clients, dispatches, strict=True):
             self.merged[client] = max(number, self.merged[client])
-        self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
+        self.trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
 
     def _reject(self, reply: Reply, reason: str) -> None:
-        self._trace.record(REJECT, reply.client, reply.dispatch, reason)
+        self.trace.record(REJECT, reply.client, reply.dispatch, reason)
 
     def _everyone(self) -> Sequence[int]:
         return list(self._eligible.tolist())
 
     def _candidates(self) -> Candidates:
         """Return the clients that can be selected now."""
-        data, fleet = self._parts.data, self._parts.fleet
+        data, fleet = self.parts.data, self.parts.fleet
         return Candidates(
             self._eligible,
             self._dispatches.busy(),
@@ -326,9 +327,9 @@ class ServerActor:
         )
 
     def _context(self, hook: str) -> ServerContext:
-        parts = self._parts
+        parts = self.parts
         return ServerContext(
-            self._engine,
+            self.engine,
             lambda: parts.fleet.server,
             parts.training,
             client=SERVER,
@@ -338,8 +339,8 @@ class ServerActor:
             architecture_of=parts.fleet.model,
             round=self._round,
             num_rounds=parts.rounds,
-            initial=self._initial,
+            initial=self.initial,
             background=self._background,
             clients_key=self._clients_key,
-            warn=self._log.warning,
+            warn=self.log.warning,
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from fedsim.bus import Header
-from fedsim.bus.notes import MOST_PER_REPLY, Note, Report, in_words
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note, Report, in_words
 from fedsim.clock import Trace
 
 

@@ -62,13 +62,7 @@ class RemoteStates:
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        bus: Probed,
-        contexts: Contexts,
-        initial: Initial,
-        trace: Trace,
-        log: Log,
+        self, parts: Parts, bus: Probed, contexts: Contexts, initial: Initial, trace: Trace, log: Log
     ) -> None:
         self._bus = bus
         self._contexts = contexts

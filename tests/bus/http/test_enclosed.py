@@ -19,7 +19,7 @@ from fedsim.bus.http.control import FROM_CLIENT, FROM_SERVER, MOST_NOTES, MOST_S
 from fedsim.bus.http.enclosed import enclosed, read, written
 from fedsim.bus.http.session import PROTOCOL, encode, header_values, parse
 from fedsim.bus.http.store import StateFolder
-from fedsim.bus.notes import _OWN, MOST_PER_REPLY, Note, Report, in_words
+from fedsim.bus.reply_report import _OWN, MOST_PER_REPLY, Note, Report, in_words
 from fedsim.wire import ModelUpdate, pack
 
 NAME = "0123456789abcdef" * 2

@@ -7,7 +7,7 @@ import numpy as np
 from fedsim import clock
 from fedsim.bus import Header
 from fedsim.bus.http.enclosed import enclosed
-from fedsim.bus.notes import MOST_PER_REPLY, Note
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.sockets.client_reports import Reports
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedsim.bus import Delivery, Header
-from fedsim.bus.notes import Note
+from fedsim.bus.reply_report import Note
 from fedsim.clock import RecordKind, Trace
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS

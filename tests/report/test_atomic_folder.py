@@ -10,8 +10,8 @@ import pytest
 
 from fedsim.durable import sync
 from fedsim.errors import FileError, OutputError
-from fedsim.report import folder
-from fedsim.report.folder import MARK, check_files, check_folders, staged, write_file
+from fedsim.report import atomic_folder
+from fedsim.report.atomic_folder import MARK, check_files, check_folders, staged, write_file
 
 
 def publish(place: Path, content: str, *, force: bool = False) -> None:
@@ -132,7 +132,7 @@ def test_a_place_that_refuses_is_found_by_the_check(tmp_path: Path, monkeypatch:
 
 def _failing(name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch, calls: int = 0) -> None:
     """Make a function of the module fail after some calls that succeed."""
-    real: Callable[..., Any] = getattr(folder, name)
+    real: Callable[..., Any] = getattr(atomic_folder, name)
     left = [calls]
 
     def fail(*arguments: Any) -> Any:
@@ -142,7 +142,7 @@ def _failing(name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch, c
         left[0] -= 1
         return real(*arguments)
 
-    monkeypatch.setattr(folder, name, fail)
+    monkeypatch.setattr(atomic_folder, name, fail)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
@@ -165,7 +165,7 @@ def test_whatever_fails_while_replacing_the_old_run_is_there(
     if can_exchange:
         _failing("_exchange", error, monkeypatch)
     else:
-        monkeypatch.setattr(folder, "_exchange", lambda left, right: False)
+        monkeypatch.setattr(atomic_folder, "_exchange", lambda left, right: False)
         _failing("_rename", error, monkeypatch, calls=1)  # the old one is aside when the new one fails
     with pytest.raises(FileError if isinstance(error, OSError) else KeyboardInterrupt):
         publish(tmp_path / "run", "new", force=True)
@@ -174,7 +174,7 @@ def test_whatever_fails_while_replacing_the_old_run_is_there(
 
 
 def test_without_exchange_two_renames_replace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "_exchange", lambda left, right: False)
+    monkeypatch.setattr(atomic_folder, "_exchange", lambda left, right: False)
     publish(tmp_path / "run", "old")
     publish(tmp_path / "run", "new", force=True)
     assert contents(tmp_path) == {"run/summary.json": "new"}
@@ -185,7 +185,7 @@ def test_everything_is_on_the_disk_before_the_name_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    rename = folder._rename
+    rename = atomic_folder._rename
 
     def noted_sync(path: Path) -> None:
         steps.append(f"sync {path.name[:1]}")
@@ -195,8 +195,8 @@ def test_everything_is_on_the_disk_before_the_name_is(
         steps.append("rename")
         rename(old, new)
 
-    monkeypatch.setattr("fedsim.report.folder.sync", noted_sync)
-    monkeypatch.setattr(folder, "_rename", noted_rename)
+    monkeypatch.setattr("fedsim.report.atomic_folder.sync", noted_sync)
+    monkeypatch.setattr(atomic_folder, "_rename", noted_rename)
     with staged(tmp_path / "run") as hidden:
         (hidden / "f").write_text("x")
     assert steps == ["sync f", "sync .", "rename", f"sync {tmp_path.name[:1]}"]
@@ -205,7 +205,7 @@ def test_everything_is_on_the_disk_before_the_name_is(
 def test_what_a_killed_run_has_left_is_swept_and_what_runs_is_not(tmp_path: Path) -> None:
     script = (
         "import sys, os, pathlib\n"
-        "from fedsim.report.folder import staged\n"
+        "from fedsim.report.atomic_folder import staged\n"
         "with staged(pathlib.Path(sys.argv[1])) as hidden:\n"
         "    (hidden / 'half').write_text('x')\n"
         "    os._exit(9)\n"

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from fedsim import clock
 from fedsim.config import Config
 from fedsim.errors import InvariantError
-from fedsim.network import Carrier, Links, Parcel, server_link
+from fedsim.network import Carrier, Links, Parcel, fluid_server_link
 from fedsim.network.capacity import Capacity
+from fedsim.network.capacity_audit import LoadCheck, Move, Room
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.fluid import FluidCarrier, FluidConfig
-from fedsim.network.load_check import LoadCheck, Move, Room
+from fedsim.network.fluid_server_link import ServerLink
 from fedsim.network.max_min_star import Flow, MaxMinStar
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.network.progressive_filling import ProgressiveFilling
-from fedsim.network.server_link import ServerLink
 from fedsim.rng import Key
 
 MS = 1_000_000
@@ -86,9 +86,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_checked_run_is_the_same(model: str) -> None:
-    plain, checked = (
-        play(getattr(MODELS[model](), way)(LINKS), EVENTS) for way in ("carrier", "checked_carrier")
-    )
+    plain, checked = (play(MODELS[model]().carrier(LINKS, verify=verify), EVENTS) for verify in (False, True))
     assert plain == checked
     assert len(plain) == 2 * len(EVENTS)
 
@@ -244,7 +242,7 @@ class Greedy(MaxMinStar):
 def test_a_broken_solver_is_caught(
     solver: type[MaxMinStar], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_link, "MaxMinStar", solver)
+    monkeypatch.setattr(fluid_server_link, "MaxMinStar", solver)
     with pytest.raises(InvariantError, match=message):
         play(FluidCarrier(LINKS, is_checked=True), EVENTS)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.data import idx as idx_module
+from fedsim.data import mnist_family as idx_module
 from fedsim.data.base import LoadContext
 from fedsim.data.fashion_mnist import FashionMnist
 from fedsim.data.mnist import Mnist

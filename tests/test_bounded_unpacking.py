@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim import packed
+from fedsim import bounded_unpacking
 from fedsim.data import file_readers
 from fedsim.data.base import LoadContext
 from fedsim.data.file_readers import read_array
@@ -70,7 +70,7 @@ def peak_bytes(read: Callable[[], object], message: str) -> int:
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (packed, link_traces):
+    for module in (bounded_unpacking, link_traces):
         monkeypatch.setattr(module, "MOST_BYTES", BOUND)
     monkeypatch.setattr(file_readers, "MOST_TEXT_BYTES", BOUND)
 

@@ -4,7 +4,7 @@ Whatever comes in, only ``DecodeError`` or ``SessionError`` may come out, in bou
 corpus is the golden frames of ``tests/wire/golden`` and a message of every word. A failing input is printed
 in hexadecimal, and the seed repeats a run::
 
-    python tools/fuzz_http.py [--seconds 10] [--seed 0]
+    python tools/fuzz_decoders.py [--seconds 10] [--seed 0]
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fedsim.bus.http.session import (
     header_values,
     parse,
 )
-from fedsim.bus.notes import Note
+from fedsim.bus.reply_report import Note
 from fedsim.errors import DecodeError
 from fedsim.rng import Key
 from fedsim.wire import COMMON, Kinds, decode

@@ -2,11 +2,11 @@
 
 A seed fails where a run breaks off with an error that no user has earned, where a second run with another
 number of workers leaves anything else than the first, or where the summary and the tables do not follow from
-the trace (:mod:`folder_faults`). Each failure is a line, with the scenario and its files below it. A run that
-ends as its scenario says it may (nobody can take part, a round failed for good) is none, nor is a scenario
-that is refused::
+the trace (:mod:`check_run_folder`). Each failure is a line, with the scenario and its files below it. A run
+that ends as its scenario says it may (nobody can take part, a round failed for good) is none, nor is a
+scenario that is refused::
 
-    python tools/fuzz_scenarios.py [--seeds 0-199] [--workers 2]
+    python tools/check_random_runs.py [--seeds 0-199] [--workers 2]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from textwrap import indent
 from time import perf_counter
 
-from folder_faults import faults_of
+from check_run_folder import faults_of
 from random_scenarios import RandomScenario, random_scenario
 from run_folder import TABLES, RunFolder
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim.clock import Trace, now_s
-from fedsim.engine.device_context import DeviceContext
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -39,7 +39,7 @@ TRAIN = 168
 """FLOP a sample of the mlp: see test_cost."""
 
 
-class Listening(DeviceContext):
+class Listening(ComputeContext):
     """A device context that also keeps its jobs."""
 
     jobs: list[Job]

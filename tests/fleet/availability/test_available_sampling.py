@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.fleet.availability import available_clients
-from fedsim.fleet.availability.available_clients import sample_available
+from fedsim.fleet.availability import available_sampling
+from fedsim.fleet.availability.available_sampling import sample_available
 from fedsim.fleet.availability.base import Availability
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -51,9 +51,9 @@ def test_a_sample_is_of_the_eligible_that_are_there(num: int, share: float, coun
 def test_every_ordered_choice_is_equally_likely(
     small: int, patience: float, batches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(available_clients, "SMALL", small)
-    monkeypatch.setattr(available_clients, "PATIENCE", patience)
-    monkeypatch.setattr(available_clients, "BATCH", 2)
+    monkeypatch.setattr(available_sampling, "SMALL", small)
+    monkeypatch.setattr(available_sampling, "PATIENCE", patience)
+    monkeypatch.setattr(available_sampling, "BATCH", 2)
     flags = np.zeros(12, np.bool_)
     flags[[1, 4, 5, 9, 11]] = True
     presence = Known(flags)

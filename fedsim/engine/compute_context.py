@@ -35,7 +35,7 @@ PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
 
 
-class DeviceContext:
+class ComputeContext:
     """What one hook of a party trains, predicts, evaluates and computes with.
 
     Attributes:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.common import public_samples
-from fedsim.algorithms.common.public_samples import Announced
+from fedsim.algorithms.common import public_predictions
+from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.engine.jobs import InlineSamples, PublicSamples
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -41,30 +41,30 @@ def _reply(client: int, message: LogitsUp) -> Reply:
 
 
 def test_a_draw_is_without_replacement_and_of_all_by_default() -> None:
-    assert sorted(public_samples.draw(KEY, 10, None).tolist()) == list(range(10))
-    assert sorted(public_samples.draw(KEY, 10, 99).tolist()) == list(range(10))
-    some = public_samples.draw(KEY, 10, 4)
+    assert sorted(public_predictions.draw(KEY, 10, None).tolist()) == list(range(10))
+    assert sorted(public_predictions.draw(KEY, 10, 99).tolist()) == list(range(10))
+    some = public_predictions.draw(KEY, 10, 4)
     assert some.dtype == np.int64
     assert len(set(some.tolist())) == 4
-    assert public_samples.draw(KEY, 10, 4).tolist() == some.tolist()
-    assert public_samples.draw(KEY.child("other"), 10, 4).tolist() != some.tolist()
+    assert public_predictions.draw(KEY, 10, 4).tolist() == some.tolist()
+    assert public_predictions.draw(KEY.child("other"), 10, 4).tolist() != some.tolist()
 
 
 def test_a_draw_may_be_with_replacement() -> None:
-    some = public_samples.draw(KEY, 50, 49, replacement=True)
+    some = public_predictions.draw(KEY, 50, 49, replacement=True)
     assert len(some) == 49 > len(set(some.tolist()))
-    assert len(public_samples.draw(KEY, 3, None, replacement=True)) == 3
-    assert len(public_samples.draw(KEY, 3, 50, replacement=True)) == 3
+    assert len(public_predictions.draw(KEY, 3, None, replacement=True)) == 3
+    assert len(public_predictions.draw(KEY, 3, 50, replacement=True)) == 3
 
 
 def test_samples_are_named_where_clients_hold_them_and_sent_where_not() -> None:
     holding: Any = SimpleNamespace(public_at_clients=True)
-    named = public_samples.announce(holding, ASKED)
+    named = public_predictions.announce(holding, ASKED)
     assert isinstance(named, PublicBatch)
     found = Announced.of(named).samples()
     assert isinstance(found, PublicSamples)
     assert found.positions.tolist() == [4, 9, 1]
-    sent = public_samples.announce(SERVER, ASKED)
+    sent = public_predictions.announce(SERVER, ASKED)
     assert isinstance(sent, PublicData)
     assert (sent.indices.tolist(), sent.values.dtype.name) == ([4, 9, 1], "uint8")
     kept = Announced.of(sent)
@@ -87,11 +87,11 @@ def test_some_of_either_can_be_chosen() -> None:
 
 @given(arrays(np.uint8, st.tuples(st.integers(0, 4), st.integers(1, 5))))
 def test_images_of_eight_bits_come_back_bit_for_bit(pixels: Array) -> None:
-    for values in (public_samples.restored(pixels), pixels.astype(np.float32) / np.float32(255)):
-        packed = public_samples.compact(values)
+    for values in (public_predictions.restored(pixels), pixels.astype(np.float32) / np.float32(255)):
+        packed = public_predictions.compact(values)
         assert packed.dtype == np.uint8
         assert packed.tolist() == pixels.tolist()
-        assert public_samples.restored(packed).tobytes() == values.tobytes()
+        assert public_predictions.restored(packed).tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_images_of_eight_bits_come_back_bit_for_bit(pixels: Array) -> None:
     ],
 )
 def test_other_samples_stay_as_they_are(values: Array) -> None:
-    assert public_samples.compact(values) is values
-    assert public_samples.restored(values) is values
+    assert public_predictions.compact(values) is values
+    assert public_predictions.restored(values) is values
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_other_samples_stay_as_they_are(values: Array) -> None:
     ],
 )
 def test_replies_about_other_samples_are_found(message: LogitsUp, reason: str | None) -> None:
-    found = public_samples.unusable(message, ASKED, 2, "logits")
+    found = public_predictions.unusable(message, ASKED, 2, "logits")
     assert (found is None) if reason is None else (found is not None and found.startswith(reason))
     assert (
-        public_samples.unusable(_message([[0, 0]] * 3), ASKED, 5, "logits")
+        public_predictions.unusable(_message([[0, 0]] * 3), ASKED, 5, "logits")
         == "predictions of shape (3, 2), not (3, 5)"
     )
 
@@ -144,14 +144,14 @@ def test_replies_about_other_samples_are_found(message: LogitsUp, reason: str | 
 def test_probabilities_are_known(rows: Any, good: bool) -> None:
     for some in (np.array(rows, np.float32), np.empty((0, 2), np.float32)):
         positions = np.arange(len(some))
-        message = public_samples.predictions(some, positions, "probs")
-        found = public_samples.unusable(message, positions, 2, "probs")
+        message = public_predictions.predictions(some, positions, "probs")
+        found = public_predictions.unusable(message, positions, 2, "probs")
         assert (found is None) is (good or not len(some))
 
 
 def test_rows_are_found_by_name() -> None:
-    assert public_samples.rows_of(ASKED, np.array([1, 4])).tolist() == [2, 0]
-    assert public_samples.rows_of(ASKED, np.array([], np.int64)).tolist() == []
+    assert public_predictions.rows_of(ASKED, np.array([1, 4])).tolist() == [2, 0]
+    assert public_predictions.rows_of(ASKED, np.array([], np.int64)).tolist() == []
 
 
 def test_each_sample_is_averaged_over_those_who_gave_it() -> None:
@@ -159,10 +159,10 @@ def test_each_sample_is_averaged_over_those_who_gave_it() -> None:
         _reply(0, _message([[1, 2], [3, 4]], [1, 4])),
         _reply(1, _message([[5, 6]], [1])),
     ]
-    values, given_rows = public_samples.stacked(ASKED, 2, replies)
+    values, given_rows = public_predictions.stacked(ASKED, 2, replies)
     assert values.tolist() == [[[3, 4], [0, 0], [1, 2]], [[0, 0], [0, 0], [5, 6]]]
     assert given_rows.tolist() == [[True, False, True], [False, False, True]]
-    mean, known = public_samples.mean_by_sample(values, given_rows)
+    mean, known = public_predictions.mean_by_sample(values, given_rows)
     assert (mean.dtype.name, mean.tolist()) == ("float32", [[3, 4], [3, 4]])
     assert known.tolist() == [True, False, True]
 
@@ -171,25 +171,25 @@ def test_a_sample_asked_for_twice_may_be_named_as_often_and_stands_at_both_place
     asked = np.array([4, 1, 4])
     for named, rows in (([4, 1], [[1, 2], [3, 4]]), ([1, 4, 4], [[3, 4], [1, 2], [1, 2]])):
         message = _message(rows, named)
-        assert public_samples.unusable(message, asked, 2, "logits") is None
-        values, given_rows = public_samples.stacked(asked, 2, [_reply(0, message)])
+        assert public_predictions.unusable(message, asked, 2, "logits") is None
+        values, given_rows = public_predictions.stacked(asked, 2, [_reply(0, message)])
         assert values.tolist() == [[[1, 2], [3, 4], [1, 2]]]
         assert given_rows.tolist() == [[True] * 3]
     for named in ([1, 1], [4, 4, 4], [2]):
-        fault = public_samples.unusable(_message([[0, 0]] * len(named), named), asked, 2, "logits")
+        fault = public_predictions.unusable(_message([[0, 0]] * len(named), named), asked, 2, "logits")
         assert fault == "predictions on other public samples than were asked for"
 
 
 def test_form_and_temperature_are_looked_at() -> None:
     message = _message([[0, 0]] * 3)
-    assert public_samples.unusable(message, ASKED, 2, "logits", 1.0) is None
-    fault = public_samples.unusable(message, ASKED, 2, "probs", 1.0)
+    assert public_predictions.unusable(message, ASKED, 2, "logits", 1.0) is None
+    fault = public_predictions.unusable(message, ASKED, 2, "probs", 1.0)
     assert fault == "logits of temperature 1.0, not probs of temperature 1.0"
-    assert public_samples.unusable(message, ASKED, 2, "logits", 2.0) is not None
+    assert public_predictions.unusable(message, ASKED, 2, "logits", 2.0) is not None
 
 
 def test_what_nobody_gave_has_no_mean() -> None:
-    mean, known = public_samples.mean_by_sample(
-        *public_samples.stacked(ASKED, 2, [_reply(0, _message([], []))])
+    mean, known = public_predictions.mean_by_sample(
+        *public_predictions.stacked(ASKED, 2, [_reply(0, _message([], []))])
     )
     assert (mean.shape, known.tolist()) == ((0, 2), [False] * 3)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.algorithms.common.architecture_check import same, unlike
+from fedsim.algorithms.common.model_check import same, unlike
 from fedsim.params import Model
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fedsim.report import text
+from fedsim.report import number_format
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from fedsim.report import text
     ],
 )
 def test_times_have_two_units_at_most(seconds: float | None, shown: str) -> None:
-    assert text.duration(seconds) == shown
+    assert number_format.duration(seconds) == shown
 
 
 @pytest.mark.parametrize(
@@ -38,15 +38,15 @@ def test_times_have_two_units_at_most(seconds: float | None, shown: str) -> None
     ],
 )
 def test_counts(number: float | None, shown: str) -> None:
-    assert text.count(number) == shown
+    assert number_format.count(number) == shown
 
 
 def test_sizes_and_shares() -> None:
-    assert text.size(1_230_000) == "1.23 MB"
-    assert text.size(None) == "-"
-    assert text.percent(0.9341, 0.0208) == "93.4 ± 2.1"
-    assert text.percent(0.5) == "50.0"
-    assert text.percent(None, 0.1) == "-"
+    assert number_format.size(1_230_000) == "1.23 MB"
+    assert number_format.size(None) == "-"
+    assert number_format.percent(0.9341, 0.0208) == "93.4 ± 2.1"
+    assert number_format.percent(0.5) == "50.0"
+    assert number_format.percent(None, 0.1) == "-"
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,22 @@ def test_sizes_and_shares() -> None:
     ],
 )
 def test_parts_of_the_largest(value: float, largest: float, shown: str) -> None:
-    assert text.fraction(value, largest) == shown
+    assert number_format.fraction(value, largest) == shown
 
 
 def test_numbers_have_three_digits() -> None:
-    shown = [text.number(None), text.number(0.012345), text.number(12.0), text.number(1.0, 0.123)]
+    shown = [
+        number_format.number(None),
+        number_format.number(0.012345),
+        number_format.number(12.0),
+        number_format.number(1.0, 0.123),
+    ]
     assert shown == ["-", "0.0123", "12", "1 ± 0.12"]
 
 
 def test_nouns_agree_with_their_numbers() -> None:
-    assert [text.several(number, "round") for number in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]
+    assert [number_format.several(number, "round") for number in (0, 1, 2)] == [
+        "0 rounds",
+        "1 round",
+        "2 rounds",
+    ]
