@@ -8,33 +8,74 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
+
+from fedsim.quoting import nearest, quoted
 
 
 class Config(BaseModel):
     """Settings of one part, kept beside their owner.
 
-    Subclasses document each field by a string below it; that text is what ``fedsim schema`` and
-    ``fedsim list`` show. Quantities with a dimension use the types of :mod:`fedsim.units`.
+    Subclasses document each field by a string below it, which ``fedsim schema`` and ``fedsim list`` show.
+    Quantities with a dimension use the types of :mod:`fedsim.units`.
     """
 
-    # Validators are built when they are first needed: there are hundreds of records, and a run needs some.
+    # Validators are built when they are first needed: a run needs few of the hundreds of records.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Take the strings below the fields for their descriptions.
+        """Describe each field by the string below it.
 
-        Pydantic can do so itself (``use_attribute_docstrings``), but searches all modules for each class, and
-        torch has thousands: that took most of the time to start.
+        Pydantic does so too (``use_attribute_docstrings``), but searches all modules for each class. Torch
+        has thousands, so this took most of fedsim's start.
         """
         super().__pydantic_init_subclass__(**kwargs)
         for name, text in documented(cls.__module__).get(cls.__qualname__, {}).items():
             field = cls.__pydantic_fields__.get(name)
             if field is not None and field.description is None:
                 field.description = text
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _taught(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            lines = [cls._explained(line) for line in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(error.title, lines) from None
+
+    @classmethod
+    def _explained(cls, line: ErrorDetails) -> InitErrorDetails:
+        """Say of an unknown key which there are, and of a missing one what it means: the class knows both."""
+        kind, loc, context = line["type"], line["loc"], line.get("ctx", {})
+        names = list(cls.model_fields)
+        if kind == "extra_forbidden" and len(loc) == 1:
+            mend = nearest(loc[0], names) if names else "leave it out: nothing can be set here"
+            context = {"problem": f"no key is called {quoted(str(loc[0]))} here", "mend": mend}
+        elif kind == "missing" and loc[1:] == () and loc[0] in names:
+            field = cls.model_fields[str(loc[0])]
+            meaning = f" ({field.description.rstrip('.').replace('``', '')})" if field.description else ""
+            example = f"{field.examples[0]}, say" if field.examples else "..."
+            context = {
+                "problem": f"it is missing, and has no default{meaning}",
+                "mend": f"add {loc[0]} = {example}",
+            }
+        elif kind not in get_args(ErrorType):  # an error of fedsim's own
+            context = {"problem": line["msg"], **context}
+        told = PydanticCustomError(kind, "{problem}", context) if "problem" in context else kind
+        return {"type": told, "loc": loc, "input": line["input"], "ctx": context}
 
 
 def _as_tuple(value: Any) -> Any:
@@ -45,9 +86,17 @@ AsTuple = BeforeValidator(_as_tuple)
 """Lets a strict tuple field accept a list, as a TOML array becomes: ``Annotated[tuple[X, ...], AsTuple]``."""
 
 
+def fault(problem: str, mend: str = "") -> PydanticCustomError:
+    """Return an error for a validator to raise, which becomes a fault with this problem and mend."""
+    return PydanticCustomError("fedsim", "{problem}", {"problem": problem, "mend": mend})
+
+
 @cache
 def documented(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the strings below annotated names, by the class's qualified name; none without the source."""
+    """Return the strings below annotated names, by the qualified name of their class.
+
+    Classes within functions have none, nor have those of a module whose source is not there.
+    """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError, SyntaxError):
@@ -60,12 +109,6 @@ def _classes(body: Sequence[ast.stmt], above: str) -> Iterator[tuple[str, Mappin
         if isinstance(node, ast.ClassDef):
             yield f"{above}{node.name}", _texts(node.body)
             yield from _classes(node.body, f"{above}{node.name}.")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _classes(node.body, f"{above}{node.name}.<locals>.")
-        else:
-            blocks = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
-            for block in blocks:
-                yield from _classes(block, above)
 
 
 def _texts(body: Sequence[ast.stmt]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Files of fedsim's own: a crash or a full disk leaves the old one or the new one, never half of one.
+"""Writing files durably: a crash or a full disk leaves the old file or the new one, never half of one.
 
-Whatever the system refuses about them becomes a :class:`fedsim.errors.FileError` here: it names the place and
-the reason, and says what to do.
+What the operating system refuses becomes a :class:`fedsim.errors.FileError`, which names the place and the
+reason, and says what to do.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -26,12 +27,12 @@ _BUFFER_BYTES = 1 << 20
 def telling(
     place: Path, mend: str, *, doing: str = "write", error: type[FedsimError] = FileError
 ) -> Iterator[None]:
-    """Turn what the system refuses within the block into an error that teaches.
+    """Turn an ``OSError`` of the block into an error that says what to do.
 
     Args:
         place: What the error names, unless the system names something within it.
         mend: What to do.
-        doing: What was tried with the place.
+        doing: What the block does with the place, as a verb.
         error: The class of the error.
     """
     try:
@@ -46,29 +47,29 @@ def telling(
 
 
 def create(path: Path, place: Path, mend: str, *, private: bool = False) -> BinaryIO:
-    """Return a new, empty file to write into; once a write has failed, all that follow fail too.
+    """Open a new, empty file for writing; after a write has failed, all later writes fail too.
 
     Args:
         path: The file.
         place: What an error names: where the file will be in the end.
-        mend: What to do then.
-        private: Whether others than the owner are kept from it, whatever the umask.
+        mend: What to do after an error.
+        private: Whether only the owner may read it, whatever the umask.
 
     Raises:
-        FileError: The system refuses it, now, in a write or in the closing.
+        FileError: The system refuses to open the file; or later, to write or close it.
     """
     with telling(place, mend):
         return BufferedWriter(_Growing(path, place, mend, private), _BUFFER_BYTES)
 
 
 def write(path: Path, *pieces: bytes, mend: str, private: bool = True) -> None:
-    """Put a file in place of an old one, if any, durably and at once.
+    """Write a file, or replace one, atomically and durably.
 
     Args:
         path: The file, in a folder that exists.
         pieces: Its content.
-        mend: What to do if the system refuses.
-        private: Whether others than the owner are kept from it.
+        mend: What to do after an error.
+        private: Whether only the owner may read it.
 
     Raises:
         FileError: The system refuses it; the old file is whole.
@@ -91,7 +92,7 @@ def write(path: Path, *pieces: bytes, mend: str, private: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk.
+    """Flush a file, or the names in a folder, to the disk.
 
     Raises:
         OSError: The system refuses it.
@@ -104,7 +105,7 @@ def sync(path: Path) -> None:
 
 
 def restrict(path: Path) -> None:
-    """Take a file or folder from everybody but its owner.
+    """Forbid a file or folder to everybody but its owner.
 
     Raises:
         OSError: The system refuses it.
@@ -113,12 +114,14 @@ def restrict(path: Path) -> None:
 
 
 class _Growing(FileIO):
-    """A file whose failures are told, and last: nothing is missing in the middle of what was written."""
+    """A file that fails for good once a write has failed, so nothing is missing in its middle."""
 
     def __init__(self, path: Path, place: Path, mend: str, private: bool) -> None:
-        super().__init__(path, "w", opener=_private if private else _public)
         self._place, self._mend = place, mend
         self._refused: FileError | None = None
+        super().__init__(path, "w", opener=partial(os.open, mode=0o600 if private else 0o666))
+        if private:
+            os.fchmod(self.fileno(), 0o600)  # whatever the umask, and if it was there
 
     def write(self, content: Buffer, /) -> int:
         if self._refused is not None:
@@ -139,17 +142,3 @@ class _Growing(FileIO):
 
     def _put(self, content: Buffer) -> int:
         return super().write(content)
-
-
-def _public(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o666)
-
-
-def _private(path: str, flags: int) -> int:
-    number = os.open(path, flags, 0o600)
-    try:
-        os.fchmod(number, 0o600)  # whatever the umask, and if it was there
-    except BaseException:
-        os.close(number)
-        raise
-    return number

@@ -7,14 +7,14 @@
     │   ├── ScenarioError    one or more faults of a scenario, all at once
     │   ├── UnitError        a quantity that is not a number with a unit of the right dimension
     │   ├── UnknownPluginError  a name that no plugin has
-    │   ├── DataError        a data set, file or partition that cannot be used as asked
+    │   ├── DataError        a data set, file or partition that does not fit the settings
     │   └── OutputError      a place that results cannot be written to
     ├── RunError             a run failed: exit status 1
     │   ├── FileError        a file of fedsim's own that the system refuses to write or read
     │   ├── DeadlockError    nothing can ever happen again, and a task still waits
     │   ├── LivelockError    events without end at one instant
     │   ├── JobError         a training job raised
-    │   ├── MergeError       a merge has left the finite range; the pacing takes it as a round that fails
+    │   ├── MergeError       a merge gave values that are not finite; its round fails
     │   └── InvariantError   fedsim broke a promise of its own (a bug in fedsim or in a plugin)
     ├── DecodeError          bytes from a peer that are not a valid frame: dropped and counted
     └── VirtualTimeError     something that cannot work on the virtual-time loop; says what to use instead
@@ -41,9 +41,9 @@ class Fault:
     """One thing wrong with a scenario.
 
     Attributes:
-        path: Where, as ``--set`` would name it: ``fleet.0.count``; empty for the whole file.
+        path: The setting's path as in ``--set``, such as ``fleet.0.count``; empty for the whole file.
         problem: The value and the rule that it breaks.
-        mend: What to write instead; empty where the problem says it already.
+        mend: What to write instead; empty where the problem says so already.
     """
 
     path: str
@@ -80,7 +80,7 @@ class UnknownPluginError(UserError):
     """A name that no plugin has; the message names the nearest one.
 
     Attributes:
-        is_there: Whether there is a module of that name; the message then says why it is no plugin.
+        is_there: Whether a module has that name; the message then says why it is no plugin.
     """
 
     def __init__(self, message: str, *, is_there: bool = False) -> None:
@@ -89,11 +89,10 @@ class UnknownPluginError(UserError):
 
 
 class DataError(UserError):
-    """A data set, a file or a partition that cannot be used as asked.
+    """A data set, a file or a partition that does not fit the settings.
 
     Attributes:
-        setting: The parameter, of whatever raised the error, that is to be changed; empty where that is
-            not known.
+        setting: The parameter to be changed, of whatever raised the error; empty where that is not known.
     """
 
     def __init__(self, message: str, *, setting: str = "") -> None:
@@ -126,7 +125,7 @@ class JobError(RunError):
 
 
 class MergeError(RunError):
-    """A merge has left the finite range: nothing of it was kept, and its round has failed."""
+    """A merge gave values that are not finite: the state stays, and the round fails."""
 
 
 class InvariantError(RunError):

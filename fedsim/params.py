@@ -1,12 +1,12 @@
-"""Parameter trees: named arrays, and the little arithmetic that algorithms need on them.
+"""Parameter trees: named arrays, their means and digests, and what of them can be computed with.
 
 A tree is a flat mapping from a parameter's name to a NumPy array, in the order of the architecture. Trees
-are values: nobody writes into one after it was made, and :func:`freeze` makes that a rule of NumPy's. All
-sums run in the order of their arguments and accumulate in float64, so a result never depends on who arrived
-first.
+are values: nobody writes into one after it was made, and :func:`freeze` lets NumPy enforce that. Sums run in
+the order of their arguments and accumulate in float64, so no result depends on the order of arrival.
 
-A :class:`Model` is an architecture's label with its trainable parameters and its buffers kept apart:
-arithmetic and the count of "parameters communicated" concern the former alone (specification 2.3 and 3.1).
+A :class:`Model` is an architecture's label with trainable parameters and buffers. The two are kept apart,
+because arithmetic and the count of "parameters communicated" concern only the parameters (specification 2.3
+and 3.1).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Tree = Mapping[str, Array]
-
-EMPTY: Tree = {}
 
 
 def freeze(tree: Tree) -> Tree:
@@ -35,31 +34,11 @@ def freeze(tree: Tree) -> Tree:
 
 
 def unwarned() -> np.errstate:
-    """Return a context in which arithmetic that leaves the finite range does so without NumPy's warnings.
+    """Return a context without NumPy's warnings of overflow, for callers that check results themselves.
 
-    For whoever looks at what comes out. It holds for tasks begun in it, and not for other threads.
+    Tasks that start within the context inherit it; other threads do not.
     """
     return np.errstate(over="ignore", invalid="ignore", divide="ignore")
-
-
-def add(left: Tree, right: Tree) -> Tree:
-    """Return ``left + right``, name by name."""
-    return {name: array + right[name] for name, array in left.items()}
-
-
-def subtract(left: Tree, right: Tree) -> Tree:
-    """Return ``left - right``, name by name."""
-    return {name: array - right[name] for name, array in left.items()}
-
-
-def scale(tree: Tree, factor: float) -> Tree:
-    """Return ``factor * tree``, each array in its own dtype."""
-    return {name: (array * factor).astype(array.dtype, copy=False) for name, array in tree.items()}
-
-
-def norm(tree: Tree) -> float:
-    """Return the Euclidean norm over all scalars, in float64."""
-    return float(np.sqrt(sum(float(np.vdot(a, a)) for a in (v.astype(np.float64) for v in tree.values()))))
 
 
 def count(tree: Tree) -> int:
@@ -68,20 +47,26 @@ def count(tree: Tree) -> int:
 
 
 NON_FINITE = "NaN or an infinity"
-"""What cannot be computed with at all."""
+"""What an array with such values is said to hold."""
 
 
 def out_of_range(array: Array) -> str | None:
-    """Return what of an array cannot be computed with, or None: NaN, infinities, and too large numbers.
+    """Return a description of values that break computations, or None: NaN, infinities, too large numbers.
 
-    Too large are those whose squares overflow. The mean of one model of 3e38 and many honest ones is finite,
-    and who trains it gets nothing but NaN. Half precision, in which that begins at 256, is for storage: there
-    any finite number will do.
+    A number is too large where its square overflows: the mean of one model of 3e38 and many honest ones is
+    finite, but training it gives only NaN. In half precision squares overflow from 256 on; it is used for
+    storage, so there every finite number is accepted.
     """
     if array.dtype.kind != "f" or not array.size:
         return None
+    if array.flags.c_contiguous and array.dtype.itemsize >= 4:
+        flat = array.reshape(-1)
+        # One fast pass: if the sum of squares is finite, so is each square.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isfinite(np.dot(flat, flat)):
+                return None
     most = _most(array.dtype)
-    # Two passes without a copy. NaN is the result of both where there is one, and compares as False.
+    # Two passes without a copy. Where there is a NaN, both results are NaN, which compares as False.
     if array.max() <= most and array.min() >= -most:
         return None
     return f"values beyond {most:.2g}, whose products overflow" if np.isfinite(array).all() else NON_FINITE
@@ -94,7 +79,7 @@ def _most(dtype: np.dtype[Any]) -> float:
 
 
 def all_finite(tree: Tree) -> bool:
-    """Say whether all arrays of a tree can be computed with (:func:`out_of_range`)."""
+    """Say whether no array of a tree is :func:`out_of_range`."""
     return all(out_of_range(array) is None for array in tree.values())
 
 
@@ -162,12 +147,12 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An architecture's label with one set of values for it, which nobody may write into any more.
+    """An architecture's label with one set of values, which are read-only.
 
     Attributes:
-        architecture: The label under which the run knows the architecture.
+        architecture: Label of the architecture in this run.
         params: Trainable parameters.
-        buffers: What a forward pass keeps without training it, such as BatchNorm's running statistics.
+        buffers: Values that forward passes update, such as the running statistics of BatchNorm.
     """
 
     architecture: str
@@ -185,7 +170,7 @@ class Model:
         return head.digest()
 
     def is_finite(self) -> bool:
-        """Say whether all values can be computed with (:func:`out_of_range`)."""
+        """Say whether no array is :func:`out_of_range`."""
         return all_finite(self.params) and all_finite(self.buffers)
 
 

@@ -7,23 +7,21 @@ the first line of the module's docstring. Folders are given as text: this module
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 
 C = TypeVar("C", bound=Config)
 
 
 class Plugin(Generic[C]):
-    """Base of all plugins: a class made from its settings, and holding nothing else that changes.
+    """Base of all plugins: made from its settings, and without other state.
 
     Attributes:
         config: The settings, an instance of ``Config``.
@@ -52,7 +50,8 @@ def available(package: str) -> list[Found]:
         module = importlib.import_module(f"{package}.{info.name}")
         plugin = getattr(module, "PLUGIN", None)
         if plugin is not None:
-            found.append(Found(info.name, _summary(module), plugin))
+            summary = (inspect.getdoc(module) or "").partition("\n")[0]
+            found.append(Found(info.name, summary, plugin))
     return found
 
 
@@ -91,13 +90,7 @@ def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
     return module.rpartition(".")[2] if module.startswith("fedsim.") else module
 
 
-def _summary(module: ModuleType) -> str:
-    return (inspect.getdoc(module) or "").partition("\n")[0]
-
-
 def _no_such(package: str, name: str) -> str:
     kind = package.rpartition(".")[2].removesuffix("s")
     names = [found.name for found in available(package)]
-    near = difflib.get_close_matches(name, names, n=1)
-    guess = f"; did you mean {near[0]!r}? " if near else ". "
-    return f"no {kind} is called {quoted(name)}{guess}There are: {', '.join(names)}"
+    return f"no {kind} is called {quoted(name)}; {nearest(name, names)}"

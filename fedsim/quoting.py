@@ -1,4 +1,4 @@
-"""Values in messages: as they were written, and never longer than a reader cares to read."""
+"""Values in messages: as they were written, and shortened where they are long."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MOST_QUOTED = 80
 """Characters of a value that a message shows."""
 
 MOST_SAID = 400
-"""Characters of a path, or of somebody else's message, such as the system's, that one of ours shows."""
+"""Characters of a path, or of another program's message, that a message shows."""
 
 
 def shortened(value: object, most: int = MOST_QUOTED) -> str:
-    """Return a value's text, of which not more than ``most`` characters; what is cut ends with "...".
+    """Return a value's text, cut to ``most`` characters; a cut text ends with "...".
 
     Args:
         value: A text, a path, an error or anything else with a text.
@@ -25,9 +25,9 @@ def shortened(value: object, most: int = MOST_QUOTED) -> str:
 
 
 def quoted(value: Any, most: int = MOST_QUOTED) -> str:
-    """Return what :func:`repr` says of a value, likewise shortened; a text is in quotation marks."""
+    """Return the :func:`repr` of a value, likewise shortened; a text is in quotation marks."""
     if isinstance(value, str) and len(value) > most:
-        # Of the text, so that the marks stay.
+        # The text itself is cut, so that both quotation marks stay.
         return f"{value[: most - 4]!r} ..."
     return shortened(repr(value), most)
 

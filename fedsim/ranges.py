@@ -1,8 +1,8 @@
-"""Plain numbers of settings: one type for each kind of number, which says what such a number may be.
+"""Types of the plain numbers in settings, one for each kind of number, with its range.
 
-As quantities with a dimension have a range (:mod:`fedsim.units`), so has every other number of a scenario:
-wider than anybody needs, and so narrow that all within it can be computed with. Counts fit into what stores
-them, and factors into 32-bit floats. A number of a kind that only one setting has says its range there.
+Quantities with a dimension have their ranges in :mod:`fedsim.units`. A range is wider than anybody needs, and
+narrow enough that counts fit into the arrays that store them and factors into 32-bit floats. A kind of number
+that only one setting has is declared there.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pydantic import Field
 from fedsim.config import AsTuple
 
 MOST_SEED = 2**63 - 1
-"""The largest whole number that TOML promises to keep."""
+"""The largest whole number that every TOML parser keeps."""
 
 MOST_CLIENTS = 10**7
-"""Clients of a run, of all groups together; at some hundred bytes each while a fleet is drawn."""
+"""Clients of a run, all groups together; drawing a fleet takes some hundred bytes for each."""
 
 MOST_SAMPLES = 10**9
-"""Samples of one kind; those of all clients together fit into 64 bits."""
+"""Samples of one kind that a client has; the sum over all clients fits into 64 bits."""
 
 MOST_CLASSES = 10**5
-"""Classes, each an output of every model."""
+"""Classes of a task, each of which is an output of every model."""
 
 MOST_WEIGHT = 1e12
-"""The largest weight of a value, of a row or of a label; a sum of many is finite."""
+"""The largest weight of a value, of a row or of a label, so that sums of weights are finite."""
 
 Few = Field(min_length=1, max_length=100)
-"""Of a list whose entries are built, or gone through, one after the other."""
+"""Length of a list whose entries are built one by one."""
 
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
-"""A seed, from which generators flow."""
+"""A seed of random generators."""
 
 Rounds = Annotated[int, Field(ge=1, le=10**9)]
 """Rounds of a run."""
@@ -41,25 +41,25 @@ Interval = Annotated[int, Field(ge=0, le=10**9)]
 """Rounds from one event to the next; what 0 means is for the setting to say."""
 
 Clients = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
-"""Clients, or groups of them, each with one at least."""
+"""A number of clients, or of groups of clients, at least one."""
 
 Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
-"""Samples, perhaps none."""
+"""A number of samples, perhaps 0."""
 
 PositiveSamples = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
-"""Samples, one at least."""
+"""A number of samples, at least one."""
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
-"""Samples that are computed with at once."""
+"""Samples of one batch."""
 
 Epochs = Annotated[int, Field(ge=0, le=10**6)]
-"""Passes over samples, perhaps none."""
+"""Passes over the samples, perhaps 0."""
 
 PositiveEpochs = Annotated[int, Field(ge=1, le=10**6)]
-"""Passes over samples, one at least."""
+"""Passes over the samples, at least one."""
 
 Steps = Annotated[int, Field(ge=0, le=10**6)]
-"""Steps of an optimisation, one mini-batch each, perhaps none."""
+"""Steps of an optimiser, one batch each, perhaps 0."""
 
 Classes = Annotated[int, Field(ge=1, le=MOST_CLASSES)]
 """Classes of samples."""
@@ -80,16 +80,16 @@ Processes = Annotated[int, Field(ge=1, le=256)]
 """Processes of this machine that host clients."""
 
 LearningRate = Annotated[float, Field(gt=0, le=1e6)]
-"""What a gradient is multiplied by."""
+"""Factor of a gradient in a step."""
 
 Norm = Annotated[float, Field(gt=0, le=1e6)]
-"""The longest that a gradient may be."""
+"""Norm to which a longer gradient is clipped."""
 
 Coefficient = Annotated[float, Field(ge=0, le=1e6)]
-"""What a term of a sum is multiplied by; 0 leaves the term out."""
+"""Factor of a term in a sum; 0 leaves the term out."""
 
 Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
-"""What logits are divided by."""
+"""Divisor of logits in a softmax."""
 
 Concentration = Annotated[float, Field(ge=1e-6, le=1e6)]
 """The parameter of a symmetric Dirichlet distribution: the smaller, the more unequal the shares."""
@@ -98,16 +98,16 @@ Share = Annotated[float, Field(ge=0, le=1)]
 """A share of a whole, from none to all."""
 
 PartialShare = Annotated[float, Field(ge=0, lt=1)]
-"""A share of a whole that leaves something of it; also a momentum, and a probability of dropout."""
+"""A share of a whole, less than all of it; also a momentum, or the probability of a dropout layer."""
 
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
-"""A share of a whole that is not empty; also a quantile, and a factor by which something shrinks."""
+"""A share of a whole, more than none of it; also a quantile, or a factor that shrinks something."""
 
 Weight = Annotated[float, Field(ge=0, le=MOST_WEIGHT)]
-"""A part in proportion to others, perhaps none."""
+"""A weight in proportion to others, perhaps 0."""
 
 PositiveWeight = Annotated[float, Field(gt=0, le=MOST_WEIGHT)]
-"""A part in proportion to others."""
+"""A weight above 0, in proportion to others."""
 
 
 def ends(kind: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Named random generators, all flowing from one seed.
+"""Named random generators, all derived from one seed.
 
 A :class:`Key` is a place in a tree of names. The root is a run's seed; a child is named by words and numbers,
 such as ``key.child("train", client, dispatch)``. Equal paths give equal streams, different paths independent
@@ -50,18 +50,18 @@ class Key:
 
     @property
     def seed(self) -> int:
-        """A seed in ``[0, 2**63)`` for anything that wants one number."""
+        """A seed in ``[0, 2**63)`` for generators that take a number."""
         return int.from_bytes(self.digest[:8], "little") >> 1
 
     def uniform(self) -> float:
-        """Return one uniform draw in ``(0, 1]``, made of the key itself.
+        """Return one uniform draw in ``(0, 1]``, computed from the key itself.
 
-        For the many places that want a single number: a generator costs ten times as much.
+        Where a single number is needed, this costs a tenth of making a generator.
         """
         return ((int.from_bytes(self.digest[:8], "little") >> 11) + 1) * 2.0**-53
 
     def normal(self) -> float:
-        """Return one standard normal draw, made of the key itself (Box and Muller, 1958)."""
+        """Return one standard normal draw, computed from the key itself (Box and Muller, 1958)."""
         first = self.uniform()
         second = (int.from_bytes(self.digest[8:], "little") >> 11) * 2.0**-53
         return sqrt(-2 * log(first)) * cos(2 * pi * second)

@@ -1,4 +1,4 @@
-"""Whole numbers in proportion to shares."""
+"""Whole numbers in proportion to shares, and kinds dealt evenly."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,3 +19,9 @@ def apportion(total: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
     largest_first = np.argsort(counts - exact, kind="stable")
     counts[largest_first[: total - int(counts.sum())]] += 1
     return counts
+
+
+def deal(num_kinds: int, num: int, generator: np.random.Generator) -> NDArray[np.int32]:
+    """Return one of ``num_kinds`` kinds for each of ``num``, drawn: all equally often, to within one."""
+    order = generator.permutation(num_kinds).astype(np.int32)
+    return generator.permutation(order[np.arange(num) % num_kinds])

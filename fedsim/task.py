@@ -16,8 +16,8 @@ class Task:
             a text, ``(length,)``.
         num_outputs: Units of the output layer; for a classification the number of classes.
         kind: What the outputs mean; the next character of a text is a classification.
-        vocabulary: Where samples are texts, how many different tokens there are: samples are then int64 in
-            ``[0, vocabulary)``, and otherwise float32. 0: no texts.
+        vocabulary: Number of different tokens where samples are texts, int64 in ``[0, vocabulary)``; 0 for
+            all other samples, which are float32.
     """
 
     input_shape: tuple[int, ...]

@@ -4,8 +4,8 @@ A quantity is written as a number, perhaps a space, and a unit; a bare number is
 the SI spells them, so case matters: ``mW`` is not ``MW``, ``kB`` is 1000 bytes and ``KiB`` is 1024. Bit rates
 may also be written ``Mbps``, or in bytes (``MB/s``, eight times as much).
 
-Each dimension has a range (:func:`range_of`), wide enough for any device and narrow enough for what is
-computed from it: times fit into 64 bits of nanoseconds, and no quotient of two quantities is infinite.
+Each dimension has a range (:func:`range_of`), wide enough for any device, and narrow enough that times fit
+into 64 bits of nanoseconds and no quotient of two quantities is infinite.
 
 The pydantic types (:class:`Unit`; :data:`Seconds` for example) read such strings, give floats, and write
 strings that read back as exactly the same float. A default is best written as a user would write it,
@@ -17,9 +17,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -38,7 +38,7 @@ class Range:
     """The values that a quantity may have, in its base unit.
 
     Attributes:
-        least: The smallest above zero; whether zero itself is one is for the quantity to say.
+        least: The smallest above zero; each quantity says for itself whether zero is allowed.
         most: The largest.
     """
 
@@ -46,69 +46,61 @@ class Range:
     most: float
 
     def holds(self, value: float, *, positive: bool) -> bool:
-        """Return whether a value is one of them; zero is, unless only positive ones are."""
+        """Return whether a value is in the range; zero is, unless only positive values are allowed."""
         return self.least <= value <= self.most or (value == 0 and not positive)
 
 
 ANY = Range(0.0, math.inf)
-"""Of what has no range of its own."""
+"""The range of a quantity that has none of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Scale:
-    """A dimension: its name, an example, its units in base units, those used to show a value, its range."""
+    """A dimension: its name, an example, units that are written and read, range, and units only read."""
 
     phrase: str
     example: str
-    units: dict[str, float]
-    shown: tuple[str, ...]
+    shown: dict[str, float]
     least: str
     most: str
+    also: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def units(self) -> dict[str, float]:
+        """All units, in base units."""
+        return self.shown | self.also
 
 
 _SCALES: dict[Dimension, _Scale] = {
     "time": _Scale(
         "a time",
         "150 ms",
-        {
-            "ns": 1e-9,
-            "µs": 1e-6,
-            "us": 1e-6,
-            "μs": 1e-6,
-            "ms": 1e-3,
-            "s": 1,
-            "min": 60,
-            "h": 3600,
-            "d": 86400,
-        },
-        ("ns", "µs", "ms", "s", "min", "h", "d"),
+        {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400},
         "1 ns",
         "10000 d",
+        {"us": 1e-6, "μs": 1e-6},
     ),
     "data size": _Scale(
         "a data size",
         "4 GiB",
-        {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-        | {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
-        ("B", "kB", "MB", "GB", "TB"),
+        {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
         "1 B",
         "1000 TB",
+        {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
     ),
     "bit rate": _Scale(
         "a bit rate",
         "20 Mbit/s",
-        {"bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12}
-        | {"bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12}
-        | {"B/s": 8, "kB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9},
-        ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
+        {"bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12},
         "0.001 bit/s",
         "1000 Tbit/s",
+        {"bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12}
+        | {"B/s": 8, "kB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9},
     ),
     "data rate": _Scale(
         "a data rate",
         "10 GB/s",
         {"B/s": 1, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "PB/s": 1e15, "EB/s": 1e18},
-        ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s", "EB/s"),
         "1 B/s",
         "1 EB/s",
     ),
@@ -116,31 +108,22 @@ _SCALES: dict[Dimension, _Scale] = {
         "a computing speed",
         "60 GFLOP/s",
         {"FLOP/s": 1, "kFLOP/s": 1e3, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
-        ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"),
         "1 FLOP/s",
         "1000 PFLOP/s",
     ),
-    "power": _Scale(
-        "a power",
-        "4.5 W",
-        {"mW": 1e-3, "W": 1, "kW": 1e3},
-        ("mW", "W", "kW"),
-        "0.001 mW",
-        "1e6 kW",
-    ),
+    "power": _Scale("a power", "4.5 W", {"mW": 1e-3, "W": 1, "kW": 1e3}, "0.001 mW", "1e6 kW"),
     "energy": _Scale(
         "an energy",
         "58 kJ",
-        {"mJ": 1e-3, "J": 1, "kJ": 1e3, "MJ": 1e6, "mWh": 3.6, "Wh": 3600, "kWh": 3.6e6},
-        ("mJ", "J", "kJ", "MJ"),
+        {"mJ": 1e-3, "J": 1, "kJ": 1e3, "MJ": 1e6},
         "0.001 mJ",
         "1e9 MJ",
+        {"mWh": 3.6, "Wh": 3600, "kWh": 3.6e6},
     ),
     "hazard": _Scale(
         "a number of events per time",
         "0.1 /h",
-        {"/s": 1, "/min": 1 / 60, "/h": 1 / 3600, "/d": 1 / 86400},
-        ("/d", "/h", "/min", "/s"),
+        {"/d": 1 / 86400, "/h": 1 / 3600, "/min": 1 / 60, "/s": 1},
         "1e-6 /d",
         "1000 /s",
     ),
@@ -223,26 +206,24 @@ def _wrong_unit(text: str, unit: str, wanted: _Scale) -> str:
 
 def format_quantity(value: float, dimension: Dimension) -> str:
     """Return ``value``, in the base unit, to 3 significant digits in the unit that suits: ``"20 Mbit/s"``."""
-    scale = _SCALES[dimension]
-    base = next(name for name in scale.shown if scale.units[name] == 1)
+    shown = _SCALES[dimension].shown
     if value == 0 or not math.isfinite(value):
-        return f"{value:g} {base}"
+        return f"{value:g} {next(unit for unit, size in shown.items() if size == 1)}"
     rounded = float(f"{value:.3g}")
-    unit = scale.shown[0]
-    for name in scale.shown:
+    for unit in reversed(shown):
         # Rounding again in the unit itself, so that 999.6 ms is "1 s" and 59.99 s is "1 min".
-        if abs(float(f"{rounded / scale.units[name]:.3g}")) >= 1:
-            unit = name
-    number = float(f"{value / scale.units[unit]:.3g}")
+        if abs(float(f"{rounded / shown[unit]:.3g}")) >= 1:
+            break
+    number = float(f"{value / shown[unit]:.3g}")
     return f"{int(number) if number.is_integer() else number} {unit}"
 
 
 def spell(value: float, dimension: Dimension) -> str:
     """Return the shortest spelling of ``value``, in the base unit, that :func:`parse` reads back exactly."""
-    scale = _SCALES[dimension]
     if value == 0:
         return format_quantity(value, dimension)
-    numbers = {unit: float(Decimal(repr(value)) / Decimal(repr(scale.units[unit]))) for unit in scale.shown}
+    shown = _SCALES[dimension].shown
+    numbers = {unit: float(Decimal(repr(value)) / Decimal(repr(size))) for unit, size in shown.items()}
     texts = [f"{number!r}".removesuffix(".0") + f" {unit}" for unit, number in numbers.items()]
     # The base unit is always exact. Of spellings of one length, whole numbers and large units are plainest.
     exact = [text for text in reversed(texts) if _read(text, dimension) == value]
@@ -268,14 +249,12 @@ class Unit:
         except UnitError as error:
             raise PydanticCustomError("unit", "{problem}", {"problem": str(error)}) from None
 
-    def write(self, value: float) -> str:
-        """Return the exact spelling of a value."""
-        return spell(value, self.dimension)
-
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self.read,
-            serialization=core_schema.plain_serializer_function_ser_schema(self.write, when_used="json"),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                partial(spell, dimension=self.dimension), when_used="json"
+            ),
         )
 
     def __get_pydantic_json_schema__(

@@ -75,3 +75,26 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     monkeypatch.setattr(io, "open", made.shim("open", io.open))
     monkeypatch.setattr(durable._Growing, "_put", made.shim("write", durable._Growing._put))
     return made
+
+
+@pytest.fixture
+def tiny_scenario() -> str:
+    """Return a scenario of four clients, a linear model on the digits, and two rounds of FedAvg."""
+    return """
+[run]
+rounds = 2
+
+[data]
+name = "digits"
+limit = 200
+global_test = 0.1
+
+[data.public]
+size = 20
+
+[models.linear]
+
+[[fleet]]
+count = 4
+device = "high"
+"""

@@ -28,8 +28,8 @@ from fedsim.scenario import build, load_scenario
 class Guessing(NULL):
     """The null executor, but no two predictions are alike, so that there is something to cluster."""
 
-    def _answer(self, job: Job) -> Any:
-        answer = super()._answer(job)
+    def _result(self, job: Job) -> Any:
+        answer = super()._result(job)
         if not isinstance(job, Predict):
             return answer
         self.predicted = getattr(self, "predicted", 0) + 1
@@ -59,7 +59,7 @@ class Weighing(NetworkPlugin[Config]):
         self.lengths: list[int] = []
         self.weights: list[int] = []
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         return Scales(NONE(Config()).carrier(links), self.lengths, self.weights)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field
@@ -68,21 +67,6 @@ def test_the_schema_says_so_too() -> None:
     properties = Longer.model_json_schema()["properties"]
     assert properties["fourth"]["description"] == "Only here."
     assert Of[int].model_json_schema()["properties"]["item"]["description"] == "What it is of."
-
-
-def test_a_class_made_within_a_function_is_described() -> None:
-    def make() -> Callable[[], Config]:
-        class Local(Config):
-            """Local settings."""
-
-            size: int = 3
-            """How large."""
-
-        return Local
-
-    made = make()
-    assert isinstance(made, type)
-    assert described(made) == {"size": "How large."}
 
 
 def test_without_its_source_a_class_has_no_descriptions() -> None:

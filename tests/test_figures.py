@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import build, load_scenario
@@ -39,13 +39,15 @@ def _samples(parts: Parts, result: RunResult) -> str:
 
 
 MEASURES: dict[str, Callable[[Parts, RunResult], str]] = {
-    "simulated": lambda parts, result: text.duration(result.simulated_s),
+    "simulated": lambda parts, result: number_format.duration(result.simulated_s),
     "asked": lambda parts, result: f"{sum(row.asked for row in result.rounds):,}",
     "merged": lambda parts, result: f"{sum(row.merged for row in result.rounds):,}",
     "dropped": lambda parts, result: f"{result.drops.total():,}",
     "rounds failed": lambda parts, result: str(_rounds_failed(parts, result)),
-    "sent": lambda parts, result: text.size(result.totals.bytes_up + result.totals.bytes_down),
-    "overhead": lambda parts, result: text.size(result.totals.overhead_up + result.totals.overhead_down),
+    "sent": lambda parts, result: number_format.size(result.totals.bytes_up + result.totals.bytes_down),
+    "overhead": lambda parts, result: number_format.size(
+        result.totals.overhead_up + result.totals.overhead_down
+    ),
     "samples a client": _samples,
     "ineligible": lambda parts, result: str((~parts.holds_job()).sum()),
 }

@@ -303,11 +303,14 @@ def test_what_breaks_a_rule_is_found(module: str, source: str, offence: str) -> 
     ],
 )
 def test_a_printer_is_found(source: str) -> None:
-    assert printers({**FINE, "fedsim.report.text": source}) == ["fedsim.report.text"]
+    assert printers({**FINE, "fedsim.report.number_format": source}) == ["fedsim.report.number_format"]
     assert printers({**FINE, "fedsim.cli.text": source}) == []
 
 
 def test_what_only_looks_like_printing_is_not() -> None:
     assert (
-        printers({"fedsim.report.text": "table.print()\nblueprint(1)\nimport enrichment\n'print(1)'"}) == []
+        printers(
+            {"fedsim.report.number_format": "table.print()\nblueprint(1)\nimport enrichment\n'print(1)'"}
+        )
+        == []
     )

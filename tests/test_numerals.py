@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from fedsim import numerals
 from fedsim.cli.commands import compare
 from fedsim.cli.values import whole_number
+from fedsim.csv_rows import Row
 from fedsim.errors import DataError, UnitError, UserError
 from fedsim.fleet.availability.trace import PLUGIN as TRACE
-from fedsim.fleet.csv_rows import Row
 from fedsim.fleet.device_table import parse_table
-from fedsim.network.capacity import read_csv, read_mahimahi
+from fedsim.network.capacity import read_capacity
 from fedsim.processes.addresses_and_tls import address
-from fedsim.scenario.overrides import apply, parse
+from fedsim.scenario.load import apply_override, parse_override
 from fedsim.units import parse as quantity
 
 Read = Callable[[str, Path], object]
@@ -37,8 +37,8 @@ def seeds(text: str, folder: Path) -> object:
 
 
 def entry(text: str, folder: Path) -> object:
-    override = parse(f'fleet."{text}".count=1')
-    fault = apply({"fleet": [{}] * 13}, override)  # type: ignore[arg-type]
+    override = parse_override(f'fleet."{text}".count=1')
+    fault = apply_override({"fleet": [{}] * 13}, override)  # type: ignore[arg-type]
     if fault is not None:
         raise UserError(str(fault))
     return fault
@@ -53,8 +53,8 @@ READERS: dict[str, Read] = {
     "availability": lambda text, folder: TRACE(
         TRACE.Config(file=str(file_of(folder, "a.csv", f"client,on_at_s,off_at_s\na,0,{text}\n")))
     ).read(),
-    "capacity": lambda text, folder: read_csv(file_of(folder, "c.csv", f"at_s,bps\n0,{text}\n")),
-    "mahimahi": lambda text, folder: read_mahimahi(file_of(folder, "m.up", f"{text}\n")),
+    "capacity": lambda text, folder: read_capacity(str(file_of(folder, "c.csv", f"at_s,bps\n0,{text}\n"))),
+    "mahimahi": lambda text, folder: read_capacity(str(file_of(folder, "m.up", f"{text}\n"))),
     "port": lambda text, _: address(f"localhost:{text}"),
     "workers": lambda text, _: whole_number(text, "Workers"),
     "seeds": seeds,

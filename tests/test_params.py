@@ -149,21 +149,9 @@ def test_what_is_no_mean_is_refused(trees: Sequence[Tree], weights: Sequence[flo
         weighted_mean(trees, weights)
 
 
-# Arithmetic
-
-
-def test_arithmetic_by_hand() -> None:
-    left, right = _tree(a=_f32(1, 2), b=np.float32(3)), _tree(a=_f32(10, 20), b=np.float32(30))
-    assert _same(params.add(left, right), _tree(a=_f32(11, 22), b=np.float32(33)))
-    assert _same(params.subtract(right, left), _tree(a=_f32(9, 18), b=np.float32(27)))
-    assert _same(params.scale(left, 0.5), _tree(a=_f32(0.5, 1), b=np.float32(1.5)))
-    assert params.norm(_tree(a=_f32(3), b=np.array([[4.0]]))) == 5.0
+def test_scalars_are_counted() -> None:
     assert params.count(_tree(a=np.zeros((2, 3)), b=np.float32(1), c=np.zeros(0))) == 7
-    assert (params.norm(params.EMPTY), params.count(params.EMPTY)) == (0.0, 0)
-
-
-def test_a_norm_does_not_overflow_in_its_arrays_dtype() -> None:
-    assert params.norm(_tree(a=np.full(4, 60000, np.float16))) == 120000.0
+    assert params.count({}) == 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -83,15 +83,15 @@ def test_a_plugin_is_loaded_by_its_name(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rosé", "no plugin_garden is called 'rosé'; did you mean 'rose'? There are: aster, rose"),
-        ("rsoe", "no plugin_garden is called 'rsoe'; did you mean 'rose'? There are: aster, rose"),
-        ("zinnia", "no plugin_garden is called 'zinnia'. There are: aster, rose"),
-        ("base", "no plugin_garden is called 'base'; did you mean 'aster'? There are: aster, rose"),
-        ("", "no plugin_garden is called ''. There are: aster, rose"),
-        ("ro se", "no plugin_garden is called 'ro se'; did you mean 'rose'? There are: aster, rose"),
-        (".rose", "no plugin_garden is called '.rose'; did you mean 'rose'? There are: aster, rose"),
-        ("my_lab.fast", "no plugin_garden is called 'my_lab.fast'. There are: aster, rose"),
-        ("rose.bud", "no plugin_garden is called 'rose.bud'; did you mean 'rose'? There are: aster, rose"),
+        ("rosé", "no plugin_garden is called 'rosé'; did you mean 'rose'? there are: aster, rose"),
+        ("rsoe", "no plugin_garden is called 'rsoe'; did you mean 'rose'? there are: aster, rose"),
+        ("zinnia", "no plugin_garden is called 'zinnia'; there are: aster, rose"),
+        ("base", "no plugin_garden is called 'base'; did you mean 'aster'? there are: aster, rose"),
+        ("", "no plugin_garden is called ''; there are: aster, rose"),
+        ("ro se", "no plugin_garden is called 'ro se'; did you mean 'rose'? there are: aster, rose"),
+        (".rose", "no plugin_garden is called '.rose'; did you mean 'rose'? there are: aster, rose"),
+        ("my_lab.fast", "no plugin_garden is called 'my_lab.fast'; there are: aster, rose"),
+        ("rose.bud", "no plugin_garden is called 'rose.bud'; did you mean 'rose'? there are: aster, rose"),
     ],
 )
 def test_an_unknown_name_is_told_the_nearest_one(name: str, message: str, root: Path) -> None:

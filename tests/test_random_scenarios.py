@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from check_random_runs import SAME, Verdict, differences, run, shown, verdict
+from check_run_folder import OF_DEVICES, OF_NO_EVENT, faults_of
 from dice import Dice
-from folder_faults import OF_DEVICES, OF_NO_EVENT, faults_of
-from fuzz_scenarios import SAME, Verdict, differences, run, shown, verdict
 from random_scenarios import ALGORITHMS, random_scenario
 from recompute import NOT_DERIVABLE
 from run_folder import RunFolder
@@ -115,11 +115,11 @@ def test_only_an_error_that_a_scenario_may_earn_is_no_failure(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("fuzz_scenarios.load_scenario", fail)
+    monkeypatch.setattr("check_random_runs.load_scenario", fail)
     assert run(tmp_path, 1)[0] == end
 
 
-@pytest.mark.parametrize("file", ["recompute.py", "folder_faults.py", "run_folder.py"])
+@pytest.mark.parametrize("file", ["recompute.py", "check_run_folder.py", "run_folder.py"])
 def test_what_recomputes_shares_nothing_with_what_it_checks(file: str) -> None:
     nodes = list(ast.walk(ast.parse((TOOLS / file).read_text())))
     imported = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]

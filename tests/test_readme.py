@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
 
@@ -77,11 +77,11 @@ def test_what_the_demo_moves_is_what_its_table_says() -> None:
         assert row is not None
         cells = [cell.rstrip("*") for cell in re.split(r"  +", row[0])]
         assert cells[-6:-3] == [
-            text.duration(result.simulated_s),
-            text.size(totals.bytes_up),
-            text.size(totals.bytes_down),
+            number_format.duration(result.simulated_s),
+            number_format.size(totals.bytes_up),
+            number_format.size(totals.bytes_down),
         ]
-        assert cells[-2:] == [text.count(totals.parameters_up + totals.parameters_down), "0"]
+        assert cells[-2:] == [number_format.count(totals.parameters_up + totals.parameters_down), "0"]
     assert 10 * moved["fedmd"] <= moved["fedavg"]
 
 

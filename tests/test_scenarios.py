@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.data import Dataset, Pool
+from fedsim.data import Dataset
+from fedsim.data.partitions.base import Pool
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build, load_scenario

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedsim.config import Config
-from fedsim.walk import digest, field_names, instances, little_endian, octets, parts
+from fedsim.walk import field_names, instances, little_endian, octets, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,36 +67,3 @@ def test_octets_are_the_bytes_in_c_order(kind: str, shape: tuple[int, ...]) -> N
     assert octets(little).readonly
     if little.nbytes and little.dtype.kind in "biuf" and kind != "<g":
         assert np.shares_memory(np.frombuffer(octets(little), np.uint8), little)
-
-
-def _named(value: Any) -> str:
-    return value.__qualname__ if isinstance(value, type) else repr(value)
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: (
-        st.lists(inner, max_size=3).map(tuple)
-        | st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
-        | st.builds(Pair, inner, inner)
-    ),
-    max_leaves=6,
-)
-
-
-@given(values, values)
-def test_digests_are_equal_where_values_are_and_nowhere_else(one: Any, other: Any) -> None:
-    assert (digest(one, _named) == digest(other, _named)) is (repr(one) == repr(other))
-
-
-def test_what_has_no_form_of_its_own_is_named() -> None:
-    asked = list[Any]()
-
-    def named(value: Any) -> str:
-        asked.append(value)
-        return "named"
-
-    odd = np.array([None])
-    digest((Empty(), len, {1}, odd, 1, "text"), named)
-    assert asked == [Empty, len, {1}, odd]

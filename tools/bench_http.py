@@ -34,7 +34,7 @@ from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
 from fedsim.network import OverheadConfig
 from fedsim.params import Model
-from fedsim.runtime.records.log import silent
+from fedsim.runtime.records.recorder import silent
 from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate, Packed, decode, pack
 
 SMALL, SMALL_UNDER_WAY = 10, 16

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from world import counted, world
+from bench_fixture import counted, world
 
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet

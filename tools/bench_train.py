@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from world import generated, world
+from bench_fixture import generated, world
 
 from fedsim.data import FederatedData
 from fedsim.engine.executors.threads import PLUGIN as THREADS

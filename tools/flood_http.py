@@ -33,7 +33,7 @@ from fedsim.bus.http.server import HttpServer
 from fedsim.bus.http.session import PROTOCOL, encode
 from fedsim.clock import Trace
 from fedsim.params import Model
-from fedsim.runtime.records.log import silent
+from fedsim.runtime.records.recorder import silent
 from fedsim.wire import COMMON, DEFAULT, Kinds, ModelBroadcast, ModelUpdate, pack
 
 LIMITS = HttpLimits(

@@ -27,7 +27,7 @@ import numpy as np
 from fedsim.engine.executors.base import Due
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Evaluate, Fit, Job, Predict
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import build, load_scenario
 
@@ -293,8 +293,8 @@ def row(label: str, runs: Sequence[Outcome]) -> str:
         label,
         f"{fmean(one.accuracy for one in runs):.4g}",
         f"{100 * fmean(best):.1f}" if best else "-",
-        text.duration(fmean(one.result.simulated_s for one in runs)),
-        text.size(spent),
+        number_format.duration(fmean(one.result.simulated_s for one in runs)),
+        number_format.size(spent),
         f"{fmean(one.parameters for one in runs):,.0f}",
         f"{wall_s / len(runs):.1f}",
         f"{100 * (1 - learning_s / wall_s):.1f}",

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from dice import Dice, Table
 from random_fleets import PERIODS, RATES, capacity, group, law
 
+from fedsim import toml
 from fedsim.rng import Key
-from fedsim.scenario import toml
 
 MIXED = ("local", "fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt")
 """Algorithms for mixed architectures; Fed-ET is one too, with heads of one shape."""

@@ -2,7 +2,7 @@
 
 The folder of a simulated run is read as a user would read it (:mod:`run_folder`). From the trace come every
 dispatch and its times, every frame, every row; from the evaluations the accuracy. Whatever the summary or a
-table says otherwise is a fault (:mod:`folder_faults`). It finds a figure that is wrong, not an event that
+table says otherwise is a fault (:mod:`check_run_folder`). It finds a figure that is wrong, not an event that
 never happened: for those the run's own checks and the second run are there.
 
 Times are as :mod:`fedsim.runtime.records.dispatch_table` defines them, found once all is over.

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.common.architecture_check import unlike
+from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.models import Architecture
@@ -57,13 +57,13 @@ Who = Literal["cohort", "all", "answered"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply(Generic[U]):
-    """A client's answer.
+    """A client's reply to a dispatch.
 
     Attributes:
-        client: Who.
-        dispatch: The number of the dispatch that it answers.
-        exchange: In which exchange.
-        version: The server's version (number of merges) that the client was asked with.
+        client: The client.
+        dispatch: The number of the dispatch.
+        exchange: The name of the exchange.
+        version: The server's version (number of merges) at the dispatch.
         staleness: Merges since then; 0 in a synchronous round.
         weight: Factor of its weight in means; 1 in a synchronous round.
         message: What came back.
@@ -174,12 +174,14 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         messages: Kinds of message of its own, beside the common ones.
         mixed_architectures: Whether clients may have different architectures.
         needs_public: Whether there must be a public set.
+        needs_classes: Whether the task must be a classification, since predictions travel as probabilities.
         accepts_stale: Whether merges may come from older versions, so that asynchronous pacing makes sense.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = ()
     mixed_architectures: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
     accepts_stale: ClassVar[bool] = False
 
     @property
@@ -223,9 +225,14 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     def misfit(self, setting: Setting) -> str | None:
         """Return why the algorithm cannot work in a setting, and what to write instead; None if it can.
 
-        What class attributes say has been checked before.
+        ``mixed_architectures`` and ``needs_public`` have been checked before, ``needs_classes`` is here.
         """
-        return None
+        if not self.needs_classes or setting.task.kind == "classification":
+            return None
+        return (
+            f"it learns from probabilities of classes, and the task is a {setting.task.kind}: take a data "
+            "set with classes, or an algorithm that exchanges models alone, such as 'fedavg' or 'ktpfl_w'"
+        )
 
 
 def broadcast(cohort: Sequence[int], message: D) -> dict[int, D]:

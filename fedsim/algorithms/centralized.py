@@ -17,29 +17,24 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
-from fedsim.algorithms.common import public_samples
-from fedsim.algorithms.common.fine_tuning import FineTuning
+from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply
+from fedsim.algorithms.common import public_predictions
+from fedsim.algorithms.common.fine_tuning import ClientState, FineTuning, FineTuningConfig, with_tuned
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.jobs import PooledSamples, Stream
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import TRAIN
 from fedsim.params import Array, Model, Tree
-from fedsim.ranges import Epochs
 from fedsim.wire import Message, message
 
 
-class CentralizedConfig(Config):
+class CentralizedConfig(FineTuningConfig):
     """Centralized's own parameters."""
 
     upload: bool = False
     """Let every client send its training samples to the server first; else they are there."""
     finetune: bool = False
     """Let every client fine-tune the model after the last round."""
-    finetune_epochs: Epochs | None = None
-    """Passes over the client's own samples, with `finetune`; by default each client chooses from 0 to 10 by
-    its validation loss, and makes 5 where it has no validation samples. The papers do not say."""
 
     @model_validator(mode="after")
     def _tunes(self) -> Self:
@@ -83,7 +78,7 @@ class ServerState:
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
 
-class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
+class Centralized(FineTuning[CentralizedConfig, ServerState]):
     """Training on the pooled samples."""
 
     Config = CentralizedConfig
@@ -91,34 +86,35 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, Any]:
-        """The upload, if it is wanted; then training, in which nobody is asked."""
+        """The upload, if it is wanted; training, in which nobody is asked; fine-tuning, if it is wanted."""
         upload = Exchange(
-            "upload",
-            local=self.local_upload,
-            merge=self.merge_upload,
-            when="opening",
-            who="all",
-            reply=SamplesUp,
+            "upload", local=self.upload, merge=self.merge, when="opening", who="all", reply=SamplesUp
         )
-        train = Exchange("train", instruct=self.instruct_train, who="all")
-        return (*((upload,) if self.config.upload else ()), train)
+        train = Exchange("train", instruct=self.train_pooled, who="all")
+        _, finetune = super().exchanges
+        first = (upload,) if self.config.upload else ()
+        return (*first, train, finetune) if self.config.finetune else (*first, train)
+
+    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+        """Return the one model."""
+        return state.model
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
         return ServerState(server.initial_model(), () if self.config.upload else None)
 
-    async def local_upload(self, client: ClientContext, state: Any, message: None) -> tuple[Any, SamplesUp]:
+    async def upload(self, client: ClientContext, state: Any, message: None) -> tuple[Any, SamplesUp]:
         """Send all training samples."""
         values, labels = client.own_values("train")
-        return state, SamplesUp(public_samples.compact(values), labels)
+        return state, SamplesUp(public_predictions.compact(values), labels)
 
-    async def merge_upload(
+    async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[SamplesUp]
     ) -> ServerState:
         """Pool those that arrived."""
         return replace(state, holders=tuple(reply.client for reply in replies))
 
-    async def instruct_train(
+    async def train_pooled(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, None]]:
         """Train for as long as a client would in a round, and ask nobody.
@@ -145,31 +141,15 @@ class Pooled(Algorithm[CentralizedConfig, ServerState, Any]):
         types = (task.dtype, "uint8") if task.dtype == "float32" else (task.dtype,)
         if values.dtype not in types:
             return f"samples of {values.dtype}, not {' or '.join(types)}"
-        return (
-            None if labels.dtype == task.label_dtype else f"labels of {labels.dtype}, not {task.label_dtype}"
-        )
+        if labels.dtype != task.label_dtype:
+            return f"labels of {labels.dtype}, not {task.label_dtype}"
+        return None
 
     async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
     ) -> Predictors:
-        """Return the one model."""
-        return {"global": Predictor(server_state.model)}
-
-
-class Centralized(FineTuning[CentralizedConfig, ServerState], Pooled):
-    """Training on the pooled samples, and fine-tuning if it is wanted."""
-
-    config: CentralizedConfig
-
-    @property
-    def exchanges(self) -> Exchanges[ServerState, Any]:
-        """The above, and fine-tuning at the end, if it is wanted."""
-        exchanges = super().exchanges
-        return exchanges if self.config.finetune else exchanges[:-1]
-
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the one model."""
-        return state.model
+        """Return the one model and, after fine-tuning, the client's own."""
+        return with_tuned({"global": Predictor(server_state.model)}, client_state)
 
 
 PLUGIN = Centralized

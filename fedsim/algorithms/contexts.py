@@ -1,119 +1,73 @@
-"""What the hooks of an algorithm are given: who they are, what they may know, and a workbench."""
+"""What the hooks of an algorithm are given: who they are, what they may know, and their device."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
 
 from fedsim.data import Split
-from fedsim.engine.engine import Engine
-from fedsim.engine.kept_optimisers import Keeping
-from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.workbench import Workbench
-from fedsim.fleet import Device
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 
 Warn = Callable[..., object]
 """Takes note of an event, named by its first argument, with values by keyword."""
+Initial = Callable[[str], Model]
+"""Gives the start values of an architecture by its label, always the same model; ``KeyError`` if unknown."""
 
 
 def ignored(event: str, **values: Any) -> None:
     """Note nothing."""
 
 
-class Initial:
-    """Start values by architecture, made once each."""
-
-    def __init__(self, make: Mapping[str, Callable[[], Model]]) -> None:
-        self._make = make
-        self._made: dict[str, Model] = {}
-
-    def __call__(self, architecture: str) -> Model:
-        """Return the one start model of an architecture."""
-        if architecture not in self._made:
-            self._made[architecture] = self._make[architecture]()
-        return self._made[architecture]
-
-
-class Background:
-    """Work of the server that is under way beside the clients'."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[Any]] = {}
-
-    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Start work under a name that is not in use."""
-        if name in self._tasks:
-            work.close()
-            raise ValueError(f"background work {name!r} has not been collected yet")
-        self._tasks[name] = asyncio.get_running_loop().create_task(work, name=f"server background {name}")
-
-    async def collect(self, name: str) -> Any:
-        """Wait for work and return its result."""
-        if name not in self._tasks:
-            raise ValueError(
-                f"no background work is called {name!r}; there is: {', '.join(self._tasks) or 'none'}"
-            )
-        return await self._tasks.pop(name)
+class Background(dict[str, asyncio.Task[Any]]):
+    """Work of the server that runs beside the clients', by name, until it is collected."""
 
     def drop(self) -> None:
-        """Give up all work that nobody has asked for."""
-        for task in self._tasks.values():
+        """Cancel all work that was not collected."""
+        for task in self.values():
             task.cancel()
-        self._tasks.clear()
-
-    @property
-    def uncollected(self) -> tuple[str, ...]:
-        """Names of work whose result nobody has asked for."""
-        return tuple(self._tasks)
+        self.clear()
 
 
-class ClientContext(Workbench):
-    """What a client's hook may know and do.
+class Context(ComputeContext):
+    """What hooks at either side may know and do.
 
     Attributes:
-        architecture: Label of the client's own architecture.
-        round: The round in which the server asked.
+        architecture: Label of the party's own architecture.
+        round: The round in which the server asked; at the server 0 before the first, one more than the last
+            after it.
+        warn: Notes in the run's log what a reader may have to know: an event and values by keyword.
+        note: Notes something ordinary there.
     """
 
     def __init__(
         self,
-        engine: Engine,
-        device: Callable[[], Device],
-        training: TrainingConfig,
-        *,
-        client: int,
-        dispatch: int,
-        key: Key,
+        *args: Any,
         architecture: str,
         round: int,  # noqa: A002
         initial: Initial,
         warn: Warn = ignored,
         note: Warn = ignored,
-        keeping: Keeping | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(engine, device, training, client=client, dispatch=dispatch, key=key, keeping=keeping)
+        super().__init__(*args, **kwargs)
         self.architecture = architecture
         self.round = round
+        self.warn = warn
+        self.note = note
         self._initial = initial
-        self._warn = warn
-        self._note = note
 
     def initial_model(self, architecture: str | None = None) -> Model:
-        """Return the start values of an architecture, by default the client's own; equal for all clients."""
+        """Return the start values of an architecture, by default the party's own; equal for all parties."""
         return self._initial(architecture or self.architecture)
 
-    def warn(self, event: str, **values: Any) -> None:
-        """Note in the run's log what a reader may have to know about this client."""
-        self._warn(event, client=self.client, **values)
 
-    def note(self, event: str, **values: Any) -> None:
-        """Note something ordinary about this client in the run's log."""
-        self._note(event, client=self.client, **values)
+class ClientContext(Context):
+    """What a client's hook may know and do."""
 
     def num_samples(self, split: Split = "train") -> int:
         """Return how many samples of a split the client holds."""
@@ -132,13 +86,11 @@ class ClientContext(Workbench):
         return data.x[positions], data.y[positions]
 
 
-class ServerContext(Workbench):
+class ServerContext(Context):
     """What a hook at the server may know and do.
 
     Attributes:
-        architecture: Label of the server's own architecture.
         architecture_of: Gives the label of the architecture with which a client has signed up.
-        round: The round's number: 0 before the first, one more than the last after it.
         num_rounds: How many rounds the run has.
         num_clients: Clients in the population.
     """
@@ -146,38 +98,18 @@ class ServerContext(Workbench):
     def __init__(
         self,
         *args: Any,
-        architecture: str,
         architecture_of: Callable[[int], str],
-        round: int,  # noqa: A002
         num_rounds: int,
-        initial: Initial,
         background: Background,
         clients_key: Key,
-        warn: Warn = ignored,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.architecture = architecture
         self.architecture_of = architecture_of
-        self.round = round
         self.num_rounds = num_rounds
-        self._initial = initial
+        self.num_clients = self._engine.resources.data.num_clients
         self._background = background
         self._clients_key = clients_key
-        self._warn = warn
-
-    @property
-    def num_clients(self) -> int:
-        """Clients in the population."""
-        return self._engine.resources.data.num_clients
-
-    def initial_model(self, architecture: str | None = None) -> Model:
-        """Return the start values of an architecture, by default the server's own."""
-        return self._initial(architecture or self.architecture)
-
-    def warn(self, event: str, **values: Any) -> None:
-        """Note in the run's log what a reader may have to know."""
-        self._warn(event, **values)
 
     def public_values(self, positions: Array) -> Array:
         """Return samples of the public set themselves, ``[p, ...]``; zeros where there are counts only."""
@@ -195,8 +127,15 @@ class ServerContext(Workbench):
 
     def background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Start work that overlaps with the clients'; a later hook of the round collects it."""
-        self._background.start(name, work)
+        if name in self._background:
+            work.close()
+            raise ValueError(f"background work {name!r} has not been collected yet")
+        task = asyncio.get_running_loop().create_task(work, name=f"server background {name}")
+        self._background[name] = task
 
     async def collect(self, name: str) -> Any:
         """Wait for background work and return its result."""
-        return await self._background.collect(name)
+        if name not in self._background:
+            there = ", ".join(self._background) or "none"
+            raise ValueError(f"no background work is called {name!r}; there is: {there}")
+        return await self._background.pop(name)

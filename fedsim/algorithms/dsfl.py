@@ -1,7 +1,7 @@
 """DS-FL: clients of any architecture share soft labels of public samples, made sharper by the server.
 
-In a round a client first distils what it is told about the public samples of an earlier round, then trains on
-its own samples, and then sends its probabilities on the samples that the round names. The server averages
+In a round a client first distils the soft labels of an earlier round's public samples, then trains on its own
+samples, and then sends its probabilities on the samples that the round names. The server averages
 them and sharpens the mean by a softmax at a low temperature (entropy reduction aggregation, *ERA*); it
 trains its own model on the result, which goes to the next cohort (specification 5.C.3). What travels does not
 depend on any model's size.
@@ -22,23 +22,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.algorithms.base import (
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    Setting,
-    broadcast,
-)
-from fedsim.algorithms.common import public_samples
-from fedsim.algorithms.common.distillation import Distillation, no_classes, softmax
-from fedsim.algorithms.common.public_set_delivery import HandingOut, Receiver, held
+from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply, broadcast
+from fedsim.algorithms.common import public_predictions
+from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.public_set_delivery import ClientState, PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.engine.jobs import Samples, Stream, per_sample
-from fedsim.engine.losses import PUBLIC, TEACHER
-from fedsim.engine.steps import Descent
-from fedsim.engine.workbench import Workbench
+from fedsim.engine.compute_context import ComputeContext
+from fedsim.engine.jobs import Samples
+from fedsim.engine.losses import TEACHER
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
 from fedsim.wire import LogitsUp, Message, counted, message
@@ -98,68 +90,57 @@ class ServerState:
     Attributes:
         model: Its own.
         positions: The samples that the round asks about, int64 ``[p]``.
-        labelled: The samples that have soft labels, int64 ``[q]``.
-        labels: These, float32 ``[q, N]``; None before there are any.
+        labelled: The samples that have soft labels, int64 ``[q]``; None before there are any.
+        labels: These, float32 ``[q, N]``; None likewise.
     """
 
     model: Model
     positions: Array
-    labelled: Array
+    labelled: Array | None = None
     labels: Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClientState(Receiver):
-    """What a client remembers.
-
-    Attributes:
-        model: Its own; never travels.
-    """
-
-    model: Model
-
-
-def sharpened(mean: Array, temperature: float) -> Array:
-    """Return ERA's soft labels: the softmax of mean probabilities ``[q, N]`` over a temperature, float32."""
-    return softmax(mean, temperature)
-
-
-def aggregated(values: Array, given: Array, era_temperature: float | None) -> tuple[Array, Array]:
+def soft_labels(values: Array, given: Array, era_temperature: float | None) -> tuple[Array, Array]:
     """Return soft labels of the samples that anybody gave, float32 ``[q, N]``, and which those are.
 
     Args:
         values: Probabilities ``[m, p, N]``, zero where a sample is missing.
         given: Booleans ``[m, p]``.
-        era_temperature: Of ERA's sharpening; None takes the mean as it is.
+        era_temperature: Of ERA's softmax of mean probabilities; None takes the mean as it is.
     """
-    mean, known = public_samples.mean_by_sample(values, given)
-    return (mean if era_temperature is None else sharpened(mean, era_temperature)), known
+    mean, known = public_predictions.mean_by_sample(values, given)
+    return (mean if era_temperature is None else softmax(mean, era_temperature)), known
 
 
-class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
+class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
     """Distillation-based semi-supervised federated learning."""
 
     Config = DSFLConfig
     messages = (SoftLabels,)
-    mixed_architectures = True
-    needs_public = True
+    needs_classes = True
+
+    @property
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+        """Deliver the public set; train."""
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
+        return (*super().exchanges, train)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
-        return ServerState(server.initial_model(), np.empty(0, np.int64), np.empty(0, np.int64))
+        return ServerState(server.initial_model(), np.empty(0, np.int64))
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(None, client.initial_model())
+        return ClientState(client.initial_model())
 
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, SoftLabels]]:
         """Draw the round's public samples, and send the newest soft labels, the same to everyone."""
-        key = server.key.child("public")
-        positions = public_samples.draw(key, server.num_public, self.config.public_per_round)
-        labelled = None if state.labels is None else state.labelled
-        message = SoftLabels(state.labels, labelled, positions)
+        positions = public_predictions.draw(
+            server.key.child("public"), server.num_public, self.config.public_per_round
+        )
+        message = SoftLabels(state.labels, state.labelled, positions)
         return replace(state, positions=positions), broadcast(cohort, message)
 
     async def train(
@@ -167,29 +148,22 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
     ) -> tuple[ClientState, LogitsUp]:
         """Distil what came, train on the client's own samples, and send probabilities on those named."""
         model = state.model
-        if message.values is not None and message.labelled is not None:
-            samples = held(client, state, message.labelled)
-            if samples is not None:
-                model = await self._distil(client, model, samples, message.values)
+        samples, positions = held(client, state, message.indices)
+        if message.values is not None and message.labelled is not None and len(positions):
+            labelled, _ = held(client, state, message.labelled)
+            model = await self._distil(client, model, labelled, message.values)
         model = (await client.fit(model)).model
-        samples, asked = held(client, state, message.indices), message.indices
-        if has_none := samples is None:
-            # It says so: a reply about no sample at all.
-            client.warn("no public samples", instead="training alone")
-            asked = asked[:0]
-            samples = client.public(asked)
         predicted = softmax(await client.predict(model, samples))
-        reply = public_samples.predictions(predicted, asked, "probs", in_full=has_none)
-        return replace(state, model=model), reply
+        return replace(state, model=model), public_predictions.predictions(predicted, positions, "probs")
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
-        """Average over those who answered, all alike; sharpen; train the server's own model."""
-        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
+        """Average over those who replied, all alike; sharpen; train the server's own model."""
+        values, given = public_predictions.stacked(state.positions, server.task.num_outputs, replies)
         heat = self.config.era_temperature if self.config.aggregation == "era" else None
-        flops = public_samples.mean_flops(values) + (0 if heat is None else 6 * values[0].size)
-        labels, known = await server.call(aggregated, values, given, heat, flops=flops)
+        flops = float(max(1, values.size)) + (0 if heat is None else 6 * values[0].size)
+        labels, known = await server.call(soft_labels, values, given, heat, flops=flops)
         if not known.any():
             return state
         labelled = state.positions[known]
@@ -198,11 +172,7 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
-        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
-
-    def misfit(self, setting: Setting) -> str | None:
-        """Refuse tasks without classes."""
-        return no_classes(setting.task)
+        return public_predictions.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
@@ -210,19 +180,20 @@ class DSFL(HandingOut[DSFLConfig, ServerState, ClientState]):
         """Return the client's own model and the server's."""
         return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
 
-    async def _distil(self, party: Workbench, model: Model, samples: Samples, labels: Array) -> Model:
+    async def _distil(self, party: ComputeContext, model: Model, samples: Samples, labels: Array) -> Model:
         """Bring a model's probabilities near soft labels, at a client or at the server."""
         training, config = party.training, self.config
-        fitted = await party.fit(
+        return await distil(
+            party,
             model,
-            step=Descent(loss=Distillation()),
-            streams={PUBLIC: Stream(samples, config.kd_batch_size or training.batch_size)},
-            extras={TEACHER: per_sample(labels, PUBLIC)},
+            samples,
+            {TEACHER: labels},
+            loss=Distillation(),
+            batch_size=config.kd_batch_size or training.batch_size,
             optimiser=training.make_optimiser(config.kd_lr),
             epochs=config.kd_epochs,
             name="distil",
         )
-        return fitted.model
 
 
 PLUGIN = DSFL

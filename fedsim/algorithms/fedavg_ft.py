@@ -12,25 +12,20 @@ Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
 
 from __future__ import annotations
 
-from fedsim.algorithms.common.fine_tuning import FineTuning, TuningConfig
-from fedsim.algorithms.contexts import ServerContext
+from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.params import Model
 
 
-class FedAvgFTConfig(FedAvgConfig, TuningConfig):
+class FedAvgFTConfig(FedAvgConfig, FineTuningConfig):
     """FedAvg's own parameters, and how long to fine-tune."""
 
 
-class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg):  # type: ignore[misc]
+class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg):
     """Federated averaging, then fine-tuning."""
 
     Config = FedAvgFTConfig
     config: FedAvgFTConfig
-
-    def model_for(self, server: ServerContext, state: Model, client: int) -> Model:
-        """Return the global model."""
-        return state
 
 
 PLUGIN = FedAvgFT

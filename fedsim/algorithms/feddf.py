@@ -18,30 +18,18 @@ are in no mean and teach nobody.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
-from torch import Tensor
 
-from fedsim.algorithms.base import (
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    Setting,
-)
-from fedsim.algorithms.common.distillation import Distillation, kl_divergence, no_classes, softmax
-from fedsim.algorithms.common.finite_outputs import taken_up
-from fedsim.algorithms.common.per_architecture import PerArchitecture, public_logits, start_models
-from fedsim.algorithms.common.weighted_means import mean_of_models
+from fedsim.algorithms.base import Predictor, Predictors, Replies, Reply, Setting
+from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
+from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_architecture, start_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvgConfig
-from fedsim.engine.jobs import Stream, per_sample
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Loss, Models
+from fedsim.engine.losses import TEACHER
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
-from fedsim.engine.steps import Descent
 from fedsim.params import Array, Model, count
 from fedsim.ranges import BatchSize, LearningRate, Norm, Steps
 from fedsim.wire import ModelUpdate
@@ -72,29 +60,6 @@ class FedDFConfig(FedAvgConfig):
     needs labels (the paper's drop-worst)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """What the server holds.
-
-    Attributes:
-        prototypes: One model for each architecture in the fleet, in the fleet's order of first mention.
-    """
-
-    prototypes: Mapping[str, Model]
-
-
-@dataclass(frozen=True, slots=True)
-class MeanDivergence:
-    """The mean over m teachers, probabilities ``[b, m, N]``, of KL(teacher || student)."""
-
-    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
-        """Return the loss."""
-        teachers = extras[TEACHER]
-        log_student = F.log_softmax(models[MODEL](batches[PUBLIC].x).to(teachers.dtype), dim=1)
-        of_each = log_student[:, None, :].expand_as(teachers).flatten(0, 1)
-        return kl_divergence(teachers.flatten(0, 1), of_each)
-
-
 def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
     """Return the teacher's probabilities: float64 ``[p, N]``, or ``[p, m, N]`` for ``losses``.
 
@@ -113,44 +78,54 @@ def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
     return mean
 
 
-class FedDF(PerArchitecture[FedDFConfig, ServerState]):
-    """Ensemble distillation for model fusion."""
+class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
+    """Ensemble distillation for model fusion.
+
+    The server's state is one prototype for each architecture, in the fleet's order of first mention.
+    """
 
     Config = FedDFConfig
     mixed_architectures = True
     needs_public = True
+    needs_classes = True
 
-    def start(self, server: ServerContext) -> ServerState:
+    def start(self, server: ServerContext) -> Mapping[str, Model]:
         """Begin with the start values of each client architecture."""
-        return ServerState(start_models(server))
+        return start_models(server)
 
-    def models(self, state: ServerState) -> Mapping[str, Model]:
-        """Return the prototypes."""
-        return state.prototypes
+    def model_for(self, server: ServerContext, state: Mapping[str, Model], client: int) -> Model:
+        """Return the prototype of the client's architecture."""
+        return state[server.architecture_of(client)]
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
-    ) -> ServerState:
+        self, server: ServerContext, state: Mapping[str, Model], replies: Replies[ModelUpdate]
+    ) -> Mapping[str, Model]:
         """Average by architecture; then distil the ensemble of all models received into the prototypes."""
-        if self.config.drop_worst:
+        config, logits = self.config, list[Array]()
+        if config.drop_worst:
             replies = await self._better_than_chance(server, replies)
-        logits: list[Array] = []
-        if replies and self.config.server_steps:
-            replies, logits = await public_logits(server, replies)
-        if not replies:
-            return state
-        groups: dict[str, list[Reply[ModelUpdate]]] = {}
-        for reply in replies:
-            groups.setdefault(reply.message.architecture, []).append(reply)
-        means = {label: mean_of_models(group, self.config.weighting) for label, group in groups.items()}
-        prototypes = {label: means.get(label, kept) for label, kept in state.prototypes.items()}
-        if not self.config.server_steps:
-            return ServerState(prototypes)
-        teacher = await self._teacher(server, logits)
-        for label in prototypes if self.config.distill_idle else means:
-            distilled = await self._distil(server, prototypes[label], teacher)
-            prototypes[label] = taken_up(server, distilled, state.prototypes[label])
-        return ServerState(prototypes)
+        if config.server_steps:
+            replies, logits = await finite_replies(server, replies)
+        means = means_by_architecture(replies, config.weighting)
+        prototypes = {**state, **means}
+        if not logits:
+            return prototypes
+        flops = 6.0 * sum(array.size for array in logits)
+        teacher = await server.call(teacher_of, logits, config.ensemble, flops=flops)
+        for label in prototypes if config.distill_idle else means:
+            distilled = await distil(
+                server,
+                prototypes[label],
+                server.public(np.arange(server.num_public)),
+                {TEACHER: teacher},
+                loss=Distillation(),
+                batch_size=config.server_batch_size,
+                optimiser=Clipped(Cosine(Adam(config.server_lr), config.server_steps), config.server_clip),
+                steps=config.server_steps,
+                name=f"distil {label}",
+            )
+            prototypes[label] = unless_diverged(server, distilled, state[label])
+        return prototypes
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse tasks without classes, and ``drop_worst`` without labels to choose by."""
@@ -159,41 +134,18 @@ class FedDF(PerArchitecture[FedDFConfig, ServerState]):
                 "drop_worst measures models on the public set, whose samples come from another data set and "
                 "have no labels of this task: leave data.public.source out, or write drop_worst = false"
             )
-        return no_classes(setting.task)
+        return super().misfit(setting)
 
     async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
+        self, observer: ClientContext, server_state: Mapping[str, Model], client_state: Any
     ) -> Predictors:
         """Return the largest prototype and that of the client's architecture, for its samples and for all."""
-        prototypes = server_state.prototypes
-        largest = max(prototypes.values(), key=lambda model: count(model.params))
-        own = prototypes[observer.architecture]
+        largest = max(server_state.values(), key=lambda model: count(model.params))
+        own = server_state[observer.architecture]
         models = {"global": Predictor(largest)}
-        if len(prototypes) > 1:
+        if len(server_state) > 1:
             models["prototypes"] = Predictor(own, on="global", weight=observer.num_samples())
         return models if own is largest else {**models, "personal": Predictor(own)}
-
-    async def _teacher(self, server: ServerContext, logits: Sequence[Array]) -> Array:
-        """Make one teacher of what all models say about all public samples."""
-        flops = 6.0 * sum(array.size for array in logits)
-        teacher: Array = await server.call(teacher_of, logits, self.config.ensemble, flops=flops)
-        return teacher
-
-    async def _distil(self, server: ServerContext, prototype: Model, teacher: Array) -> Model:
-        """Bring a prototype's predictions near the teacher's, by the paper's optimiser."""
-        config = self.config
-        loss: Loss = MeanDivergence() if config.ensemble == "losses" else Distillation()
-        everything = server.public(np.arange(server.num_public))
-        fitted = await server.fit(
-            prototype,
-            step=Descent(loss=loss),
-            streams={PUBLIC: Stream(everything, config.server_batch_size)},
-            extras={TEACHER: per_sample(teacher, PUBLIC)},
-            optimiser=Clipped(Cosine(Adam(config.server_lr), config.server_steps), config.server_clip),
-            steps=config.server_steps,
-            name=f"distil {prototype.architecture}",
-        )
-        return fitted.model
 
     async def _better_than_chance(
         self, server: ServerContext, replies: Replies[ModelUpdate]

@@ -16,7 +16,7 @@ proportion to their samples: selector `by_size`. K: clients, m: replies, p: publ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,17 +25,14 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
 from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
-from fedsim.algorithms.common.distillation import divergences, no_classes, softmax
-from fedsim.algorithms.common.finite_outputs import taken_up
-from fedsim.algorithms.common.per_architecture import PerArchitecture, public_logits, start_models
-from fedsim.algorithms.common.weighted_means import mean_of_models, shares
+from fedsim.algorithms.common.distillation import distil, divergences, softmax
+from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
+from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_architecture, shares, start_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.engine.jobs import Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, Batches, Extras, Models
-from fedsim.engine.steps import Descent
 from fedsim.models import Architecture, Net
-from fedsim.params import Array, Model, Tree, weighted_mean
+from fedsim.params import Array, Model, mean_model
 from fedsim.ranges import BatchSize, Coefficient, LearningRate, Steps
 from fedsim.wire import ModelUpdate
 
@@ -90,60 +87,57 @@ class Ensemble:
         return loss + self.weight * regulariser
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Consensus:
-    """What clients' models say together.
-
-    Attributes:
-        weights: Of each model on each sample, non-negative, sums of one over models, float64 ``[m, p]``.
-        labels: The likeliest class of the weighted mean of probabilities, the lowest of equals, int64
-            ``[p]``.
-        dissent: Weighted sum of the probabilities of those models that prefer another class, float32
-            ``[p, N]``.
-        share: Their weight, the sum of a row of ``dissent``, float32 ``[p]``.
-    """
-
-    weights: Array
-    labels: Array
-    dissent: Array
-    share: Array
-
-
-def consensus(logits: Array) -> Consensus:
-    """Return what models say together; each weighs as much as its probabilities vary over the classes.
+def certainty(probabilities: Array) -> Array:
+    """Return each model's weight on each sample, by how much its probabilities vary over the classes.
 
     Args:
-        logits: Of each model on each sample, ``[m, p, N]``, m at least 1.
+        probabilities: float64 ``[m, p, N]``, m at least 1.
+
+    Returns:
+        Non-negative, sums of one over models, float64 ``[m, p]``.
     """
-    probabilities = softmax(logits).astype(np.float64)
     variance = probabilities.var(axis=2)
     variance[np.ptp(probabilities, axis=2) == 0] = 0  # and not what rounding the mean leaves
     total = variance.sum(axis=0)
-    unsure = total == 0
-    weights = np.where(unsure, 1 / len(logits), variance / np.where(unsure, 1, total))
+    return np.where(total == 0, 1 / len(variance), variance / np.where(total == 0, 1, total))
+
+
+def consensus(logits: Array) -> dict[str, Array]:
+    """Return the ensemble's consensus, each model weighted by its :func:`certainty`.
+
+    Args:
+        logits: Of each model on each sample, ``[m, p, N]``, m at least 1.
+
+    Returns:
+        The extras of :class:`Ensemble`: the likeliest ``label`` of the weighted mean of probabilities, the
+        lowest of equals, int64 ``[p]``; the ``dissent``, the weighted sum of the probabilities of those
+        models that prefer another class, float32 ``[p, N]``; and their weight, the ``share``, float32
+        ``[p]``.
+    """
+    probabilities = softmax(logits).astype(np.float64)
+    weights = certainty(probabilities)
     weighted = weights[:, :, None] * probabilities
     labels = weighted.sum(axis=0).argmax(axis=1)
     dissents = probabilities.argmax(axis=2) != labels
-    return Consensus(
-        weights,
-        labels,
-        np.where(dissents[:, :, None], weighted, 0).sum(axis=0).astype(np.float32),
-        np.where(dissents, weights, 0).sum(axis=0).astype(np.float32),
-    )
+    return {
+        LABEL: labels,
+        DISSENT: np.where(dissents[:, :, None], weighted, 0).sum(axis=0).astype(np.float32),
+        SHARE: np.where(dissents, weights, 0).sum(axis=0).astype(np.float32),
+    }
 
 
 def head_of(model: Model) -> Model:
-    """Return the part of a model above the cut (:class:`fedsim.models.Net`)."""
-    return Model(model.architecture, _head(model.params), _head(model.buffers))
+    """Return the part of a model above the cut (:class:`fedsim.models.Net`), as a model labelled ``head``."""
+    params, buffers = (
+        {name: array for name, array in tree.items() if Net.part_of(name) == "head"}
+        for tree in (model.params, model.buffers)
+    )
+    return Model("head", params, buffers)
 
 
 def with_head(model: Model, head: Model) -> Model:
     """Return a model with another's head."""
     return Model(model.architecture, {**model.params, **head.params}, {**model.buffers, **head.buffers})
-
-
-def _head(tree: Tree) -> Tree:
-    return {name: array for name, array in tree.items() if Net.part_of(name) == "head"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,67 +153,53 @@ class ServerState:
     large: Model
 
 
-class FedET(PerArchitecture[FedETConfig, ServerState]):
+class FedET(ModelTraining[FedETConfig, ServerState]):
     """Ensemble transfer."""
 
     Config = FedETConfig
     mixed_architectures = True
     needs_public = True
+    needs_classes = True
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of all architectures."""
         return ServerState(start_models(server), server.initial_model())
 
-    def models(self, state: ServerState) -> Mapping[str, Model]:
-        """Return the small models."""
-        return state.small
+    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+        """Return the small model of the client's architecture."""
+        return state.small[server.architecture_of(client)]
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Transfer: heads to the large model, the ensemble's knowledge, its head to the small models."""
-        logits: list[Array] = []
-        if self.config.server_steps:
-            replies, logits = await public_logits(server, replies)
+        config, logits = self.config, list[Array]()
+        if config.server_steps:
+            replies, logits = await finite_replies(server, replies)
         if not replies:
             return state
-        weights = shares(replies, [1.0] * len(replies))
         heads = [head_of(reply.message.model) for reply in replies]
-        head = Model(
-            state.large.architecture,
-            weighted_mean([one.params for one in heads], weights),
-            weighted_mean([one.buffers for one in heads], weights),
-        )
-        large = await self._taught(server, with_head(state.large, head), logits)
-        if taken_up(server, large, state.large) is state.large:
-            return state  # its head belongs into all models: nothing of this round is to be had
-        small = dict(state.small)
-        for label in small:
-            own = [reply for reply in replies if reply.message.architecture == label]
-            if own:
-                small[label] = mean_of_models(own, "uniform")
-            small[label] = with_head(small[label], head_of(large))
+        large = with_head(state.large, mean_model(heads, shares(replies, [1.0] * len(replies))))
+        if logits:
+            stacked = np.stack(logits)
+            large = await distil(  # equation 10
+                server,
+                large,
+                server.public(np.arange(server.num_public)),
+                await server.call(consensus, stacked, flops=12.0 * stacked.size),
+                loss=Ensemble(config.lam, config.div_normalise),
+                batch_size=config.server_batch_size,
+                optimiser=server.training.make_optimiser(config.server_lr),
+                steps=config.server_steps,
+            )
+        if unless_diverged(server, large, state.large) is state.large:
+            return state  # all models would get the diverged head
+        means = means_by_architecture(replies, "uniform")
+        small = {
+            label: with_head(means.get(label, former), head_of(large))
+            for label, former in state.small.items()
+        }
         return ServerState(small, large)
-
-    async def _taught(self, server: ServerContext, large: Model, logits: Sequence[Array]) -> Model:
-        """Train the large model on what the others say about the public samples (equation 10)."""
-        if not logits:
-            return large
-        public, said = server.public(np.arange(server.num_public)), np.stack(logits)
-        agreed: Consensus = await server.call(consensus, said, flops=12.0 * said.size)
-        fitted = await server.fit(
-            large,
-            step=Descent(loss=Ensemble(self.config.lam, self.config.div_normalise)),
-            streams={PUBLIC: Stream(public, self.config.server_batch_size)},
-            extras={
-                LABEL: per_sample(agreed.labels, PUBLIC),
-                DISSENT: per_sample(agreed.dissent, PUBLIC),
-                SHARE: per_sample(agreed.share, PUBLIC),
-            },
-            optimiser=server.training.make_optimiser(self.config.server_lr),
-            steps=self.config.server_steps,
-        )
-        return fitted.model
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse heads that cannot be averaged, and a task without classes."""
@@ -231,7 +211,7 @@ class FedET(PerArchitecture[FedETConfig, ServerState]):
                     f"server's {setting.server.label!r} differ in shape: give all models the same "
                     "`representation`, such as params = { representation = {} }"
                 )
-        return no_classes(setting.task)
+        return super().misfit(setting)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: None

@@ -2,7 +2,7 @@
 
 Before the first round every client trains alone. In a round the server names public samples; the cohort
 sends its raw logits on them (*share*); the server averages them into a consensus and sends it to those who
-answered, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
+replied, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
 samples (*distil*). What travels does not depend on any model's size (specification 5.C.4).
 
 Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (arXiv 1910.03581), algorithm 1.
@@ -11,28 +11,21 @@ Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from fedsim.algorithms.base import (
-    Algorithm,
-    Exchange,
-    Exchanges,
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    broadcast,
-)
-from fedsim.algorithms.common import public_samples
-from fedsim.algorithms.common.share_and_distil import ClientState, answer, distilled, shared
+from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, broadcast
+from fedsim.algorithms.common import public_predictions, share_and_distil
+from fedsim.algorithms.common.distillation import distil
+from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.engine.jobs import Stream
-from fedsim.engine.losses import TRAIN, Loss, absolute_error, divergence, squared_error
-from fedsim.params import Array
+from fedsim.engine.jobs import Samples, Stream
+from fedsim.engine.losses import TEACHER, TRAIN, Loss, absolute_error, divergence, squared_error
+from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 
@@ -60,50 +53,38 @@ class FedMDConfig(Config):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
+class ServerState(share_and_distil.ServerState):
     """What the server holds between the two exchanges of a round.
 
     Attributes:
-        positions: The round's public samples, int64 ``[p]``.
         consensus: Mean of the logits that arrived, float32 ``[p, N]``.
-        asked: How many samples the cohort was asked about.
     """
 
-    positions: Array
-    consensus: Array
-    asked: int = 0
+    consensus: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
 
 
-class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
+class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     """Model distillation over logits."""
 
     Config = FedMDConfig
-    mixed_architectures = True
-    needs_public = True
 
     @property
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Pretrain once; then share and distil in every round."""
         pretrain = Exchange("pretrain", local=self.local_pretrain, when="opening", who="all")
-        return (
-            *((pretrain,) if self.config.pretrain_epochs else ()),
-            Exchange(
-                "share",
-                instruct=self.instruct_share,
-                local=self.local_share,
-                merge=self.merge_share,
-                reply=LogitsUp,
-            ),
-            Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered"),
+        share = Exchange(
+            "share",
+            instruct=self.instruct_share,
+            local=self.local_share,
+            merge=self.merge_share,
+            reply=LogitsUp,
         )
+        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
+        return (pretrain, share, distil) if self.config.pretrain_epochs else (share, distil)
 
     def start(self, server: ServerContext) -> ServerState:
         """Nothing is known yet."""
-        return ServerState(np.empty(0, np.int64), np.empty((0, server.task.num_outputs), np.float32))
-
-    def join(self, client: ClientContext) -> ClientState:
-        """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model(), np.empty(0, np.int64))
+        return ServerState()
 
     async def local_pretrain(
         self, client: ClientContext, state: ClientState, message: None
@@ -113,26 +94,24 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
         if self.config.pretrain_public:
             everything = client.public(np.arange(client.num_public), labelled=True)
             streams = {TRAIN: Stream(everything, client.training.batch_size)}
-            fitted = await client.fit(model, streams=streams, epochs=epochs, name="pretrain_public")
-            model = fitted.model
-        fitted = await client.fit(model, epochs=epochs, name="pretrain")
-        return ClientState(fitted.model, state.positions, state.samples), None
+            model = (await client.fit(model, streams=streams, epochs=epochs, name="pretrain_public")).model
+        return replace(state, model=(await client.fit(model, epochs=epochs, name="pretrain")).model), None
 
-    async def instruct_share(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, PublicBatch | PublicData]]:
-        """Draw the round's public samples, without replacement, and name them."""
-        key = server.key.child("public")
-        positions = public_samples.draw(key, server.num_public, self.config.public_per_round)
-        message = public_samples.announce(server, positions)
-        return ServerState(positions, state.consensus[:0], len(positions)), broadcast(cohort, message)
+    def drawn(self, server: ServerContext) -> Array:
+        """Return positions drawn without replacement."""
+        return public_predictions.draw(
+            server.key.child("public"), server.num_public, self.config.public_per_round
+        )
 
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, LogitsUp]:
         """Send raw logits on the samples named."""
-        state, logits = await shared(client, state.model, message, self.config.digest_batch_size)
-        return state, public_samples.predictions(logits, message.indices, "logits")
+        announced, batch_size = public_predictions.Announced.of(message), self.config.digest_batch_size
+        logits = await client.predict(state.model, announced.samples(), batch_size=batch_size)
+        return ClientState(state.model, announced), public_predictions.predictions(
+            logits, message.indices, "logits"
+        )
 
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
@@ -141,49 +120,38 @@ class FedMD(Algorithm[FedMDConfig, ServerState, ClientState]):
 
         A sample that nobody has is left out (specification 3.5, E10).
         """
-        values, given = public_samples.stacked(state.positions, server.task.num_outputs, replies)
-        flops = public_samples.mean_flops(values)
-        consensus, known = await server.call(public_samples.mean_by_sample, values, given, flops=flops)
-        return ServerState(state.positions[known], consensus, state.asked)
+        values, given = public_predictions.stacked(state.positions, server.task.num_outputs, replies)
+        flops = float(max(1, values.size))
+        consensus, known = await server.call(public_predictions.mean_by_sample, values, given, flops=flops)
+        return replace(state, positions=state.positions[known], consensus=consensus)
 
     async def instruct_distil(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, LogitsDown]]:
         """Send the consensus."""
-        message = answer(state.consensus, state.positions, state.asked, "logits", 1.0)
-        return state, broadcast(cohort, message)
+        return state, broadcast(cohort, state.message(state.consensus, "logits", 1.0))
 
-    async def local_distil(
-        self, client: ClientContext, state: ClientState, message: LogitsDown
-    ) -> tuple[ClientState, None]:
+    async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
         """Digest the consensus, then revisit the client's own samples."""
         # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
         # client that is alone meets exactly its own logits, so that it learns nothing from itself.
-        digested = await distilled(
+        digested = await distil(
             client,
-            state,
-            message,
-            LOSSES[self.config.digest],
+            model,
+            samples,
+            {TEACHER: values},
+            loss=LOSSES[self.config.digest],
             batch_size=self.config.digest_batch_size,
-            lr=self.config.digest_lr,
+            shuffled=False,
+            optimiser=client.training.make_optimiser(self.config.digest_lr),
             epochs=self.config.digest_epochs,
             name="digest",
-            shuffled=False,
         )
-        if digested is None:
-            return state, None
-        revisited = await client.fit(digested)
-        return ClientState(revisited.model, state.positions), None
+        return (await client.fit(digested)).model
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse logits on other samples, or of another shape, and what are no logits."""
-        return public_samples.unusable(reply.message, state.positions, server.task.num_outputs, "logits")
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}
+        return public_predictions.unusable(reply.message, state.positions, server.task.num_outputs, "logits")
 
 
 PLUGIN = FedMD

@@ -10,7 +10,7 @@ Decisions: models are uploaded once before the first round, not again in each (D
 client learn at once, the other's predictions taken as given (D-004-02); they are compared on validation
 samples (D-004-03); draws are independent and never give a client its own model (D-004-05); clusters are made
 of probabilities (D-004-13). With few clients in a round (D-004-14) models are exchanged within the cohort,
-where a client is alone with any model stored; whoever is absent keeps its own. A model whose outputs on the
+where a client is alone with any model stored; absent clients keep their own. A model whose outputs on the
 unlabelled samples are not finite is in no cluster and goes to nobody; where the server has not asked it,
 because there is one cluster, whoever gets it trains alone when it spoils the client's own. Who can take part
 is decided by the memory that the architecture of its group takes: not by that of two models at once, nor of
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -38,27 +38,25 @@ from fedsim.algorithms.base import (
     Reply,
     Setting,
 )
-from fedsim.algorithms.common.architecture_check import strange
-from fedsim.algorithms.common.distillation import no_classes
 from fedsim.algorithms.common.fedme_exchange import (
     NOBODY,
+    Copied,
     ExchangedModel,
-    Line,
     ModelPair,
     Stored,
-    aggregated,
-    aggregated_flops,
     draw,
     grouped,
-    outputs_of,
+    means_of_copies,
 )
-from fedsim.algorithms.common.fine_tuning import finetuned
+from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
+from fedsim.algorithms.common.model_check import unknown
+from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
-from fedsim.algorithms.common.validation_loss import loss_on, validation_loss
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple, Config
+from fedsim.data import Split
 from fedsim.engine.steps import Descent
-from fedsim.params import Model
+from fedsim.params import Model, count
 from fedsim.ranges import Clients, Epochs, Few, PositiveEpochs
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
@@ -124,13 +122,13 @@ class ServerState:
     Attributes:
         stored: By client, the model that it has, as far as the server knows; those that have sent any.
         offers: By client, the mean of what it chose, on its way in *settle*.
-        given: By client, whose model it was given last to learn from, and of which architecture: what its
-            reply is checked against, which may come rounds later.
+        given: By client, whose model it was given last to learn from, and of which architecture, None for no
+            model: what its reply is checked against, which may come rounds later.
     """
 
     stored: Mapping[int, Stored] = field(default_factory=dict)
     offers: Mapping[int, Model] = field(default_factory=dict)
-    given: Mapping[int, Line] = field(default_factory=dict)
+    given: Mapping[int, Copied | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,26 +151,21 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     messages = (ExchangedModel, ModelPair)
     mixed_architectures = True
     needs_public = True
+    needs_classes = True
 
     @property
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Enrol once; learn and settle in every round; fine-tune at the end, if wanted."""
-        literal, tunes = self.config.literal_upload, self.config.finetune_epochs is not None
-        enrol: Exchange[ServerState, ClientState, None, ModelUpdate | None] = Exchange(
-            "enrol",
-            local=self.local_enrol,
-            merge=self.merge_models,
-            when="opening",
-            who="all",
-            reply=None if literal else ModelUpdate,
-        )
+        config = self.config
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
+        enrol = replace(upload, name="enrol", local=self.local_enrol, when="opening", who="all")
+        choose = Exchange("enrol", local=self.local_choose, when="opening", who="all")
         learn = Exchange(
             "learn",
             instruct=self.instruct_learn,
             local=self.local_learn,
             merge=self.merge_learn,
-            who="answered" if literal else "cohort",
+            who="answered" if config.literal_upload else "cohort",
             reply=ModelPair,
         )
         settle = Exchange(
@@ -183,12 +176,12 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             who="answered",
         )
         finetune = Exchange("finetune", local=self.local_finetune, when="closing", who="all")
+        literal = (choose, upload) if config.candidates else (upload,)
         return (
-            *((enrol,) if self.config.candidates or not literal else ()),
-            *((upload,) if literal else ()),
+            *(literal if config.literal_upload else (enrol,)),
             learn,
             settle,
-            *((finetune,) if tunes else ()),
+            *((finetune,) if config.finetune_epochs is not None else ()),
         )
 
     def num_clusters(self, round: int, num_rounds: int) -> int:  # noqa: A002
@@ -207,57 +200,60 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Begin with the start values of the client's architecture."""
         return ClientState(client.initial_model())
 
+    async def local_choose(
+        self, client: ClientContext, state: ClientState, message: None
+    ) -> tuple[ClientState, None]:
+        """Take the candidate that is best on the client's own samples, if there are candidates."""
+        best, least = state.model, None
+        for label in self.config.candidates:
+            start, epochs = client.initial_model(label), self.config.candidate_epochs
+            model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
+            loss = await validation_loss(client, model)
+            if least is None or loss < least:  # of equals the first
+                best, least = model, loss
+        return ClientState(best), None
+
     async def local_enrol(
         self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, ModelUpdate | None]:
-        """Find the best candidate on the client's own samples, and send it."""
-        trained = []
-        for label in self.config.candidates:
-            fitted = await client.fit(
-                client.initial_model(label), epochs=self.config.candidate_epochs, name=f"candidate {label}"
-            )
-            trained.append((await validation_loss(client, fitted.model), fitted.model))
-        if trained:
-            _, best = min(trained, key=lambda one: one[0])  # of equals the first
-            state = ClientState(best)
-        return state, None if self.config.literal_upload else _update(client, state)
-
-    async def merge_models(
-        self, server: ServerContext, state: ServerState, replies: Replies[Any]
-    ) -> ServerState:
-        """Store the models that came."""
-        models = {reply.client: Stored(reply.message.model) for reply in replies if reply.message}
-        return replace(state, stored={**state.stored, **models})
+    ) -> tuple[ClientState, ModelUpdate]:
+        """Choose a candidate, and send it."""
+        state, _ = await self.local_choose(client, state, None)
+        return await self.local_upload(client, state, None)
 
     async def local_upload(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, ModelUpdate]:
         """Send the client's own model (line 4 of the paper's algorithm)."""
-        return state, _update(client, state)
+        return state, ModelUpdate.of(state.model, num_samples=client.num_samples())
+
+    async def merge_models(
+        self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
+    ) -> ServerState:
+        """Store the models that came."""
+        models = {reply.client: Stored(reply.message.model) for reply in replies}
+        return replace(state, stored={**state.stored, **models})
 
     async def instruct_learn(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ExchangedModel | None]]:
         """Group the cohort's models, and send each client one of its group that is not its own."""
-        present = [client for client in cohort if client in state.stored]
+        stored = state.stored
+        present = [client for client in cohort if client in stored]
         groups = dict.fromkeys(present, 0)
         wanted = self.num_clusters(server.round, server.num_rounds)
         if wanted > 1 and present:
-            stored, outputs = await outputs_of(server, state.stored, present)
-            state = replace(state, stored=stored)
-            groups = await grouped(server, outputs, wanted) if outputs else {}
+            stored, groups = await grouped(server, stored, present, wanted)
+        key, everyone = server.key.child("exchange"), sorted(stored)
         made: dict[int, ExchangedModel] = {}
-        messages: dict[int, ExchangedModel | None] = {}
+        messages: dict[int, ExchangedModel | None] = dict.fromkeys(cohort)
+        given: dict[int, Copied | None] = dict.fromkeys(cohort)
         for client in cohort:
-            owner = draw(server.key.child("exchange"), client, groups, sorted(state.stored))
-            if owner is not None and owner not in made:
-                made[owner] = ExchangedModel.of(state.stored[owner].model, owner)
-            messages[client] = None if owner is None else made[owner]
-        given = {client: line for client, line in state.given.items() if client not in messages}
-        for client, message in messages.items():
-            if isinstance(message, ExchangedModel):
-                given[client] = message.owner, message.architecture
-        return replace(state, given=given), messages
+            if (owner := draw(key, client, groups, everyone)) is not None:
+                model = stored[owner].model
+                message = ExchangedModel(model.architecture, model.params, model.buffers, owner)
+                messages[client] = made.setdefault(owner, message)
+                given[client] = owner, model.architecture
+        return replace(state, stored=stored, given={**state.given, **given}), messages
 
     async def local_learn(
         self, client: ClientContext, state: ClientState, message: ExchangedModel | None
@@ -271,37 +267,34 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         )
         personal, exchanged = fitted.models[PERSONAL], fitted.models[EXCHANGED]
         if not (personal.is_finite() and exchanged.is_finite()):
-            # Outputs that overflow spoil the model that learns from them, and the reply could not be merged.
+            # A model that learns from outputs that overflow diverges too, and the reply would be rejected.
             client.warn("exchanged model diverged", owner=message.owner, instead="the client's own alone")
             if not personal.is_finite():
                 personal = (await client.fit(state.model, name="alone")).model
             return _alone(client, personal)
         chosen = client.client
-        if self.config.mt and await self._loss(client, exchanged) < await self._loss(client, personal):
-            chosen = message.owner
+        if self.config.mt:
+            split: Split = "train" if self.config.tune_on == "train" else "val"
+            lent = await validation_loss(client, exchanged, split)
+            if lent < await validation_loss(client, personal, split):
+                chosen = message.owner
         return ClientState(personal), ModelPair.of(personal, exchanged, message.owner, chosen)
-
-    async def _loss(self, client: ClientContext, model: Model) -> float:
-        if self.config.tune_on == "train":
-            return await loss_on(client, model, "train")
-        return await validation_loss(client, model)
 
     async def merge_learn(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelPair]
     ) -> ServerState:
-        """Take the mean of what came back of each client's model; see what everybody is to get."""
+        """Take the mean of the copies of each client's model, and note which mean each client chose."""
         pairs: dict[int, ModelPair] = {reply.client: reply.message for reply in replies}
         own = [(client, pair.personal) for client, pair in pairs.items()]
         others = [(pair.owner, pair.exchanged) for pair in pairs.values() if pair.exchanged is not None]
         copies = [*own, *others]
-        means: Mapping[Line, Model] = await server.call(aggregated, copies, flops=aggregated_flops(copies))
-        offers = {
-            client: means[
-                pair.chosen,
-                pair.personal_architecture if pair.chosen == client else pair.exchanged_architecture,
-            ]
-            for client, pair in pairs.items()
-        }
+        flops = float(max(1, 2 * sum(count(model.params) for _, model in copies)))
+        means = await server.call(means_of_copies, copies, flops=flops)
+        offers = {}
+        for client, pair in pairs.items():
+            is_own = pair.chosen == client
+            label = pair.personal_architecture if is_own else pair.exchanged_architecture
+            offers[client] = means[pair.chosen, label]
         # Until a client confirms what it is offered, it has what it sent.
         stored = {**state.stored, **{client: Stored(model) for client, model in own}}
         return replace(state, stored=stored, offers=offers)
@@ -310,28 +303,21 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
         """Send each client the mean of the model that it chose."""
-        made: dict[int, ModelBroadcast] = {}  # by identity: the state keeps the models
-        messages: dict[int, ModelBroadcast] = {}
-        for client in cohort:
-            model = state.offers[client]
-            if id(model) not in made:
-                made[id(model)] = ModelBroadcast.of(model)
-            messages[client] = made[id(model)]
-        return state, messages
+        return state, broadcasts({client: state.offers[client] for client in cohort})
 
     async def local_settle(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, None]:
-        """Make it the client's own, architecture included."""
+        """Replace the client's own model by the one received, architecture included."""
         return ClientState(message.model), None
 
     async def merge_settle(
         self, server: ServerContext, state: ServerState, replies: Replies[None]
     ) -> ServerState:
-        """Remember who has got what; the others keep what they sent.
+        """Store the models whose receipt was confirmed; other clients keep what they sent.
 
-        Where a pacing carries what is late over to another round, this round's offers are not the ones that
-        were confirmed: what such a client has is seen from its next upload.
+        A confirmation carried over from an earlier round concerns that round's offer, which is gone: what
+        such a client has is seen from its next upload.
         """
         settled = {
             reply.client: Stored(state.offers[reply.client]) for reply in replies if not reply.staleness
@@ -349,29 +335,26 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
         if isinstance(reply.message, ModelUpdate):
-            return strange(server, reply.message.model)
+            return unknown(server, reply.message.model)
         pair: ModelPair = reply.message
-        fault = strange(server, pair.personal)
-        if fault is None and pair.exchanged is not None:
-            fault = strange(server, pair.exchanged)
+        if fault := unknown(server, pair.personal) or unknown(server, pair.exchanged):
+            return fault
         # Who has trained alone, because a frame was lost or what it was given has diverged, names nobody.
         came = pair.owner, pair.exchanged_architecture
-        if fault is None and pair.owner != NOBODY and came != state.given.get(reply.client):
-            fault = (
-                f"an exchanged model of client {came[0]}, architecture {came[1]!r}, which it was not given"
-            )
-        choices = (reply.client, pair.owner) if self.config.mt else (reply.client,)
-        if fault is None and (pair.chosen == NOBODY or pair.chosen not in choices):
-            fault = f"choice {pair.chosen}, which is none of the models to choose from"
-        return fault
+        if pair.owner != NOBODY and came != state.given.get(reply.client):
+            return f"an exchanged model of client {came[0]}, architecture {came[1]!r}, which it was not given"
+        choices = {reply.client, pair.owner} if self.config.mt else {reply.client}
+        if pair.chosen not in choices - {NOBODY}:
+            return f"choice {pair.chosen}, which is none of the models to choose from"
+        return None
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse candidates that the run does not have, and a task without classes."""
-        unknown = [label for label in self.config.candidates if label not in setting.architectures]
-        if unknown:
+        absent = [label for label in self.config.candidates if label not in setting.architectures]
+        if absent:
             known = ", ".join(setting.architectures)
-            return f"candidates: no model of the run is labelled {unknown[0]!r}; name some of {known}"
-        return no_classes(setting.task)
+            return f"candidates: no model of the run is labelled {absent[0]!r}; name some of {known}"
+        return super().misfit(setting)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
@@ -385,10 +368,6 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:
     """Return the state and the reply of a client that has no other's model to give back."""
     return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
-
-
-def _update(client: ClientContext, state: ClientState) -> ModelUpdate:
-    return ModelUpdate.of(state.model, num_samples=client.num_samples())
 
 
 PLUGIN = FedMe

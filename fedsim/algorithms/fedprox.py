@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from torch import Tensor
 
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.jobs import shared
+from fedsim.engine.jobs import Extra
 from fedsim.engine.losses import Extras, LiveModel
 from fedsim.engine.steps import Descent
 from fedsim.ranges import Coefficient, PositiveShare
@@ -54,27 +55,20 @@ class FedProx(FedAvg):
     config: FedProxConfig
 
     async def train(
-        self, client: ClientContext, state: None, message: ModelBroadcast
-    ) -> tuple[None, ModelUpdate]:
+        self, client: ClientContext, state: Any, message: ModelBroadcast
+    ) -> tuple[Any, ModelUpdate]:
         """Train with the proximal term towards the model that came down."""
-        epochs, steps = self._work(client)
+        training = client.training
+        share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
+        usual = 1 if training.epochs is None else training.epochs
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),
-            extras={"anchor": shared(message.model.params)},
-            epochs=epochs,
-            steps=steps,
+            extras={"anchor": Extra(message.model.params)},
+            epochs=ceil(share * usual) if training.steps is None else None,
+            steps=None if training.steps is None else ceil(share * training.steps),
         )
-        return None, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
-
-    def _work(self, client: ClientContext) -> tuple[int | None, int | None]:
-        """Return the epochs or the steps of this turn: a share of the usual work, drawn from [gamma, 1]."""
-        training, share = client.training, 1.0
-        if self.config.gamma < 1:
-            share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-        if training.steps is not None:
-            return None, ceil(share * training.steps)
-        return ceil(share * (1 if training.epochs is None else training.epochs)), None
+        return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
 
 PLUGIN = FedProx

@@ -1,10 +1,10 @@
 """KT-pFL (MNFL): clients teach each other by soft predictions, and the server learns who helps whom.
 
-A round has two exchanges (see ``common/personal_codistillation.py``): clients train and send soft predictions
+A round has two exchanges (see ``common/codistillation.py``): clients train and send soft predictions
 on public samples; each gets its own teacher, the mean of all with its row of the coefficient matrix c as
 weights, and learns from it. Meanwhile the server moves c, which starts at 1/K, down the divergence of
 teachers from students plus ``rho ||c - 1/K||^2``, from the predictions that it already has (D-000-06). Only
-the block of c of the clients that answered moves. If nobody confirms its distillation, c stays as it was.
+the block of c of the clients that replied moves. If nobody confirms its distillation, c stays as it was.
 
 Zhang, Guo, Ma, Wang, Xu, Wu: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
 2021 (arXiv 2111.02862); specification 5.E.1, with D-000-03 (``c[student, teacher]``), D-000-04 (implicit step
@@ -20,17 +20,14 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import Exchanges, Replies
+from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned, learned_flops, restricted
-from fedsim.algorithms.common.personal_codistillation import (
-    CoPersonal,
-    CoPersonalConfig,
-    ServerState,
-)
+from fedsim.algorithms.common.public_predictions import predictions
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array
 from fedsim.ranges import BatchSize
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest, message
+from fedsim.wire import LogitsDown, LogitsUp, message
 
 WORK = "c"
 """Name of the server's work while clients distil."""
@@ -38,7 +35,7 @@ WORK = "c"
 
 @message("sized_logits_up")
 class SizedLogitsUp(LogitsUp):
-    """A client's answers on public samples with its size, for ``c_weighting = "data"``.
+    """A client's predictions on public samples with its size, for ``c_weighting = "data"``.
 
     Attributes:
         num_samples: Training samples of the client.
@@ -47,21 +44,21 @@ class SizedLogitsUp(LogitsUp):
     num_samples: int = 0
 
 
-class KTpFLConfig(CoPersonalConfig, CoefficientConfig):
+class KTpFLConfig(CodistillationConfig, CoefficientConfig):
     """KT-pFL's own parameters."""
 
     c_batch_size: BatchSize = 256
     """Public samples in a mini-batch of the step of c (the paper's public batch: 256)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State(ServerState):
     """What the server holds.
 
     Attributes:
         c: Weight of each teacher for each student, float64 ``[K, K]``.
         num_samples: Training samples of each client, float64 ``[K]``; 0 where it has not said.
-        learning: The round in which c is being moved; 0 while it is not.
+        learning: The round in which c was moved last, or is being moved; 0 before.
     """
 
     c: Array
@@ -69,7 +66,7 @@ class State(ServerState):
     learning: int = 0
 
 
-class KTpFL(CoPersonal[KTpFLConfig, State]):
+class KTpFL(Codistillation[KTpFLConfig, State]):
     """Co-distillation with learned weights."""
 
     Config = KTpFLConfig
@@ -77,41 +74,23 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
 
     @property
     def exchanges(self) -> Exchanges[State, ClientState]:
-        """Share, then distil with those who answered."""
+        """Share, then distil with those who replied."""
         share, distil = super().exchanges
         reply = SizedLogitsUp if self.config.c_weighting == "data" else LogitsUp
         return replace(share, reply=reply), replace(distil, merge=self.merge_distil)
 
     def start(self, server: ServerContext) -> State:
-        """Begin with equal weights."""
-        count, empty = server.num_clients, self.nothing(server)
-        return State(
-            empty.positions,
-            empty.asked,
-            empty.senders,
-            empty.values,
-            empty.given,
-            c=np.full((count, count), 1 / count),
-            num_samples=np.zeros(count),
-        )
+        """Begin with equal weights; raises as the base does."""
+        super().start(server)
+        count = server.num_clients
+        return State(c=np.full((count, count), 1 / count), num_samples=np.zeros(count))
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message that carries soft predictions on the samples named."""
         if self.config.c_weighting == "unit":
             return super().reply(client, values, positions)
-        return SizedLogitsUp(
-            values,
-            form="probs",
-            temperature=self.config.temperature,
-            indices_digest=indices_digest(positions),
-            num_samples=client.num_samples(),
-        )
-
-    async def instruct_share(
-        self, server: ServerContext, state: State, cohort: Sequence[int]
-    ) -> tuple[State, Mapping[int, PublicBatch | PublicData]]:
-        """Draw the round's public samples and name them; what was left of a step of c is gone."""
-        return await super().instruct_share(server, replace(state, learning=0), cohort)
+        temperature, size = self.config.temperature, client.num_samples()
+        return predictions(values, positions, "probs", temperature, SizedLogitsUp, num_samples=size)
 
     async def merge_share(self, server: ServerContext, state: State, replies: Replies[Any]) -> State:
         """Keep what has come."""
@@ -123,8 +102,8 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
             num_samples[reply.client] = reply.message.num_samples
         return replace(state, num_samples=num_samples)
 
-    async def weights(self, server: ServerContext, state: State, values: Array, given: Array) -> Array:
-        """Return the rows of c among those who answered, scaled to sum to one."""
+    async def weights(self, server: ServerContext, state: State) -> Array:
+        """Return the rows of c among those who replied, scaled to sum to one."""
         return restricted(_block(state))
 
     async def instruct_distil(
@@ -147,9 +126,9 @@ class KTpFL(CoPersonal[KTpFLConfig, State]):
         return replace(state, learning=server.round), messages
 
     async def merge_distil(self, server: ServerContext, state: State, replies: Replies[None]) -> State:
-        """Take up the moved block of c."""
+        """Put the moved block into c."""
         if state.learning != server.round:
-            return state  # late confirmations of a round whose work is gone
+            return state  # late replies of a round whose work is gone
         c = state.c.copy()
         c[np.ix_(state.senders, state.senders)] = await server.collect(WORK)
         return replace(state, c=c)

@@ -3,7 +3,7 @@
 The server keeps the last model of every client that ever uploaded one. It sends each client of the cohort a
 mixture of these, with the client's row of the coefficient matrix c as weights; the client moves its own model
 onto the mixture, or some of the way, trains and uploads. Then the server moves c on the distances between the
-models, in the block of those that answered. A client that never uploaded has the initial model, which is in
+models, in the block of those that replied. A client that never uploaded has the initial model, which is in
 no sum (specification 5.E.2; 3.5, E1); until any has arrived, clients go on with their own.
 
 The paper leaves the equations to an appendix; they are reconstructed with parameters for predictions and the
@@ -19,21 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
+from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array, Model, count, mean_model
 from fedsim.ranges import Clients, Epochs, Share, Steps
 from fedsim.wire import ModelBroadcast, ModelUpdate
-
-FOR_LEARNING = ("lam", "rho", "c_lr", "c_step", "c_weighting", "c_norm", "c_steps")
-"""Settings of ``mixing = "learned"`` alone."""
 
 
 class KTpFLWConfig(CoefficientConfig):
@@ -65,11 +63,10 @@ class KTpFLWConfig(CoefficientConfig):
 
     @model_validator(mode="after")
     def _one_mixing(self) -> Self:
-        fields = type(self).model_fields
-        others = [] if self.mixing == "learned" else [*FOR_LEARNING]
-        for name in others if self.mixing == "topk" else [*others, "neighbours"]:
-            if getattr(self, name) != fields[name].default:
-                owner = "topk" if name == "neighbours" else "learned"
+        for_learning = (*CoefficientConfig.model_fields, "c_steps")
+        owners = {**dict.fromkeys(for_learning, "learned"), "neighbours": "topk"}
+        for name, owner in owners.items():
+            if owner != self.mixing and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(
                     f"{name} = {getattr(self, name)!r} belongs to mixing = {owner!r}, and mixing is "
                     f"{self.mixing!r}: leave it out"
@@ -89,116 +86,90 @@ class ServerState:
     """What the server holds.
 
     Attributes:
-        models: The last model of each client that ever uploaded one.
-        num_samples: Their training samples.
+        uploads: The last upload of each client that ever made one.
         c: Weight of each model for each client, float64 ``[K, K]``.
     """
 
-    models: Mapping[int, Model]
-    num_samples: Mapping[int, int]
+    uploads: Mapping[int, ModelUpdate]
     c: Array
 
 
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """The client's own model."""
-
-    model: Model
-
-
-class KTpFLW(Algorithm[KTpFLWConfig, ServerState, ClientState]):
-    """Personal mixtures of models."""
+class KTpFLW(Algorithm[KTpFLWConfig, ServerState, Model]):
+    """Personal mixtures of models; a client's state is its own model."""
 
     Config = KTpFLWConfig
 
     @property
-    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+    def exchanges(self) -> Exchanges[ServerState, Model]:
         """One: train from a mixture."""
         return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with equal weights and no model."""
-        return ServerState({}, {}, np.full((server.num_clients,) * 2, 1 / server.num_clients))
+        return ServerState({}, np.full((server.num_clients,) * 2, 1 / server.num_clients))
 
-    def join(self, client: ClientContext) -> ClientState:
+    def join(self, client: ClientContext) -> Model:
         """Begin with the start values."""
-        return ClientState(client.initial_model())
+        return client.initial_model()
 
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ModelBroadcast | None]]:
         """Send each its mixture; in the first round the initial model, and nothing until there is another."""
-        if not state.models:
+        if not state.uploads:
             # Later, the initial model would undo what clients have trained whose uploads were lost.
             first = ModelBroadcast.of(server.initial_model()) if server.round <= 1 else None
             return state, broadcast(cohort, first)
-        known = sorted(state.models)
-        models = [state.models[client] for client in known]
+        known = sorted(state.uploads)
+        models = [state.uploads[client].model for client in known]
         weights = restricted(state.c[np.ix_(list(cohort), known)])
         flops = float(max(1, 2 * int(np.count_nonzero(weights)) * count(models[0].params)))
         mixed = await server.call(mixtures, models, weights, flops=flops)
-        return state, {client: ModelBroadcast.of(model) for client, model in zip(cohort, mixed, strict=True)}
+        return state, broadcasts(dict(zip(cohort, mixed, strict=True)))
 
     async def train(
-        self, client: ClientContext, state: ClientState, message: ModelBroadcast | None
-    ) -> tuple[ClientState, ModelUpdate]:
+        self, client: ClientContext, state: Model, message: ModelBroadcast | None
+    ) -> tuple[Model, ModelUpdate]:
         """Move onto the mixture, train and send the result; without one, train the client's own model."""
-        start = state.model
-        if message is not None:
-            start = between(start, message.model, self.config.strength)
+        start = state if message is None else between(state, message.model, self.config.strength)
         model = (await client.fit(start)).model
-        return ClientState(model), ModelUpdate.of(model, num_samples=client.num_samples())
+        return model, ModelUpdate.of(model, num_samples=client.num_samples())
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Keep the models, and move c."""
         newest = {reply.client: reply.message for reply in replies}
-        models = {**state.models, **{client: update.model for client, update in newest.items()}}
-        sizes = {**state.num_samples, **{client: update.num_samples for client, update in newest.items()}}
+        uploads = {**state.uploads, **newest}
         learning = self.config.mixing == "learned"
-        members = sorted(newest) if learning else sorted(models)
-        vectors = [models[client].params for client in members]
+        members = sorted(newest if learning else uploads)
+        vectors = [uploads[client].params for client in members]
         flops = gram_flops(len(members), count(vectors[0]))
         products = await server.call(gram, vectors, learning, flops=flops)
         place = np.ix_(members, members)
         c = state.c.copy()
         if learning:
-            c[place] = await self._learned(server, c[place], products, [sizes[one] for one in members], sizes)
+            factors = np.ones(len(members))
+            if self.config.c_weighting == "data":
+                sizes = np.array([uploads[client].num_samples for client in members], np.float64)
+                factors = sizes / sum(upload.num_samples for upload in uploads.values())
+            uniform, steps = 1 / server.num_clients, self.config.c_steps
+            arguments = (c[place], scaled(products), factors, uniform, steps, self.config)
+            flops = float(max(1, 2 * max(1, steps) * len(members) ** 3))
+            c[place] = await server.call(learned_from_gram, *arguments, flops=flops)
         else:
             # Rows of clients without a model stay at 1/K: the plain mean of the models that there are.
-            c[place] = self._by_cosine(products)
-            absent = [client for client in range(len(c)) if client not in models]
-            c[np.ix_(members, absent)] = 0
-        return ServerState(models, sizes, c)
-
-    async def _learned(
-        self,
-        server: ServerContext,
-        block: Array,
-        products: Array,
-        senders: Sequence[int],
-        sizes: Mapping[int, int],
-    ) -> Array:
-        factors = np.ones(len(block))
-        if self.config.c_weighting == "data":
-            factors = np.array(senders, np.float64) / sum(sizes.values())
-        flops = float(max(1, 2 * max(1, self.config.c_steps) * len(block) ** 3))
-        uniform = 1 / server.num_clients
-        arguments = (block, scaled(products), factors, uniform, self.config.c_steps, self.config)
-        moved: Array = await server.call(learned_from_gram, *arguments, flops=flops)
-        return moved
-
-    def _by_cosine(self, products: Array) -> Array:
-        if self.config.mixing == "similarity":
-            return by_range(cosines(products))
-        return by_rank(cosines(products), self.config.neighbours)
+            near = cosines(products)
+            is_topk = self.config.mixing == "topk"
+            c[place] = by_rank(near, self.config.neighbours) if is_topk else by_range(near)
+            c[np.ix_(members, [client for client in range(len(c)) if client not in uploads])] = 0
+        return ServerState(uploads, c)
 
     async def models_of(
-        self, observer: ClientContext, server_state: Any, client_state: ClientState
+        self, observer: ClientContext, server_state: ServerState, client_state: Model
     ) -> Predictors:
         """Return the client's own model, as it left its training."""
-        return {"personal": Predictor(client_state.model)}
+        return {"personal": Predictor(client_state)}
 
 
 def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:

@@ -6,8 +6,6 @@ samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Da
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Who
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -21,21 +19,14 @@ class LocalConfig(Config):
     """Train only in rounds in which the client is selected, instead of in every round."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """The client's own model."""
-
-    model: Model
-
-
-class Local(Algorithm[LocalConfig, None, ClientState]):
-    """Training without federation."""
+class Local(Algorithm[LocalConfig, None, Model]):
+    """Training without federation; a client's state is its own model."""
 
     Config = LocalConfig
     mixed_architectures = True
 
     @property
-    def exchanges(self) -> Exchanges[None, ClientState]:
+    def exchanges(self) -> Exchanges[None, Model]:
         """One, in which no frame travels."""
         who: Who = "cohort" if self.config.follow_selection else "all"
         return (Exchange("train", local=self.train, who=who),)
@@ -43,22 +34,17 @@ class Local(Algorithm[LocalConfig, None, ClientState]):
     def start(self, server: ServerContext) -> None:
         """The server knows nothing."""
 
-    def join(self, client: ClientContext) -> ClientState:
+    def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return client.initial_model()
 
-    async def train(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, None]:
+    async def train(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
         """Train the client's own model on its own samples."""
-        fitted = await client.fit(state.model)
-        return ClientState(fitted.model), None
+        return (await client.fit(state)).model, None
 
-    async def models_of(
-        self, observer: ClientContext, server_state: None, client_state: ClientState
-    ) -> Predictors:
+    async def models_of(self, observer: ClientContext, server_state: None, client_state: Model) -> Predictors:
         """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}
+        return {"personal": Predictor(client_state)}
 
 
 PLUGIN = Local

@@ -17,29 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.algorithms.base import (
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    Setting,
-    broadcast,
-)
-from fedsim.algorithms.common import prediction_clusters, public_samples
+from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
+from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.common.public_set_delivery import HandingOut, Receiver, held
+from fedsim.algorithms.common.prediction_clusters import Clusters, clustered
+from fedsim.algorithms.common.public_predictions import predictions, unusable
+from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
+from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
-from fedsim.engine.workbench import Workbench
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples
 from fedsim.wire import Form, LogitsUp, Message, counted, message
@@ -49,7 +45,7 @@ class PerFedCKTConfig(Config):
     """PerFed-CKT's own parameters."""
 
     clusters: Clients = 3
-    """Clusters of predictions, fewer where fewer clients answer (the paper's value is lost; 1, 2, 3 and 5 are
+    """Clusters of predictions, fewer where fewer clients reply (the paper's value is lost; 1, 2, 3 and 5 are
     worth a try); with 1 all learn from the mean."""
     lam: Coefficient = 1.0
     """Weight of the distance to the centroid (the paper's value is lost); 0 is Local, bit for bit."""
@@ -81,22 +77,13 @@ class Centroids(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
-    """What the server holds: the newest clusters, None before there are any."""
-
-    clusters: prediction_clusters.Clusters | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClientState(Receiver):
+class ClientState(public_set_delivery.ClientState):
     """What a client remembers.
 
     Attributes:
-        model: Its own; never travels.
         predictions: Its model's probabilities on the public set, float32 ``[p, N]``; None before it has any.
     """
 
-    model: Model
     predictions: Array | None = None
 
 
@@ -127,70 +114,64 @@ def nearest(centroids: Array, predictions: Array) -> int:
     return int(np.argmin(np.square(differences).sum(axis=(1, 2))))
 
 
-class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
-    """Clustered knowledge transfer."""
+class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]):
+    """Clustered knowledge transfer; the server's state is the newest clusters, None before there are any."""
 
     Config = PerFedCKTConfig
     messages = (Centroids,)
-    mixed_architectures = True
-    needs_public = True
 
-    def start(self, server: ServerContext) -> ServerState:
+    @property
+    def exchanges(self) -> Exchanges[Clusters | None, ClientState]:
+        """Deliver the public set; train."""
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=LogitsUp)
+        return (*super().exchanges, train)
+
+    def start(self, server: ServerContext) -> None:
         """There are no clusters yet."""
-        return ServerState()
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(None, client.initial_model())
+        return ClientState(client.initial_model())
 
-    def handed_out(self, server: ServerContext) -> Array:
-        """Return the run's public samples."""
-        return self._positions(server)
+    def public_positions(self, party: ComputeContext) -> Array:
+        """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
+        return super().public_positions(party)[: self.config.public_size]
 
     async def send(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Centroids | None]]:
+        self, server: ServerContext, state: Clusters | None, cohort: Sequence[int]
+    ) -> tuple[Clusters | None, Mapping[int, Centroids | None]]:
         """Send the newest centroids, the same to everyone; before there are any, no frame."""
-        newest = state.clusters
-        return state, broadcast(
-            cohort, None if newest is None else Centroids(newest.centroids, newest.counts)
-        )
+        message = None if state is None else Centroids(state.centroids, state.counts)
+        return state, broadcast(cohort, message)
 
     async def train(
         self, client: ClientContext, state: ClientState, message: Centroids | None
     ) -> tuple[ClientState, LogitsUp]:
         """Train near the nearest centroid, and send predictions."""
-        positions = self._positions(client)
-        samples = held(client, state, positions)
-        if has_none := samples is None:
-            # A reply all the same, about no sample: so the server sees why it is in no cluster.
-            client.warn("no public samples", instead="training alone")
-            model = (await client.fit(state.model)).model
-            positions = positions[:0]
-            samples = client.public(positions)
-        elif message is None or not self.config.lam:
-            model = (await client.fit(state.model)).model
-        else:
-            model = await self._held_near(client, state, samples, message.values)
+        samples, positions = held(client, state, self.public_positions(client))
+        near: dict[str, Any] = {}
+        if message is not None and self.config.lam and len(positions):
+            near = await self._near(client, state, samples, message.values)
+        model = (await client.fit(state.model, **near)).model
         predicted = await _predictions(client, model, samples)
-        reply = public_samples.predictions(predicted, positions, _form(client), in_full=has_none)
+        reply = predictions(predicted, positions, _form(client))
         return replace(state, model=model, predictions=predicted), reply
 
     async def merge(
-        self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
-    ) -> ServerState:
+        self, server: ServerContext, state: Clusters | None, replies: Replies[LogitsUp]
+    ) -> Clusters:
         """Cluster what has arrived."""
         vectors = [reply.message.values for reply in replies]
-        return ServerState(await prediction_clusters.clustered(server, vectors, self.config.clusters))
+        return await clustered(server, vectors, self.config.clusters)
 
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+    def vet(self, server: ServerContext, state: Clusters | None, reply: Reply) -> str | None:
         """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
         message: LogitsUp = reply.message
         if message.indices is not None and not len(message.indices):
             return "no public samples"
         everything = replace(message, indices=None)
-        positions, num_outputs = self._positions(server), server.task.num_outputs
-        return public_samples.unusable(everything, positions, num_outputs, _form(server))
+        positions, num_outputs = self.public_positions(server), server.task.num_outputs
+        return unusable(everything, positions, num_outputs, _form(server))
 
     def misfit(self, setting: Setting) -> str | None:
         """Refuse more public samples than there are."""
@@ -202,49 +183,33 @@ class PerFedCKT(HandingOut[PerFedCKTConfig, ServerState, ClientState]):
             )
         return None
 
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}
-
-    def _positions(self, party: Workbench) -> Array:
-        """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
-        return np.arange(party.num_public)[: self.config.public_size]
-
-    async def _held_near(
+    async def _near(
         self, client: ClientContext, state: ClientState, samples: Samples, centroids: Array
-    ) -> Model:
-        """Train the model near the centroid that its predictions are nearest to."""
-        predictions = state.predictions
-        if predictions is None:
-            predictions = await _predictions(client, state.model, samples)
-        teacher = centroids[nearest(centroids, predictions)]
-        fitted = await client.fit(
-            state.model,
-            step=Descent(loss=HeldNear(self.config.lam, _has_classes(client))),
-            streams={
+    ) -> dict[str, Any]:
+        """Return how to train near the centroid that the model's predictions are nearest to."""
+        predicted = state.predictions
+        if predicted is None:
+            predicted = await _predictions(client, state.model, samples)
+        teacher = centroids[nearest(centroids, predicted)]
+        return {
+            "step": Descent(loss=HeldNear(self.config.lam, _form(client) == "probs")),
+            "streams": {
                 TRAIN: Stream(client.own("train"), client.training.batch_size),
                 PUBLIC: Stream(samples, self.config.public_batch_size),
             },
-            extras={TEACHER: per_sample(teacher, PUBLIC)},
-        )
-        return fitted.model
+            "extras": {TEACHER: per_sample(teacher, PUBLIC)},
+        }
 
 
 async def _predictions(client: ClientContext, model: Model, samples: Samples) -> Array:
     """Return a model's probabilities on public samples, or, for a regression, its outputs; ``[p, N]``."""
     outputs = await client.predict(model, samples)
-    return softmax(outputs) if _has_classes(client) else outputs
+    return softmax(outputs) if _form(client) == "probs" else outputs
 
 
-def _form(party: Workbench) -> Form:
+def _form(party: ComputeContext) -> Form:
     """Return what predictions are: a regression has no probabilities."""
-    return "probs" if _has_classes(party) else "logits"
-
-
-def _has_classes(party: Workbench) -> bool:
-    return party.task.kind == "classification"
+    return "probs" if party.task.kind == "classification" else "logits"
 
 
 PLUGIN = PerFedCKT

@@ -19,7 +19,6 @@ nor is it a teacher where it comes again, since the first rounds have merged not
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
@@ -29,14 +28,14 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import AfterValidator
 from torch import Tensor
 
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Setting, broadcast
-from fedsim.algorithms.common.architecture_check import same
-from fedsim.algorithms.common.distillation import cross_entropies, divergences, no_classes
-from fedsim.algorithms.common.validation_loss import validation_loss
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors
+from fedsim.algorithms.common.distillation import divergences
+from fedsim.algorithms.common.fine_tuning import validation_loss
+from fedsim.algorithms.common.model_check import same
+from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.config import AsTuple
-from fedsim.engine.jobs import Extra, per_sample
+from fedsim.engine.jobs import per_sample
 from fedsim.engine.losses import MODEL, TEACHER, TRAIN, Batches, Extras, Models, label_loss
 from fedsim.engine.steps import Descent
 from fedsim.params import Model
@@ -55,27 +54,17 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
     return values
 
 
+Ascending = AfterValidator(_ascending)
+TEMPERATURES = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0, 25.0)
+
+
 class DistillingConfig(FedAvgConfig):
     """What PersFL and PersFL-GD share."""
 
-    lambdas: Annotated[tuple[Share, ...], AsTuple, Few, AfterValidator(_ascending)] = (
-        0.0,
-        0.25,
-        0.5,
-        0.75,
-        1.0,
-    )
+    lambdas: Annotated[tuple[Share, ...], AsTuple, Few, Ascending] = (0.0, 0.25, 0.5, 0.75, 1.0)
     """Weights of the teacher's predictions against the labels that each client tries, ascending; 0 is
     fine-tuning (inferred from the paper's table 5)."""
-    temperatures: Annotated[tuple[Temperature, ...], AsTuple, Few, AfterValidator(_ascending)] = (
-        1.0,
-        5.0,
-        9.0,
-        13.0,
-        17.0,
-        21.0,
-        25.0,
-    )
+    temperatures: Annotated[tuple[Temperature, ...], AsTuple, Few, Ascending] = TEMPERATURES
     """Temperatures that each client tries with each weight above 0, ascending (inferred likewise)."""
     distill_epochs: Epochs = 20
     """Passes over the client's own samples for each pair (not given in the paper)."""
@@ -139,7 +128,7 @@ class Imitating:
             return divergences(teacher.exp(), student, teacher)
         if self.soft == "reverse":
             return divergences(student.exp(), teacher, student)
-        return cross_entropies(teacher.exp(), student)
+        return -(teacher.exp() * student).sum(dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +155,7 @@ class Distilling(FedAvg):
 
     Config = DistillingConfig
     config: DistillingConfig
+    needs_classes = True
 
     @abstractmethod
     def loss(self, weight: float, temperature: float) -> Imitating:
@@ -174,9 +164,7 @@ class Distilling(FedAvg):
     @property
     def exchanges(self) -> Exchanges[Model, Any]:
         """FedAvg's, and the final model to everyone."""
-        distil = Exchange(
-            "distil", instruct=self.instruct_distil, local=self.local_distil, when="closing", who="all"
-        )
+        distil = Exchange("distil", instruct=self.send, local=self.local_distil, when="closing", who="all")
         return (*super().exchanges, distil)
 
     @property
@@ -199,65 +187,44 @@ class Distilling(FedAvg):
         # In the first round it is nobody's result but the start values.
         if self.config.teacher == "best" and client.round > 1 and client.num_samples("val"):
             state = await considered(client, state, message.model)
-        _, reply = await super().train(client, None, message)
-        return state, reply
-
-    async def instruct_distil(
-        self, server: ServerContext, state: Model, cohort: Sequence[int]
-    ) -> tuple[Model, Mapping[int, ModelBroadcast]]:
-        """Send the final model."""
-        return state, broadcast(cohort, ModelBroadcast.of(state))
+        return await super().train(client, state, message)
 
     async def local_distil(
-        self, client: ClientContext, state: Any, message: ModelBroadcast
-    ) -> tuple[Any, None]:
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+    ) -> tuple[ClientState, None]:
         """Settle the teacher, train a student for each pair of the grid, keep the best."""
-        if not client.num_samples("val"):
+        unseen = not client.num_samples("val")
+        if unseen:
             client.warn("no validation samples", instead="final model as teacher, weight 0.5, temperature 5")
-            extras = await self._taught_by(client, message.model)
-            student = await self._student(client, message.model, extras, *UNSEEN)
-            return _noted(client, ClientState(message.model, inf, client.round - 1, student, UNSEEN)), None
-        if self.config.teacher == "final":
+        if unseen or self.config.teacher == "final":
             state = ClientState()
-        state = await considered(client, state, message.model)
-        if state.teacher is None:  # no loss was a number, or no round has merged anything
-            state = ClientState(message.model, state.loss, client.round - 1)
-        teacher: Model = state.teacher
-        extras = await self._taught_by(client, teacher)
-        best, least, pair = None, inf, None
-        for weight, temperature in self.grid:
-            student = await self._student(client, teacher, extras, weight, temperature)
-            loss = await validation_loss(client, student)
-            if best is None or loss < least:  # of equals the first
-                best, least, pair = student, loss, (weight, temperature)
-        return _noted(client, replace(state, personal=best, pair=pair)), None
-
-    async def _taught_by(self, client: ClientContext, teacher: Model) -> Mapping[str, Extra]:
-        """Return what a teacher says on the client's training samples: said once, for all students."""
-        return {TEACHER: per_sample(await client.predict(teacher, client.own("train")), TRAIN)}
-
-    async def _student(
-        self,
-        client: ClientContext,
-        teacher: Model,
-        extras: Mapping[str, Extra],
-        weight: float,
-        temperature: float,
-    ) -> Model:
-        """Return what becomes of the teacher on the client's samples, with one pair of the grid."""
-        fitted = await client.fit(
-            teacher,
-            step=Descent(loss=self.loss(weight, temperature)),
-            extras=extras,
-            optimiser=client.training.make_optimiser(self.config.distill_lr),
-            epochs=self.config.distill_epochs,
-            name=f"distil {weight:g} {temperature:g}",
+        if not unseen:
+            state = await considered(client, state, message.model)
+        teacher = state.teacher
+        if teacher is None:  # not measured, or no loss was a number, or no round has merged anything
+            teacher = message.model
+            state = ClientState(teacher, state.loss, client.round - 1)
+        # What the teacher says on the client's training samples is said once, for all students.
+        extras = {TEACHER: per_sample(await client.predict(teacher, client.own("train")), TRAIN)}
+        best, least, chosen = teacher, None, UNSEEN
+        for pair in (UNSEEN,) if unseen else self.grid:
+            weight, temperature = pair
+            fitted = await client.fit(
+                teacher,
+                step=Descent(loss=self.loss(weight, temperature)),
+                extras=extras,
+                optimiser=client.training.make_optimiser(self.config.distill_lr),
+                epochs=self.config.distill_epochs,
+                name=f"distil {weight:g} {temperature:g}",
+            )
+            loss = inf if unseen else await validation_loss(client, fitted.model)
+            if least is None or loss < least:  # of equals the first
+                best, least, chosen = fitted.model, loss, pair
+        weight, temperature = chosen
+        client.note(
+            "student chosen", teacher_round=state.teacher_round, weight=weight, temperature=temperature
         )
-        return fitted.model
-
-    def misfit(self, setting: Setting) -> str | None:
-        """Refuse a task without classes."""
-        return no_classes(setting.task)
+        return replace(state, personal=best, pair=chosen), None
 
     async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
         """Return the global model and, after the end, the client's own and its teacher."""
@@ -277,16 +244,6 @@ async def considered(client: ClientContext, state: ClientState, model: Model) ->
     loss = await validation_loss(client, model)
     if loss < state.loss and not same(model, client.initial_model()):
         return ClientState(model, loss, client.round - 1)
-    return state
-
-
-def _noted(client: ClientContext, state: ClientState) -> ClientState:
-    """Note in the log what a client has chosen, once."""
-    if state.pair is not None:
-        weight, temperature = state.pair
-        client.note(
-            "student chosen", teacher_round=state.teacher_round, weight=weight, temperature=temperature
-        )
     return state
 
 

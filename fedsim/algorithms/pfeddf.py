@@ -7,25 +7,22 @@ own samples; that frame is counted like any other (specification 5.C.2). Footnot
 
 from __future__ import annotations
 
-from fedsim.algorithms.common.fine_tuning import FineTuning, TuningConfig
-from fedsim.algorithms.contexts import ServerContext
-from fedsim.algorithms.feddf import FedDF, FedDFConfig, ServerState
+from collections.abc import Mapping
+
+from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig
+from fedsim.algorithms.feddf import FedDF, FedDFConfig
 from fedsim.params import Model
 
 
-class PFedDFConfig(FedDFConfig, TuningConfig):
+class PFedDFConfig(FedDFConfig, FineTuningConfig):
     """FedDF's own parameters, and how long to fine-tune."""
 
 
-class PFedDF(FineTuning[PFedDFConfig, ServerState], FedDF):
+class PFedDF(FineTuning[PFedDFConfig, Mapping[str, Model]], FedDF):
     """Ensemble distillation, then fine-tuning."""
 
     Config = PFedDFConfig
     config: PFedDFConfig
-
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the prototype of the client's architecture."""
-        return state.prototypes[server.architecture_of(client)]
 
 
 PLUGIN = PFedDF

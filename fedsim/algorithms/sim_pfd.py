@@ -1,6 +1,6 @@
 """Sim-pFD: co-distillation in which clients learn from those who predict alike.
 
-As KT-pFL (``common/personal_codistillation.py``), with nothing learned: a teacher's weight for a student
+As KT-pFL (``common/codistillation.py``), with nothing learned: a teacher's weight for a student
 follows from the cosine between their soft predictions on the round's public samples, over the cohort
 (specification 5.E.3, D-000-13). In the homogeneous setting the paper's introduction means cosines between
 parameters: that is ``ktpfl_w`` with ``mixing = "similarity"``, since there parameters travel.
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedsim.algorithms.common.personal_codistillation import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.similarity import by_range, by_sum, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array
 
 
-class SimPFDConfig(CoPersonalConfig):
+class SimPFDConfig(CodistillationConfig):
     """Sim-pFD's own parameters."""
 
     norm: Literal["minmax", "sum"] = "minmax"
@@ -27,19 +27,15 @@ class SimPFDConfig(CoPersonalConfig):
     so that the least similar client weighs nothing; or scaled alone, which is nearly uniform."""
 
 
-class SimPFD(CoPersonal[SimPFDConfig, ServerState]):
+class SimPFD(Codistillation[SimPFDConfig, ServerState]):
     """Co-distillation weighted by similarity."""
 
     Config = SimPFDConfig
 
-    def start(self, server: ServerContext) -> ServerState:
-        """Nothing is known yet, nor will be from round to round."""
-        return self.nothing(server)
-
-    async def weights(self, server: ServerContext, state: ServerState, values: Array, given: Array) -> Array:
+    async def weights(self, server: ServerContext, state: ServerState) -> Array:
         """Return the cosines as weights."""
-        flops = cosines_flops(*values.shape)
-        similarities = await server.call(cosines_of_predictions, values, given, flops=flops)
+        flops = cosines_flops(*state.values.shape)
+        similarities = await server.call(cosines_of_predictions, state.values, state.given, flops=flops)
         return by_range(similarities) if self.config.norm == "minmax" else by_sum(similarities)
 
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms.common.personal_codistillation import CoPersonal, CoPersonalConfig, ServerState
+from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.similarity import by_rank, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array
@@ -22,14 +22,14 @@ from fedsim.ranges import Clients
 NEIGHBOURS = 5
 
 
-class TopKPFDConfig(CoPersonalConfig):
+class TopKPFDConfig(CodistillationConfig):
     """TopK-pFD's own parameters."""
 
     neighbours: Clients = NEIGHBOURS
-    """From how many a client learns, itself included (the paper: 5); from all that answered if those are
+    """From how many a client learns, itself included (the paper: 5); from all that replied if those are
     fewer."""
     half: bool = False
-    """From the more similar half of those that answered, rounded up, instead: the public code, whose
+    """From the more similar half of those that replied, rounded up, instead: the public code, whose
     threshold is the lower median."""
 
     @model_validator(mode="after")
@@ -41,20 +41,16 @@ class TopKPFDConfig(CoPersonalConfig):
         return self
 
 
-class TopKPFD(CoPersonal[TopKPFDConfig, ServerState]):
+class TopKPFD(Codistillation[TopKPFDConfig, ServerState]):
     """Co-distillation to the mean of nearest neighbours."""
 
     Config = TopKPFDConfig
 
-    def start(self, server: ServerContext) -> ServerState:
-        """Nothing is known yet, nor will be from round to round."""
-        return self.nothing(server)
-
-    async def weights(self, server: ServerContext, state: ServerState, values: Array, given: Array) -> Array:
+    async def weights(self, server: ServerContext, state: ServerState) -> Array:
         """Return equal weights for each one's neighbours."""
-        flops = cosines_flops(*values.shape)
-        similarities = await server.call(cosines_of_predictions, values, given, flops=flops)
-        count = (len(values) + 1) // 2 if self.config.half else self.config.neighbours
+        flops = cosines_flops(*state.values.shape)
+        similarities = await server.call(cosines_of_predictions, state.values, state.given, flops=flops)
+        count = (len(similarities) + 1) // 2 if self.config.half else self.config.neighbours
         return by_rank(similarities, count)
 
 

@@ -18,7 +18,7 @@ from fedsim.durable import telling
 from fedsim.errors import OutputError, UserError
 from fedsim.models import Architecture
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.folder import MARK, check_folders, staged
+from fedsim.report.atomic_folder import MARK, check_folders, staged
 from fedsim.report.run_text import run_text
 from fedsim.report.saved_models import EndModels, read_models
 from fedsim.scenario import Scenario, load_scenario

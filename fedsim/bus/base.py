@@ -1,11 +1,11 @@
 """What every bus offers: endpoints that send and receive messages.
 
 An endpoint belongs to a *party*: the server, or a host of any number of clients (a million idle clients are
-one endpoint, not a million). What concerns one delivery and not the message travels in a :class:`Header`
-beside the frame, so the frame of a run is the same, byte for byte, on every bus.
+one endpoint). What concerns one delivery and not the message is in a :class:`Header` beside the frame, so the
+frames of a run are the same, byte for byte, on every bus.
 
-A message of ``None`` means "no frame": the header alone reaches the other side, at once, free and uncounted.
-The exchange still takes place: a client that is told nothing trains all the same, and a server that is sent
+A message of ``None`` sends no frame: the header alone reaches the other side, at once, and no traffic is
+counted. The exchange still takes place: a client that is sent nothing trains, and a server that is sent
 nothing knows when its client has finished. Over sockets this is a control message of the session, outside the
 ledger.
 """
@@ -21,12 +21,12 @@ from fedsim.wire import Message, Packed
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What belongs to one delivery.
+    """What concerns one delivery.
 
     Attributes:
         sender: Address; ``-1`` is the server, clients count from 0.
         receiver: Address.
-        round: The round in which the server asked; 0 before the first, one more than the last after it.
+        round: The round of the dispatch; 0 before the first, one more than the last after it.
         exchange: Name of the algorithm's exchange.
         dispatch: Number of the dispatch to this client, over the whole run, from 0.
         turn: Number of the dispatch to this client *in this exchange*, from 0; names the client's generators.
@@ -48,7 +48,8 @@ class Header:
         return self.sender if self.sender >= 0 else self.receiver
 
     def reply(self) -> Header:
-        """Return the header of the answer."""
+        """Return the header of the reply."""
+        # Not dataclasses.replace, which takes five times as long, once per dispatch.
         return Header(
             self.receiver, self.sender, self.round, self.exchange, self.dispatch, self.turn, self.merged
         )
@@ -63,16 +64,16 @@ class Delivery:
 
 
 class Presence(Protocol):
-    """Is told by a simulated bus from when to when it matters whether a client is there."""
+    """Watches, for a simulated bus, whether clients are there while they work."""
 
     def expect(self, client: int, dispatch: int) -> bool:
-        """Something sets out for the client: it is at work on this dispatch from now on.
+        """Watch the client from now on, for a dispatch; return whether it is sent.
 
-        Say whether it is: where the work of a client that is away is lost, nothing sets out.
+        It is not where the client is away and the work of clients that are away is lost.
         """
 
     def dismiss(self, client: int, dispatch: int) -> None:
-        """Nothing more is to come of this dispatch."""
+        """Stop watching for this dispatch, of which nothing more is to come."""
 
 
 class Endpoint(Protocol):
@@ -81,8 +82,8 @@ class Endpoint(Protocol):
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
         """Start sending now; awaiting the result, which is optional, waits until the frame has left.
 
-        A frame that is lost on the way out counts as having left: a sender learns of no loss. A message for
-        many is packed once by the caller (:func:`fedsim.wire.pack`), so its arrays are encoded once.
+        A frame that is lost counts as having left: the sender does not learn of the loss. A message for many
+        receivers is packed once by the caller (:func:`fedsim.wire.pack`), so its arrays are encoded once.
         """
 
     async def receive(self) -> Delivery:

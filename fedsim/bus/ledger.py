@@ -79,11 +79,6 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._client)
 
-    @property
-    def row_bytes(self) -> int:
-        """What one frame costs to remember."""
-        return sum(column.itemsize for column in vars(self).values() if isinstance(column, array))
-
     def sent(
         self,
         header: Header,
@@ -148,14 +143,14 @@ class Ledger:
             "round": np.array(self._round),
             "client": np.array(self._client),
             "dispatch": np.array(self._dispatch),
-            "bytes": np.array(self._bytes),
-            "parameters": np.array(self._parameters),
-            "overhead": np.array(self._overhead),
-            "arrivals": np.array(self._arrivals),
-            "up": np.array(self._up, dtype=bool),
-            "data": np.array(self._data, dtype=bool),
             "exchange": words[np.array(self._exchange)],
             "kind": words[np.array(self._kind)],
+            "up": np.array(self._up, dtype=bool),
+            "data": np.array(self._data, dtype=bool),
+            "bytes": np.array(self._bytes),
+            "parameters": np.array(self._parameters),
+            "overhead": np.array(self._overhead, dtype=np.int64),
+            "arrivals": np.array(self._arrivals),
             "outcome": ends[np.array(self._outcome)],
         }
 

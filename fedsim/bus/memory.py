@@ -1,12 +1,13 @@
 """The in-memory bus: real frames, simulated links, one process.
 
-A message becomes a frame exactly as it would for a socket; the frame's length goes to the carrier, and when
-its last byte has arrived the frame is decoded *in place* and handed over. Nothing is joined or copied on the
-way, so a broadcast of a large model to a thousand clients holds one copy of its arrays. ``verify`` also joins
-and decodes every frame as contiguous bytes and compares the two.
+A message becomes a frame as it would for a socket. The carrier is given the frame's length, and when the last
+byte has arrived, the frame is decoded *in place* and delivered. Nothing is joined or copied on the way, so a
+broadcast of a large model to a thousand clients holds one copy of its arrays. ``verify`` also joins every
+frame, decodes it as contiguous bytes and compares the two messages.
 
-The network may repeat or spoil a frame, but an actor sees each at most once and whole: further copies are
-counted and dropped, and so is what cannot be decoded or names another route than the header it came with.
+The network may duplicate or corrupt a frame, but an actor receives each frame at most once and whole: further
+copies are counted and dropped, and so are frames that cannot be decoded or name another route than their
+header.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Presence
@@ -32,37 +34,31 @@ TRANSFER_COPY = RecordKind("transfer_copy", ("client", "dispatch", "up", "outcom
 """What became of a further copy of a frame that had ended before."""
 
 
+@dataclass(eq=False)
 class MemoryBus:
     """Connects the server's endpoint with the one endpoint that hosts all clients.
 
-    Args:
+    Attributes:
         carrier: Moves frames through simulated time.
         kinds: The kinds of message that may travel.
         ledger: Where every frame is entered.
         trace: Where transfers start and end.
         overhead: What protocols add to a frame on the link; by default nothing.
         verify: Also decode every frame from contiguous bytes, and compare.
+        presence: Watches clients that may go away; None where none ever does.
     """
 
-    def __init__(
-        self,
-        carrier: Carrier,
-        kinds: Kinds,
-        ledger: Ledger,
-        trace: Trace,
-        *,
-        overhead: OverheadConfig = NO_OVERHEAD,
-        verify: bool = False,
-    ) -> None:
-        self.ledger = ledger
-        self.trace = trace
-        self._carrier = carrier
-        self._kinds = kinds
-        self._overhead = overhead
-        self.verifies = verify
+    carrier: Carrier
+    kinds: Kinds
+    ledger: Ledger
+    trace: Trace
+    overhead: OverheadConfig = NO_OVERHEAD
+    verify: bool = False
+    presence: Presence | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         self._under_way: dict[int, dict[int, _Transfer]] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
-        self.presence: Presence | None = None
         self.server = MemoryEndpoint(self)
         self.clients = MemoryEndpoint(self)
 
@@ -88,13 +84,13 @@ class MemoryBus:
         return left
 
     def pause(self, client: int) -> None:
-        """Hold all transfers from and to a client, those that begin from now on too."""
+        """Hold all transfers from and to a client, also those that begin later."""
         self._away.add(client)
         for transfer in self._of(client):
             transfer.passage.pause()
 
     def resume(self, client: int, *, restart: bool) -> None:
-        """Let a client's transfers go on, or begin anew: then what has crossed was sent in vain."""
+        """Let a client's transfers go on, or restart them; what a restarted one has sent is lost."""
         self._away.discard(client)
         for transfer in self._of(client):
             if restart:
@@ -105,7 +101,7 @@ class MemoryBus:
                 transfer.passage.resume()
 
     def cancel(self, client: int, cause: str) -> None:
-        """Lose all transfers from and to a client."""
+        """Cancel all transfers from and to a client; their frames are lost."""
         for transfer in self._of(client):
             transfer.passage.cancel()
             transfer.lost(cause)
@@ -115,7 +111,7 @@ class MemoryBus:
 
     def _launch(self, header: Header, packed: Packed, frame: Frame, released: asyncio.Future[None]) -> None:
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
-        wire_bytes = self._overhead.wire_bytes(num_bytes, "up" if up else "down")
+        wire_bytes = self.overhead.wire_bytes(num_bytes, "up" if up else "down")
         row = self.ledger.sent(
             header, packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
         )
@@ -132,24 +128,24 @@ class MemoryBus:
         )
         transfer = _Transfer(self, header, packed, frame, row, released)
         parcel = Parcel(header.sender, header.receiver, wire_bytes, frame)
-        transfer.passage = self._carrier.carry(parcel, transfer)
+        transfer.passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
             transfer.passage.pause()
 
     def read(self, header: Header, frame: Frame | bytes) -> Message:
-        """Return the message of a frame that has crossed.
+        """Return the message of a frame that has arrived.
 
         Raises:
             DecodeError: It cannot be decoded, or its envelope names another route than the header.
             InvariantError: Under ``verify``: it reads differently once joined.
         """
-        envelope, message = decode(frame, self._kinds)
+        envelope, message = decode(frame, self.kinds)
         route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)
         if envelope != route:
             raise DecodeError(f"envelope: {envelope} came where {route} belongs")
-        if self.verifies and isinstance(frame, Frame):
-            again_envelope, again = decode(frame.join(), self._kinds)
+        if self.verify and isinstance(frame, Frame):
+            again_envelope, again = decode(frame.join(), self.kinds)
             if again_envelope != envelope or not same(again, message):
                 raise InvariantError(f"a frame of kind {message.KIND!r} decodes differently once joined")
         return message
@@ -162,14 +158,14 @@ class MemoryBus:
         if of_client is not None:
             transfer = of_client.pop(row, None)
             if transfer is not None:
-                # They hold each other, and the frame, which should not wait for the cyclic collector.
+                # The two hold each other, and the frame: without this it would wait for the cyclic collector.
                 del transfer.passage
             if not of_client:
                 del self._under_way[header.client]
         self.trace.record(kind, header.client, header.dispatch, up, outcome.name.lower(), cause)
 
     def deliver(self, delivery: Delivery) -> None:
-        """Hand a delivery to the party that it is for."""
+        """Put a delivery into the inbox of its receiver."""
         if delivery.header.receiver == SERVER:
             self.dismiss(delivery.header)
             self.server.put(delivery)
@@ -183,7 +179,7 @@ class MemoryBus:
 
 
 class MemoryEndpoint:
-    """One party's inbox, and its way out."""
+    """The inbox of one party, and what it sends by."""
 
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
@@ -214,29 +210,18 @@ class MemoryEndpoint:
             self._waiter.set_result(None)
 
 
+@dataclass(slots=True, eq=False)
 class _Transfer:
-    """Hears of one parcel and tells the bus."""
+    """Listens to the passage of one frame and tells the bus."""
 
-    __slots__ = ("_bus", "_delivered", "frame", "header", "packed", "passage", "released", "row")
-
-    passage: Passage
-
-    def __init__(
-        self,
-        bus: MemoryBus,
-        header: Header,
-        packed: Packed,
-        frame: Frame,
-        row: int,
-        released: asyncio.Future[None],
-    ) -> None:
-        self._bus = bus
-        self._delivered = False
-        self.header = header
-        self.packed = packed
-        self.frame = frame
-        self.row = row
-        self.released = released
+    _bus: MemoryBus
+    header: Header
+    packed: Packed
+    frame: Frame
+    row: int
+    released: asyncio.Future[None]
+    passage: Passage = field(init=False)
+    _delivered: bool = False
 
     def left(self) -> None:
         if not self.released.done():
@@ -256,8 +241,8 @@ class _Transfer:
             bus.deliver(Delivery(header, message))
 
     def _read(self, payload: Any) -> Message:
-        """Return the message; what one receiver of a broadcast has decoded serves the others."""
-        whole = payload is self.frame and not self._bus.verifies
+        """Return the message; a broadcast is decoded once for all receivers."""
+        whole = payload is self.frame and not self._bus.verify
         if whole and self.packed.received is not None:
             return self.packed.received
         message = self._bus.read(self.header, payload)
@@ -266,6 +251,6 @@ class _Transfer:
         return message
 
     def lost(self, cause: str) -> None:
-        self.left()  # whoever sent it must not wait for ever
+        self.left()  # or the sender would wait for ever
         self._bus.ended(self.header, self.row, Outcome.LOST, cause)
         self._bus.dismiss(self.header)

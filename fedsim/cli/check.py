@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedsim.cli.console import heading, pairs, say, table
 from fedsim.errors import RunError, UserError
-from fedsim.report import preview, text
+from fedsim.report import number_format, preview
 from fedsim.report.rehearsal import rehearse
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.scenario import build, json_schema, load_scenario
@@ -23,10 +23,15 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
     """Print what a scenario is made of, and what its first rounds cost."""
     scenario = load_scenario(scenario_file, overrides, algorithm=algorithm)
     parts = build(scenario, str(scenario_file))
-    what = f"{scenario.run.name}, {scenario.algorithm.name}, {text.several(parts.rounds, 'round')}"
+    what = f"{scenario.run.name}, {scenario.algorithm.name}, {number_format.several(parts.rounds, 'round')}"
     say(f"{scenario_file}: {what}")
-    for show in (preview.groups, preview.fleet, preview.data, preview.models):
-        table(show(parts))
+    for shown in (
+        preview.groups(parts),
+        preview.fleet(parts.fleet),
+        preview.data(parts),
+        preview.models(parts),
+    ):
+        table(shown)
     try:
         rehearsal = rehearse(parts)
     except RunError as error:
@@ -39,16 +44,20 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
     traffic = last.traffic
     up, down = traffic.bytes_up + traffic.data_up, traffic.bytes_down + traffic.data_down
     total_up, total_down = totals.bytes_up + totals.data_up, totals.bytes_down + totals.data_down
-    heading(f"Cost, from {text.several(rehearsal.rounds, 'rehearsed round')}")
-    round_time = text.duration(last.ended_at_s - last.began_at_s)
+    heading(f"Cost, from {number_format.several(rehearsal.rounds, 'rehearsed round')}")
+    round_time = number_format.duration(last.ended_at_s - last.began_at_s)
     pairs(
         [
-            ("a round", f"{round_time}, {text.size(up)} up, {text.size(down)} down, {last.asked} dispatches"),
             (
-                text.several(rehearsal.planned, "round"),
-                f"about {text.duration(rehearsal.simulated_s)}, {text.size(total_up)} up, "
-                f"{text.size(total_down)} down, {text.count(totals.parameters_up + totals.parameters_down)} "
-                "parameters",
+                "a round",
+                f"{round_time}, {number_format.size(up)} up, {number_format.size(down)} down, "
+                f"{last.asked} dispatches",
+            ),
+            (
+                number_format.several(rehearsal.planned, "round"),
+                f"about {number_format.duration(rehearsal.simulated_s)}, {number_format.size(total_up)} up, "
+                f"{number_format.size(total_down)} down, "
+                f"{number_format.count(totals.parameters_up + totals.parameters_down)} parameters",
             ),
         ]
     )

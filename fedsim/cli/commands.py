@@ -100,7 +100,7 @@ _output = _all(
         "--verify",
         is_flag=True,
         help="Check every invariant while running; slower. Over sockets the server checks its own hooks, "
-        "the ledger, the trace and the table of dispatches, and client processes their hooks and jobs.",
+        "the ledger and the trace, and client processes their hooks and jobs.",
     ),
     _quiet,
 )

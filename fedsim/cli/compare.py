@@ -10,7 +10,7 @@ from fedsim.cli.console import note, table
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.folder import RUNS
+from fedsim.report.atomic_folder import RUNS
 from fedsim.report.record_comparison import record_comparison
 from fedsim.scenario import load_each
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 from fedsim.bus.http.access import ClientRanges
 from fedsim.cli.console import note
@@ -12,34 +17,37 @@ from fedsim.processes.addresses_and_tls import client_tls, server_url
 from fedsim.processes.client import ClientProcess
 
 
-def join(
-    url: str,
-    clients: str,
-    token: str | None,
-    ca: Path | None,
-    state: Path | None,
-    data: Path | None,
-    workers: int | None,
-    patience_s: float,
-    quiet: bool,
-    while_fed: bool,
-) -> None:
-    """Host clients until the run is over."""
+def join(url: str, clients: str, ca: Path | None, quiet: bool, while_fed: bool, **settings: Any) -> None:
+    """Host clients until the run is over.
+
+    Args:
+        url: The server's.
+        clients: The clients to host, such as ``0-9,12``.
+        ca: A certificate to trust, instead of those that the system trusts.
+        quiet: Print nothing.
+        while_fed: End when the standard input does.
+        settings: The rest of a :class:`ClientProcess`.
+    """
     process = ClientProcess(
         url=server_url(url),
         clients=ClientRanges.parse(clients),
-        token=token,
         tls=client_tls(ca),
-        state=state,
-        data=data,
-        workers=workers,
-        patience_s=patience_s,
         tell=(lambda line: None) if quiet else note,
+        **settings,
     )
+    if while_fed:
+        Thread(target=_end_with_input, daemon=True).start()
     try:
-        asyncio.run(process.run(while_fed=while_fed))
+        asyncio.run(process.run())
     except ConnectionError as error:
         raise UserError(
             f"{error}. Check that the server runs ('fedsim serve'), the address, and that nothing in between "
             "keeps you apart; give --patience to wait for longer"
         ) from None
+
+
+def _end_with_input() -> None:
+    """Terminate this process when its standard input, a pipe that nobody writes into, ends."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

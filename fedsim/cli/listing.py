@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
+from fedsim import toml
 from fedsim.cli.commands import FOLDERS
 from fedsim.cli.console import say, strong, table
 from fedsim.config import Config
@@ -47,23 +47,12 @@ def _documentation(config: type[Config], name: str, field: dict[str, Any]) -> st
     fields = (base.model_fields.get(name) for base in config.__mro__ if issubclass(base, Config))
     described = (one.description for one in fields if one is not None and one.description)
     text = " ".join(next(described, "").split())
-    choices = _choices(field)
-    return f"{text} One of: {', '.join(choices)}." if choices else text
-
-
-def _choices(field: dict[str, Any]) -> list[str]:
-    return [_value(choice) for choice in field.get("enum", [])]
+    choices = ", ".join(map(toml.value, field.get("enum", ())))
+    return f"{text} One of: {choices}." if choices else text
 
 
 def _value(value: Any) -> str:
-    """Write a value as TOML does, in one line."""
-    if value is None:
-        return NONE
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_value(inner)}" for name, inner in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(inner) for inner in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return NONE if value is None else toml.value(value)
 
 
 def _describe(found: Found) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedsim.cli.console import note
 from fedsim.errors import UserError
 from fedsim.quoting import nearest
-from fedsim.report.folder import check_files, write_file
+from fedsim.report.atomic_folder import check_files, write_file
 from fedsim.scenario import examples
 
 

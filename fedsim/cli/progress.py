@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from time import monotonic
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedsim.cli.console import note, terminal
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.run_text import SIMULATED
 from fedsim.runtime.records.result import RoundRow
 
@@ -36,71 +38,64 @@ def watching(label: str, rounds: int, *, quiet: bool = False, passed: str = SIMU
     if quiet:
         yield lambda row: None
     elif sys.stderr.isatty():
-        with _bar(label, rounds, passed) as watch:
+        with _bar(label, rounds, Words(passed)) as watch:
             yield watch
     else:
-        yield Lines(label, rounds, passed=passed)
+        yield Lines(label, rounds, Words(passed))
 
 
+@dataclass(slots=True)
 class Words:
     """Says where a run is: its time, and the last accuracy, or else loss, that was measured.
 
-    Args:
+    Attributes:
         passed: What its time is called.
     """
 
-    def __init__(self, passed: str = SIMULATED) -> None:
-        self._passed = passed
-        self._measured = ""
+    passed: str = SIMULATED
+    _measured: str = ""
 
     def __call__(self, row: RoundRow) -> str:
         """Describe a round that has ended."""
         if row.accuracy is not None and row.accuracy.mean is not None:
-            self._measured = f", accuracy {text.percent(row.accuracy.mean)} %"
+            self._measured = f", accuracy {number_format.percent(row.accuracy.mean)} %"
         elif row.accuracy is not None and row.accuracy.mean_loss is not None:
-            self._measured = f", loss {text.number(row.accuracy.mean_loss)}"
-        return f"{text.duration(row.ended_at_s)} {self._passed}{self._measured}"
+            self._measured = f", loss {number_format.number(row.accuracy.mean_loss)}"
+        return f"{number_format.duration(row.ended_at_s)} {self.passed}{self._measured}"
 
 
+@dataclass(slots=True)
 class Lines:
     """Prints a line when enough time or enough rounds have passed, and for the first and the last round.
 
-    Args:
+    Attributes:
         label: What is running.
         rounds: How many rounds there will be.
+        words: Describes a round.
         clock: Real time, s.
-        passed: What the time of a run is called.
     """
 
-    def __init__(
-        self,
-        label: str,
-        rounds: int,
-        clock: Callable[[], float] = monotonic,
-        *,
-        passed: str = SIMULATED,
-    ) -> None:
-        self._label = label
-        self._rounds = rounds
-        self._clock = clock
-        self._words = Words(passed)
-        self._next_at_s = clock()
-        self._next_round = 1.0
+    label: str
+    rounds: int
+    words: Words = field(default_factory=Words)
+    clock: Callable[[], float] = monotonic
+    _next_at_s: float = field(default=math.inf, init=False)
+    _next_round: float = field(default=1.0, init=False)
 
     def __call__(self, row: RoundRow) -> None:
         """Hear of a round."""
-        words = self._words(row)
-        if not 1 <= row.round <= self._rounds:
+        words = self.words(row)
+        if not 1 <= row.round <= self.rounds:
             return
-        now_s = self._clock()
-        if row.round >= self._next_round or now_s >= self._next_at_s or row.round == self._rounds:
-            note(f"{self._label}: round {row.round}/{self._rounds}, {words}")
+        now_s = self.clock()
+        if row.round >= self._next_round or now_s >= self._next_at_s or row.round == self.rounds:
+            note(f"{self.label}: round {row.round}/{self.rounds}, {words}")
             self._next_at_s = now_s + LINE_EVERY_S
-            self._next_round = row.round + self._rounds * LINE_EVERY_SHARE
+            self._next_round = row.round + self.rounds * LINE_EVERY_SHARE
 
 
 @contextmanager
-def _bar(label: str, rounds: int, passed: str) -> Iterator[Watch]:
+def _bar(label: str, rounds: int, words: Words) -> Iterator[Watch]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -110,5 +105,4 @@ def _bar(label: str, rounds: int, passed: str) -> Iterator[Watch]:
     )
     with Progress(*columns, console=terminal(error=True), transient=True) as progress:
         task = progress.add_task(label, total=rounds, words="")
-        words = Words(passed)
         yield lambda row: progress.update(task, completed=min(row.round, rounds), words=words(row))

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite, show
-from fedsim.report.folder import RUNS, check_folders, run_name
+from fedsim.report.atomic_folder import RUNS, check_folders, run_name
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record
 from fedsim.report.run_text import PASSED, SIMULATED

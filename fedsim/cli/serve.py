@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
-from fedsim.bus.http.access import Access
+from fedsim.bus.http.access import Access, is_loopback
 from fedsim.cli.console import note
 from fedsim.cli.run import Options, planned, run_and_show
 from fedsim.errors import UserError
@@ -26,7 +26,7 @@ def serve(
 ) -> None:
     """Run a scenario as the server of processes that join."""
     tls = server_tls(tls_cert, tls_key)
-    if not listen.is_loopback and not insecure and (tls is None or tokens is None):
+    if not is_loopback(listen.host) and not insecure and (tls is None or tokens is None):
         raise UserError(
             f"{listen} can be reached from other machines: give --tls-cert, --tls-key and --tokens, or "
             "--insecure if you want everybody there to see and to join this run"

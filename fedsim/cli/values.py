@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from fedsim import ranges
@@ -38,7 +40,7 @@ def algorithms(text: str) -> list[str]:
     Raises:
         UserError: There are none, or one is named twice.
     """
-    return _distinct(_items(text, "name at least one algorithm, such as fedavg,local"))
+    return _listed(text, str, "name at least one algorithm, such as fedavg,local")
 
 
 def seeds(text: str) -> list[int]:
@@ -47,19 +49,14 @@ def seeds(text: str) -> list[int]:
     Raises:
         UserError: There are none, or one is no seed or is named twice.
     """
-    items = _items(text, f"{quoted(text)} must hold at least one seed, such as 0,1,2")
-    return _distinct([whole_number(item, "Seed") for item in items])
+    lacking = f"{quoted(text)} must hold at least one seed, such as 0,1,2"
+    return _listed(text, partial(whole_number, kind="Seed"), lacking)
 
 
-def _items(text: str, lacking: str) -> list[str]:
-    items = [item.strip() for item in text.split(",") if item.strip()]
-    if not items:
+def _listed(text: str, read: Callable[[str], T], lacking: str) -> list[T]:
+    values = [read(item) for part in text.split(",") if (item := part.strip())]
+    if not values:
         raise UserError(lacking)
-    return items
-
-
-def _distinct(values: list[T]) -> list[T]:
-    twice = [value for value in values if values.count(value) > 1]
-    if twice:
+    if twice := [value for value in values if values.count(value) > 1]:
         raise UserError(f"{quoted(twice[0])} is named twice: name each once")
     return values

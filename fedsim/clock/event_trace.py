@@ -1,36 +1,37 @@
-"""The trace: a run's events as plain records, and their hash, the run's fingerprint.
+"""The trace: the events of a run as plain records, and the hash of the records.
 
 A stream is a sequence of msgpack objects. It starts with the map ``{"fedsim_trace": 1}``. A map ``{"kind":
 name, "fields": [...]}`` introduces each kind of record before its first use; kinds are numbered from 0 in
 that order. An array ``[number of the kind, instant in ns, value, ...]`` is a record. The hash covers
-everything after the header, so equal hashes mean equal names, fields, instants and values, whether or not a
-stream was written.
+everything after the header, whether or not a stream is written: equal hashes mean equal names, fields,
+instants and values.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import msgpack
 
-from fedsim.clock.sleep_and_deadlines import now_ns
+from fedsim.clock.sleep_and_wait import now_ns
 from fedsim.errors import DataError, RunError
 from fedsim.quoting import MOST_SAID, shortened
 
 Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
 Listener = Callable[..., object]
-"""Is told of a record: its instant in ns, then its values."""
+"""Called with a record: its instant in ns, then its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
 _DIGESTED_AT_ONCE = 16384
-"""Bytes that are hashed together: hashing each record by itself costs several times as much."""
+"""Bytes that are hashed at once: hashing each record by itself costs several times as much."""
 
 _LAST_NS = 2**63 - 1
-"""Whoever keeps records holds instants in 64 bits with a sign: 292 years."""
+"""The latest instant, 292 years: tables of records hold instants as signed 64-bit integers."""
 
 _STAMPED = ("kind", "at_ns")
 
@@ -54,16 +55,8 @@ class RecordKind:
             )
 
 
-class _Known:
-    """A kind that has been introduced, or listened for."""
-
-    __slots__ = ("kind", "listeners", "num_fields", "number")
-
-    def __init__(self) -> None:
-        self.kind: RecordKind | None = None
-        self.number = -1
-        self.num_fields = 0
-        self.listeners: list[Listener] = []
+_Known = tuple[RecordKind, int, list[Listener]]
+"""A kind with its number in the stream and who listens."""
 
 
 class Trace:
@@ -88,7 +81,7 @@ class Trace:
         self._digest = hashlib.blake2b(digest_size=16)
         self._undigested = bytearray()
         self._kinds: dict[str, _Known] = {}
-        self._num_kinds = 0
+        self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
         if sink is not None:
             sink.write(self._pack({_FORMAT_KEY: _FORMAT}))
 
@@ -105,10 +98,12 @@ class Trace:
             RunError: When the instant is later than any record can hold.
             RuntimeError: When no loop is running.
         """
+        # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
-        if known is None or known.kind is not kind:
+        if known is None or known[0] is not kind:
             known = self._introduce(kind)
-        if len(values) != known.num_fields:
+        _, number, listeners = known
+        if len(values) != len(kind.fields):
             raise ValueError(
                 f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
             )
@@ -119,7 +114,7 @@ class Trace:
                 "durations, faster links and devices, or fewer rounds"
             )
         try:
-            packed = self._pack((known.number, at_ns, *values))
+            packed = self._pack((number, at_ns, *values))
         except (TypeError, OverflowError) as error:
             raise TypeError(
                 f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
@@ -135,31 +130,30 @@ class Trace:
         if self.keep:
             plain = (tuple(value) if isinstance(value, list) else value for value in values)
             self.kept.append((at_ns, kind.name, *plain))
-        for listener in known.listeners:
+        for listener in listeners:
             listener(at_ns, *values)
 
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
-        """Tell functions of the records of some kinds from now on, as they are made; the hash stays the same.
+        """Call functions with the records of some kinds as they are made; the hash stays the same.
 
         Args:
-            listeners: By a kind's name what hears of its records. It must not change the values, nor keep
-                those that are sequences: they belong to whoever made the record. What it raises comes out of
-                :meth:`record`.
+            listeners: One function for each name of a kind. It must not change the values, nor keep those
+                that are sequences: the recorder may change them later. What it raises, :meth:`record` raises.
 
         Returns:
-            What ends it.
+            A function that removes the listeners.
         """
         for name, listener in listeners.items():
-            self._kinds.setdefault(name, _Known()).listeners.append(listener)
+            self._listeners[name].append(listener)
 
         def stop() -> None:
             for name, listener in listeners.items():
-                self._kinds[name].listeners.remove(listener)
+                self._listeners[name].remove(listener)
 
         return stop
 
     def hash(self) -> str:
-        """Return the fingerprint of all records so far: 32 hexadecimal characters."""
+        """Return the hash of all records so far: 32 hexadecimal characters."""
         self._catch_up()
         return self._digest.hexdigest()
 
@@ -168,20 +162,19 @@ class Trace:
         self._undigested.clear()
 
     def _introduce(self, kind: RecordKind) -> _Known:
-        known = self._kinds.setdefault(kind.name, _Known())
-        if known.kind is not None:
-            if known.kind == kind:
-                return known
+        """Return what is known of a kind, which the stream explains before its first record."""
+        if kind.name not in self._kinds:
+            self._kinds[kind.name] = kind, len(self._kinds), self._listeners[kind.name]
+            packed = self._pack({"kind": kind.name, "fields": kind.fields})
+            self._undigested += packed
+            if self._sink is not None:
+                self._sink.write(packed)
+        known = self._kinds[kind.name]
+        if known[0] != kind:
             raise ValueError(
-                f"two kinds of record are named {kind.name!r}, with the fields {known.kind.fields} and "
+                f"two kinds of record are named {kind.name!r}, with the fields {known[0].fields} and "
                 f"{kind.fields}: rename one"
             )
-        known.kind, known.number, known.num_fields = kind, self._num_kinds, len(kind.fields)
-        self._num_kinds += 1
-        packed = self._pack({"kind": kind.name, "fields": kind.fields})
-        self._undigested += packed
-        if self._sink is not None:
-            self._sink.write(packed)
         return known
 
 

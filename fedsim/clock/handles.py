@@ -1,8 +1,8 @@
 """Handles: one callback waiting for its turn, and the classes of events within one instant.
 
-They are asyncio's own handle types, so whoever expects one gets one, but made light: a cancelled handle has
-no callback, and none of asyncio's debugging fields is filled. The loop makes them field by field
-(``__new__`` and assignments), which costs half of what a call of the class would.
+They are subclasses of asyncio's handles, but lighter: a cancelled handle has no callback, and asyncio's
+debugging fields stay empty. The loop makes them field by field (``__new__`` and assignments), which takes
+half the time of a constructor.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ submission); after each one everything that it made runnable runs, in order, bef
 selector, no thread and no host clock, so the order of events is a function of the program alone.
 
 A callback that raises ends the run with its exception, because nobody else would see it (asyncio only logs
-it); whoever wants to carry on sets an exception handler. Every other report to the loop, such as that of a
-task whose exception nobody retrieved, is logged and kept in ``unseen_errors``, on which
-:func:`fedsim.clock.run` acts.
+it). Every other report to the loop, such as that of a task whose exception nobody retrieved, is logged and
+kept in ``unseen_errors``, on which :func:`fedsim.clock.run` acts.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from heapq import heapify, heappop, heappush
 from threading import get_ident, local
 from typing import Any, Never, TypeVar, TypeVarTuple, Unpack, cast
 
-from fedsim.clock.base_loop import ServingLoop
 from fedsim.clock.handles import EventClass, Handle, describe
+from fedsim.clock.loop_tasks import ServingLoop
 from fedsim.clock.reports import deadlock_report, livelock_report, natural_name
-from fedsim.errors import DeadlockError, LivelockError, RunError, VirtualTimeError
+from fedsim.errors import DeadlockError, LivelockError, VirtualTimeError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LIVELOCK_LIMIT = 1_000_000
-"""Events at one instant beyond which a run is taken to spin."""
+"""Most events at one instant; a run with more is taken to spin."""
 
 _WATCHED_EVENTS = 10_000  # how many of the last events before the limit are tallied for the report
 _FEW_CANCELLED = 64  # below this, cancelled timers are not worth a compaction
@@ -38,9 +37,9 @@ _NOBODY = -1  # the owner of a closed loop: no thread has this identity
 
 
 class _OfThread(local):
-    """What a thread is at; it is asked for many times by every dispatch.
+    """The virtual-time loop that runs in a thread, which every dispatch reads many times.
 
-    asyncio's own answer costs three times as much: up to Python 3.11 it is a system call.
+    ``asyncio.get_running_loop`` takes three times as long: up to Python 3.11 it makes a system call.
     """
 
     loop: VirtualTimeLoop | None = None
@@ -71,14 +70,11 @@ def to_ns(seconds: float) -> int:
         ) from None
 
 
-class Timer(asyncio.TimerHandle):
+class Timer(Handle, asyncio.TimerHandle):
     """A callback that runs at a set instant, within its event class."""
 
     __slots__ = ()
 
-    _callback: Callable[..., object] | None
-    _args: tuple[Any, ...]
-    _context: Context
     _loop: VirtualTimeLoop
     _scheduled: bool  # whether the heap still holds it
     _when: int  # nanoseconds, where asyncio keeps seconds
@@ -91,10 +87,6 @@ class Timer(asyncio.TimerHandle):
             if self._scheduled:
                 self._loop._note_cancelled_timer()
 
-    def cancelled(self) -> bool:
-        """Say whether :meth:`cancel` was called."""
-        return self._callback is None
-
     def when(self) -> float:
         """Return the instant in seconds of virtual time."""
         return self._when / 1_000_000_000
@@ -103,21 +95,11 @@ class Timer(asyncio.TimerHandle):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __repr__(self) -> str:
-        what = "cancelled" if self.cancelled() else describe(self._callback)
-        return f"<{type(self).__name__} at {self.when()!r} s {what}>"
-
 
 class VirtualTimeLoop(ServingLoop):
-    """A complete asyncio loop on virtual time: no input or output, no threads, no signals.
+    """A complete asyncio loop on virtual time: no input or output, no threads, no signals."""
 
-    Args:
-        livelock_limit: How many events may run without time advancing.
-    """
-
-    def __init__(self, *, livelock_limit: int = LIVELOCK_LIMIT) -> None:
-        if livelock_limit < 1:
-            raise ValueError(f"livelock_limit = {livelock_limit}: at least one event must be able to run")
+    def __init__(self) -> None:
         super().__init__()
         self._now_ns = 0
         self._heap: list[tuple[int, int, int, Timer]] = []
@@ -125,17 +107,12 @@ class VirtualTimeLoop(ServingLoop):
         self._cancelled_timers = 0
         self._ready: deque[Handle] = deque()
         self._events_run = 0
-        self._livelock_limit = livelock_limit
-        self._watched_events = min(livelock_limit, _WATCHED_EVENTS)
-        self._watch_from = livelock_limit - self._watched_events
+        self._watch_from = LIVELOCK_LIMIT - _WATCHED_EVENTS
         self._tally: Counter[str] = Counter()
         self._running = False
         self._closed = False
         self._stop_handle: Handle | None = None
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else "running" if self._running else "idle"
-        return f"<{type(self).__name__} {state} at {self.time()!r} s>"
+        self._owner = get_ident()  # the one thread that may schedule
 
     # ---- time and scheduling
 
@@ -164,6 +141,7 @@ class VirtualTimeLoop(ServingLoop):
         """
         if get_ident() != self._owner:
             self._refuse_caller("call_soon")
+        # Every step of a task passes here. Filling fields costs half of what a constructor would.
         handle = Handle.__new__(Handle)
         handle._callback = callback
         handle._args = args
@@ -231,6 +209,7 @@ class VirtualTimeLoop(ServingLoop):
         timer._scheduled = True
         timer._when = when_ns
         self._sequence = sequence = self._sequence + 1
+        # Tuples of integers are compared in C, and never beyond the sequence, which is unique.
         heappush(self._heap, (when_ns, event_class, sequence, timer))
         return timer
 
@@ -260,25 +239,16 @@ class VirtualTimeLoop(ServingLoop):
         Raises:
             DeadlockError: When nothing is runnable and nothing scheduled: nobody could ever call ``stop``.
             LivelockError: When time does not advance for the limit's number of events.
-            BaseException: Whatever a callback raises, unless an exception handler is set.
+            BaseException: Whatever a callback raises.
         """
         self._take_over()
         self._running = True
-        self._install_asyncgen_hooks()
         try:
             asyncio._set_running_loop(self)
             of_thread.loop = self
-            while True:
-                try:
-                    self._run_events()
-                except _StoppedError:
-                    return
-                except (KeyboardInterrupt, SystemExit, RunError):
-                    raise
-                except BaseException as error:
-                    if self._exception_handler is None:
-                        raise
-                    self.call_exception_handler({"message": "Exception in callback", "exception": error})
+            self._run_events()
+        except _StoppedError:
+            pass
         finally:
             if self._stop_handle is not None:
                 self._stop_handle.cancel()
@@ -286,10 +256,11 @@ class VirtualTimeLoop(ServingLoop):
             self._running = False
             of_thread.loop = None
             asyncio._set_running_loop(None)
-            self._restore_asyncgen_hooks()
 
     def _run_events(self) -> None:
-        """Run events until one raises, the only way out. What costs a nanosecond here costs it per event."""
+        """Run events until one raises, the only way out; :meth:`stop` queues one that does."""
+        # Every event of a run passes here, so whatever is read for each is a local variable, and there is no
+        # test for the end: an exception costs nothing until it is raised.
         ready, heap, popleft = self._ready, self._heap, self._ready.popleft
         events, watch_from = self._events_run, self._watch_from
         try:
@@ -297,12 +268,12 @@ class VirtualTimeLoop(ServingLoop):
                 while ready:
                     handle = popleft()
                     callback = handle._callback
-                    if callback is not None:
+                    if callback is not None:  # a cancelled one stays queued: removing it would cost more
                         events += 1
                         handle._context.run(callback, *handle._args)
                         if events > watch_from:
                             self._watch(callback, events)
-                while heap:
+                while heap:  # until the first timer that is not cancelled
                     when_ns, _, _, timer = heappop(heap)
                     timer._scheduled = False
                     callback = timer._callback
@@ -313,7 +284,8 @@ class VirtualTimeLoop(ServingLoop):
                     raise DeadlockError(deadlock_report(self.time(), self.pending_tasks()))
                 if when_ns != self._now_ns:
                     self._now_ns = when_ns
-                    self._watch_from = watch_from = events + self._livelock_limit - self._watched_events
+                    # So that one comparison per event is enough to start the tally, and to stop at the limit.
+                    self._watch_from = watch_from = events + LIVELOCK_LIMIT - _WATCHED_EVENTS
                     if self._tally:
                         self._tally.clear()
                 self._events_run = events = events + 1
@@ -326,8 +298,8 @@ class VirtualTimeLoop(ServingLoop):
     def _watch(self, callback: Callable[..., object], events: int) -> None:
         """Tally the last events before the livelock limit, and raise at the limit."""
         self._tally[describe(callback)] += 1
-        if events > self._watch_from + self._watched_events:
-            raise LivelockError(livelock_report(self.time(), self._livelock_limit, self._tally))
+        if events > self._watch_from + _WATCHED_EVENTS:
+            raise LivelockError(livelock_report(self.time(), LIVELOCK_LIMIT, self._tally))
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until ``future`` (or the task made of a coroutine) is done, and return its result.

@@ -1,7 +1,7 @@
 """What a loop without a selector cannot do, and what to use instead.
 
-Anything that would let the host decide *when* something happens is refused at once, by name, with the way
-that works in virtual time. The alternative, asyncio's bare ``NotImplementedError``, teaches nothing.
+Whatever would let the host decide *when* something happens raises an error that names the method and a way
+that works in virtual time. asyncio's bare ``NotImplementedError`` would say neither.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ _WIRE = "send over the in-memory bus, or run the aiohttp bus on a real asyncio l
 _PROCESS = "start the process outside the run, or on a real asyncio loop (asyncio.run)"
 _SIGNAL = "use signal.signal; Ctrl-C comes out of fedsim.clock.run as KeyboardInterrupt by itself"
 _WORK = "submit a training job through the engine, which knows its virtual duration beforehand"
+_FIXED = "the loop makes its tasks and reports its errors in one way, the same in every run"
 
 
 class _Refused:
@@ -69,3 +70,9 @@ class RefusingLoop(asyncio.AbstractEventLoop):
 
     add_signal_handler: Any = _Refused(_SIGNAL)
     remove_signal_handler: Any = _Refused(_SIGNAL)
+
+    set_task_factory: Any = _Refused(_FIXED)
+    get_task_factory: Any = _Refused(_FIXED)
+    set_exception_handler: Any = _Refused(_FIXED)
+    get_exception_handler: Any = _Refused(_FIXED)
+    default_exception_handler: Any = _Refused(_FIXED)

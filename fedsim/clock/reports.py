@@ -1,7 +1,7 @@
-"""Words for a run that cannot go on: who waits for what, and who spins.
+"""Reports of a run that cannot go on: which task waits for what, or which one spins.
 
-Nothing here runs unless a run has already failed, so it may look into frames and reprs. The text repeats
-itself from run to run: tasks are listed by name, and memory addresses are left out.
+They are made only after a run has failed, so they may take time and look into frames. Equal runs give equal
+texts: tasks are listed by name, and memory addresses are left out.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _ASYNCIO = asyncio.__name__
 
 
 def deadlock_report(now_s: float, tasks: Sequence[asyncio.Task[Any]]) -> str:
-    """Say that nothing can happen any more, and name each waiting task, its await stack and its object."""
+    """Return a text that names each waiting task, its await stack and the object that it waits for."""
     shown = [line for task in tasks[:_SHOWN_TASKS] for line in _task_lines(task)]
     if len(tasks) > _SHOWN_TASKS:
         shown.append(f"  ... and {len(tasks) - _SHOWN_TASKS} more")
@@ -33,12 +33,12 @@ def deadlock_report(now_s: float, tasks: Sequence[asyncio.Task[Any]]) -> str:
 
 
 def livelock_report(now_s: float, limit: int, tally: Counter[str]) -> str:
-    """Say that one instant has no end, and name those who ran most often in its last events."""
+    """Return a text that names the callbacks that ran most often in the last events of an instant."""
     watched = tally.total()
     return "\n".join(
         [
             f"livelock at {now_s!r} s of virtual time: more than {limit} events ran without time advancing; "
-            f"wait with sleep_for or for an event, or raise livelock_limit if one instant really needs more. "
+            "wait with sleep_for or for an event. "
             f"Of the last {watched} events:",
             *(f"  {count} x {name}" for name, count in tally.most_common(_SHOWN_SPINNERS)),
         ]

@@ -7,37 +7,32 @@ import gc
 import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any, TypeVar
 
-from fedsim.clock.loop import LIVELOCK_LIMIT, VirtualTimeLoop
+from fedsim.clock.loop import VirtualTimeLoop
 from fedsim.errors import RunError
 
 T = TypeVar("T")
 
 _GEN0_THRESHOLD = 100_000
-"""New objects between two young collections: Python's 700 makes a run of 100,000 tasks a third slower."""
+"""New objects between two young collections; Python's 700 makes a run of 100,000 tasks a third slower."""
 
 _log = logging.getLogger(__name__)
-_quiet_lock = Lock()
-_quiet_runs = 0
-_quiet_before: tuple[tuple[int, int, int], bool] = ((0, 0, 0), False)
 
 
-def run(coroutine: Coroutine[Any, Any, T], *, livelock_limit: int = LIVELOCK_LIMIT) -> T:
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a fresh :class:`VirtualTimeLoop` and return its result.
 
-    At the end, however it came, the remaining tasks are cancelled and run to their end, asynchronous
-    generators are closed, then the loop. Ctrl-C raises ``KeyboardInterrupt`` wherever the thread is, even
+    At the end, however it came, the remaining tasks are cancelled and run to their end, and the loop is
+    closed. Ctrl-C raises ``KeyboardInterrupt`` wherever the thread is, even
     while it blocks for the result of a training job, and comes out of here as such.
 
     Args:
         coroutine: The program.
-        livelock_limit: How many events may run without time advancing.
 
     Raises:
         DeadlockError: When nothing can ever happen again and the coroutine still waits.
-        LivelockError: When time does not advance for ``livelock_limit`` events.
+        LivelockError: When time does not advance for :data:`fedsim.clock.loop.LIVELOCK_LIMIT` events.
         RunError: When the coroutine succeeded but a task failed and nobody retrieved its exception (chained).
         RuntimeError: When a loop runs already in this thread.
         BaseException: Whatever the coroutine or a callback raises.
@@ -47,7 +42,7 @@ def run(coroutine: Coroutine[Any, Any, T], *, livelock_limit: int = LIVELOCK_LIM
     if asyncio._get_running_loop() is not None:
         coroutine.close()
         raise RuntimeError("run() cannot be called while a loop is running: await the coroutine instead")
-    loop = VirtualTimeLoop(livelock_limit=livelock_limit)
+    loop = VirtualTimeLoop()
     with _quiet_collector():
         try:
             result = _run_and_clean_up(loop, coroutine)
@@ -88,32 +83,21 @@ def _clean_up(loop: VirtualTimeLoop) -> None:
             loop.call_exception_handler(
                 {"message": "a task failed while it was cancelled", "exception": error, "task": task}
             )
-    loop.run_until_complete(loop.shutdown_asyncgens())
 
 
 @contextmanager
 def _quiet_collector() -> Iterator[None]:
-    """Keep the cyclic collector away from what existed before, and rarely at work; restore it afterwards.
-
-    The settings belong to the process, so of several runs in threads the first saves and the last restores
-    them.
-    """
-    global _quiet_runs, _quiet_before
-    with _quiet_lock:
-        if _quiet_runs == 0:
-            freezes = gc.get_freeze_count() == 0  # someone else's freeze is not ours to undo
-            _quiet_before = (gc.get_threshold(), freezes)
-            if freezes:
-                gc.freeze()
-            gc.set_threshold(_GEN0_THRESHOLD, *gc.get_threshold()[1:])
-        _quiet_runs += 1
+    """Keep the cyclic collector away from what existed before, and rarely at work; restore it afterwards."""
+    thresholds, freezes = (
+        gc.get_threshold(),
+        gc.get_freeze_count() == 0,
+    )  # another's freeze is not ours to undo
+    if freezes:
+        gc.freeze()
+    gc.set_threshold(_GEN0_THRESHOLD, *thresholds[1:])
     try:
         yield
     finally:
-        with _quiet_lock:
-            _quiet_runs -= 1
-            if _quiet_runs == 0:
-                thresholds, froze = _quiet_before
-                gc.set_threshold(*thresholds)
-                if froze:
-                    gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        if freezes:
+            gc.unfreeze()

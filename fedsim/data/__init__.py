@@ -6,25 +6,19 @@ scikit-learn: a data set imports what it needs when it is loaded.
 """
 
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
-from fedsim.data.client_split import SPLITS, Shares, Split, shares_fault
-from fedsim.data.federated import FederatedData, Spreading, federate
-from fedsim.data.fingerprints import Fingerprint, differences, fingerprint
-from fedsim.data.partitions.base import PartitionPlugin, Pool
+from fedsim.data.client_split import SPLITS, Split
+from fedsim.data.federated import FederatedData, federate
+from fedsim.data.partitions.base import PartitionPlugin
+from fedsim.data.spreading_settings import Spreading
 
 __all__ = [
     "SPLITS",
     "Dataset",
     "DatasetPlugin",
     "FederatedData",
-    "Fingerprint",
     "LoadContext",
     "PartitionPlugin",
-    "Pool",
-    "Shares",
     "Split",
     "Spreading",
-    "differences",
     "federate",
-    "fingerprint",
-    "shares_fault",
 ]

@@ -7,10 +7,13 @@ are values: they are made read-only when the data set is made.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,7 @@ from fedsim.errors import DataError
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 from fedsim.task import Task
+from fedsim.units import format_quantity
 
 Samples: TypeAlias = NDArray[np.float32] | NDArray[np.int64]
 Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
@@ -59,21 +63,32 @@ class Dataset:
             raise DataError(
                 "a data set has either samples (x and y) or counts (sizes), never both or neither"
             )
-        self._check(self.x, self.y, "x", "y")
-        self._check(self.test_x, self.test_y, "test_x", "test_y")
-        self._check_users()
+        for prefix, x, y in (("", self.x, self.y), ("test_", self.test_x, self.test_y)):
+            if (x is None) != (y is None):
+                raise DataError(f"{prefix}x and {prefix}y come together: give both or neither")
+            if x is not None and y is not None:
+                self._check(x, y, f"{prefix}x", f"{prefix}y")
         if self.sizes is not None:
-            if self.test_x is not None:
-                raise DataError("a data set of counts only has no test_x and no test_y")
+            if self.test_x is not None or self.users is not None:
+                raise DataError(
+                    "a data set of counts only has no test_x, no test_y and no users: its clients are the "
+                    "positions of sizes"
+                )
             if self.sizes.ndim != 1 or self.sizes.dtype != np.int64 or (self.sizes < 0).any():
                 raise DataError("sizes holds one int64 of at least 0 for each client")
-            self.sizes.flags.writeable = False
+        if self.x is not None and self.users is not None:
+            if self.users.dtype != np.int64 or self.users.shape != self.x.shape[:1]:
+                raise DataError(
+                    f"users is {self.users.dtype} {self.users.shape}, "
+                    f"it has to be int64 ({len(self.x)},), one user a sample of x"
+                )
+            if (self.users < 0).any():
+                raise DataError(f"users holds {self.users.min()}, users are numbered from 0")
+        for array in (self.x, self.y, self.test_x, self.test_y, self.sizes, self.users):
+            if array is not None:
+                array.flags.writeable = False
 
-    def _check(self, x: Samples | None, y: Labels | None, x_name: str, y_name: str) -> None:
-        if x is None or y is None:
-            if (x is None) != (y is None):
-                raise DataError(f"{x_name} and {y_name} come together: give both or neither")
-            return
+    def _check(self, x: Samples, y: Labels, x_name: str, y_name: str) -> None:
         if x.dtype != self.task.dtype or x.shape[1:] != self.task.input_shape:
             wanted = f"{self.task.dtype} (n, {', '.join(map(str, self.task.input_shape))})"
             raise DataError(f"{x_name} is {x.dtype} {x.shape}, the task wants {wanted}")
@@ -89,8 +104,6 @@ class Dataset:
         elif not np.isfinite(y).all():
             at = int(np.flatnonzero(~np.isfinite(y))[0])
             raise DataError(f"{y_name} holds {y[at]} at position {at}, targets of a regression are finite")
-        x.flags.writeable = False
-        y.flags.writeable = False
 
     @staticmethod
     def _check_range(values: Samples | Labels, name: str, what: str, end: int, plural: str = "") -> None:
@@ -99,20 +112,6 @@ class Dataset:
                 f"{name} holds {what} {values.min()} to {values.max()}, "
                 f"{end} {plural or what} are numbered 0 to {end - 1}"
             )
-
-    def _check_users(self) -> None:
-        if self.users is None:
-            return
-        if self.x is None:
-            raise DataError("a data set of counts only has no users: its clients are the positions of sizes")
-        if self.users.dtype != np.int64 or self.users.shape != self.x.shape[:1]:
-            raise DataError(
-                f"users is {self.users.dtype} {self.users.shape}, "
-                f"it has to be int64 ({len(self.x)},), one user a sample of x"
-            )
-        if self.users.size and int(self.users.min()) < 0:
-            raise DataError(f"users holds {self.users.min()}, users are numbered from 0")
-        self.users.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,55 @@ class LoadContext:
     root: Path | None
     num_clients: int
     key: Key
+
+    def folder(self, name: str, below: str) -> Path:
+        """Return a folder below the root.
+
+        Args:
+            name: The data set that is read from it, for the message.
+            below: Its path below the root.
+
+        Raises:
+            DataError: There is no root.
+        """
+        if self.root is None:
+            raise DataError(
+                f"{name} is read from {below} in a folder of data sets, and none is set: "
+                "give data.root in the scenario, or set FEDSIM_DATA",
+                setting="root",
+            )
+        return self.root / below
+
+
+@contextmanager
+def blamed(setting: str) -> Iterator[None]:
+    """Name ``setting`` as the one to change in each :class:`DataError` raised within the block."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error), setting=setting) from error.__cause__
+
+
+def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray[Any]:
+    """Return a new array, its values unset, for what a data set draws.
+
+    Args:
+        shape: Its shape.
+        dtype: Its dtype.
+        lower: The settings that make it large, for the message.
+
+    Raises:
+        DataError: This computer has no room for it.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        # numpy's ValueError: more bytes than a number of them can say.
+        wanted = format_quantity(float(math.prod(shape) * np.dtype(dtype).itemsize), "data size")
+        raise DataError(
+            f"its samples, {' x '.join(map(str, shape))} numbers, take {wanted}, more than there is "
+            f"memory for: lower {lower}"
+        ) from error
 
 
 class DatasetPlugin(Plugin[C], ABC):

@@ -1,9 +1,8 @@
-"""EMNIST: up to 814,255 grey images of 28 by 28, handwritten digits and letters, read with torchvision.
+"""EMNIST: up to 814,255 grey images of 28 by 28, handwritten digits and letters.
 
 Its images are stored with rows and columns exchanged; here they are upright.
 """
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,16 +10,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import AsTuple
-from fedsim.data import idx
+from fedsim.data import mnist_family
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
-from fedsim.data.torchvision_datasets import torchvision_datasets
+from fedsim.data.file_readers import read_users, scaled
 from fedsim.errors import DataError
 from fedsim.quoting import quoted
 from fedsim.ranges import Classes
 from fedsim.task import Task
+from fedsim.torchvision_compat import torchvision_module
 
 
-class EmnistConfig(idx.IdxConfig):
+class EmnistConfig(mnist_family.IdxConfig):
     """Settings of EMNIST."""
 
     split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "letters"
@@ -41,31 +41,41 @@ class Emnist(DatasetPlugin[EmnistConfig]):
     def load(self, context: LoadContext) -> Dataset:
         """Return both parts, samples of shape (1, 28, 28), classes numbered from 0."""
         split = self.config.split
-        names = torchvision_datasets().EMNIST.classes_split_dict[split]
+        names = torchvision_module("datasets").EMNIST.classes_split_dict[split]
         chosen = self._chosen(names)
         number = np.full(len(names), -1)
         number[chosen] = np.arange(len(chosen))
 
         parts = (f"emnist-{split}-train", f"emnist-{split}-test")
-        raw = idx.raw_folder("EMNIST", context, parts, f'"{split}", ')
-        with idx.shown(raw, "EMNIST", parts) as folder:
-            x, y, kept = _part(folder, raw, parts[0], number, split=split, train=True)
-            test_x, test_y, _ = _part(folder, raw, parts[1], number, split=split, train=False)
-        users = idx.users(context, self.config, len(kept))
+        train, test = mnist_family.read("EMNIST", context, parts, f'"{split}", ')
+        x, y, kept = self._part(*train, parts[0], number)
+        test_x, test_y, _ = self._part(*test, parts[1], number)
+        users = read_users(context.root, self.config.users, self.config.user_key, len(kept))
         if users is not None:
             users = users[kept]
         return Dataset(Task(x.shape[1:], len(chosen)), x, y, test_x, test_y, users=users)
+
+    def _part(
+        self, images: NDArray[np.uint8], labels: Indices, part: str, number: Indices
+    ) -> tuple[NDArray[np.float32], Indices, NDArray[np.bool_]]:
+        """Return x and y of the samples that are kept, and for each stored sample whether it is."""
+        if labels.size and labels.max() >= len(number):
+            raise DataError(
+                f"{part}-labels-idx1-ubyte holds the label {labels.max()}, "
+                f"those of split {self.config.split!r} end at {len(number) - 1}: fetch it again"
+            )
+        y = number[labels]
+        kept = y >= 0
+        return scaled(images[kept].swapaxes(1, 2))[:, None], y[kept], kept
 
     def _chosen(self, names: list[str]) -> list[int]:
         """Return the labels that are kept, in the order of their new numbers."""
         # Its letters are numbered from 1, and what 0 stands for never occurs.
         there = {name: label for label, name in enumerate(names) if name != "N/A"}
         classes = self.config.classes
-        if classes is None:
-            return list(there.values())
         what = f"split {quoted(self.config.split)} has {len(there)} classes, {', '.join(there)}"
-        if isinstance(classes, int):
-            if classes > len(there):
+        if not isinstance(classes, tuple):
+            if classes is not None and classes > len(there):
                 raise DataError(f"classes = {classes}: {what}; ask for at most that many", setting="classes")
             return list(there.values())[:classes]
         unknown = [name for name in classes if name not in there]
@@ -75,25 +85,6 @@ class Emnist(DatasetPlugin[EmnistConfig]):
                 f"classes = {list(classes)}: {problem}; {what}, name each at most once", setting="classes"
             )
         return [there[name] for name in classes]
-
-
-def _part(
-    root: str, raw: Path, part: str, number: Indices, *, split: str, train: bool
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return x and y of the samples that are kept, and for each stored sample whether it is."""
-    images, labels = idx.read("EMNIST", root, raw, part, split=split, train=train)
-    if len(images) != len(labels):
-        raise DataError(
-            f"{raw / part}-* hold {len(images)} images and {len(labels)} labels: fetch them again"
-        )
-    if labels.size and labels.max() >= len(number):
-        raise DataError(
-            f"{raw / part}-labels-idx1-ubyte holds the label {labels.max()}, "
-            f"those of split {split!r} end at {len(number) - 1}: fetch it again"
-        )
-    y = number[labels]
-    kept = y >= 0
-    return idx.scaled(images[kept].swapaxes(1, 2)), y[kept], kept
 
 
 PLUGIN = Emnist

@@ -1,18 +1,12 @@
-"""Fashion-MNIST: 60,000 + 10,000 grey images of 28 by 28, ten kinds of clothing, read with torchvision."""
+"""Fashion-MNIST: 60,000 + 10,000 grey images of 28 by 28, ten kinds of clothing."""
 
-from fedsim.data import idx
-from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.mnist_family import Idx
 
 
-class FashionMnist(DatasetPlugin[idx.IdxConfig]):
+class FashionMnist(Idx):
     """Fashion-MNIST, from ``FashionMNIST/raw`` below the root."""
 
-    Config = idx.IdxConfig
-    origin = ()
-
-    def load(self, context: LoadContext) -> Dataset:
-        """Return both parts, samples of shape (1, 28, 28)."""
-        return idx.load("FashionMNIST", context, self.config)
+    name = "FashionMNIST"
 
 
 PLUGIN = FashionMnist

@@ -4,10 +4,10 @@ Nothing is copied for a client: a split is a flat array of positions in the pool
 each client's run of it begins. A million clients therefore cost arrays and no objects.
 
 The order of things (specification 6): the public set and the global test set are taken out of the pool, as
-samples or as whole users (``heldout.py``); the rest is partitioned; each client's samples are shuffled and
-split into train, validation and test. All of it is a pure function of the data set, the settings and a key. A
-public set from another data set takes nothing out of the pool: its samples are put behind it, and have no
-labels.
+samples or as whole users (``held_out_sets.py``); the rest is partitioned; each client's samples are shuffled
+and split into train, validation and test. All of it is a pure function of the data set, the settings and a
+key. A public set from another data set takes nothing out of the pool: its samples are put behind it, and have
+no labels.
 
 Letters for shapes: n samples in the pool, K clients, N classes.
 """
@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples
-from fedsim.data.client_split import SPLITS, AnyShares, Split, choices_of, shares_fault, split_client
-from fedsim.data.held_out_sets import Drawn, HoldOut, hold_out
+from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples, blamed
+from fedsim.data.client_split import SPLITS, AnyShares, Split, choices_of, split_client
+from fedsim.data.held_out_sets import hold_out
 from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class
-from fedsim.data.public_from_other_data import Augment, augmented, drawn_from
+from fedsim.data.public_from_other_data import augmented, drawn_from
+from fedsim.data.spreading_settings import Spreading
 from fedsim.errors import DataError, InvariantError
 from fedsim.plugins import name_of
 from fedsim.rng import Key
@@ -43,6 +45,9 @@ class Holdings:
 
     offsets: Indices
     flat: Indices | None
+
+    def __post_init__(self) -> None:
+        _freeze(self.offsets, self.flat)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +77,9 @@ class FederatedData:
     holdings: Mapping[Split, Holdings]
     public_labelled: bool = True
     public_at_clients: bool = True
+
+    def __post_init__(self) -> None:
+        _freeze(self.x, self.y, self.public, self.global_test)
 
     @property
     def has_samples(self) -> bool:
@@ -108,22 +116,6 @@ class FederatedData:
         """Return int64 (K,), how many samples each client has in a split."""
         return np.diff(self.holdings[split].offsets)
 
-    def label_counts(self, split: Split | None = None) -> Counts:
-        """Return int64 (K, N), each client's samples of each class, in one split or in all three.
-
-        Raises:
-            DataError: The data set is counts only, or a regression.
-        """
-        if self.task.kind == "regression":
-            raise DataError("a regression has no classes: its labels cannot be counted")
-        num_classes = self.task.num_outputs
-        total = np.zeros(self.num_clients * num_classes, np.int64)
-        for name in SPLITS if split is None else (split,):
-            labels = self.y[self._flat(self.holdings[name])]
-            owners = np.repeat(np.arange(self.num_clients), self.sizes(name))
-            total += np.bincount(owners * num_classes + labels, minlength=len(total))
-        return total.reshape(self.num_clients, num_classes)
-
     def _run(self, client: int, holdings: Holdings) -> tuple[int, int]:
         if not 0 <= client < self.num_clients:
             raise IndexError(f"client {client} does not exist, clients are 0 to {self.num_clients - 1}")
@@ -136,59 +128,6 @@ class FederatedData:
                 "use the null executor, or a data set with samples"
             )
         return holdings.flat
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spreading:
-    """How a data set is spread over clients.
-
-    Attributes:
-        num_clients: K, at least 1.
-        shares: Parts of each client's samples for train, validation and test, which sum to 1; or several
-            such, of which each client draws one, all equally likely.
-        public_size: Samples in the public set.
-        public_users: Instead of ``public_size``, the share of the users, those of the global test set apart,
-            whose samples are the public set.
-        public_source: Another data set, from which the public set is drawn; None: it is held out of this one.
-        public_augment: How its images are transformed, once, or not at all
-            (:func:`fedsim.data.public_from_other_data.augmented`).
-        public_at_clients: Whether clients hold it from the start.
-        global_test_share: Part of all samples held out as the global test set, in ``[0, 1)``, where the data
-            set has no test part of its own; where it has, that is the global test set.
-        global_test_users: Instead, the share of all users whose samples are the global test set; the data set
-            has no test part of its own. They are no clients (:mod:`fedsim.data.held_out_sets` says why).
-        limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
-            with equally many samples of each class, as far as there are so many; at random where there are
-            no classes, and where samples have users, whose habits that would change.
-
-    Raises:
-        DataError: A setting is out of its range.
-    """
-
-    num_clients: int
-    shares: AnyShares
-    public_size: int = 0
-    public_users: float = 0.0
-    public_source: Dataset | None = None
-    public_augment: Augment = "none"
-    public_at_clients: bool = True
-    global_test_share: float = 0.0
-    global_test_users: float = 0.0
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_clients < 1:
-            raise DataError(f"{self.num_clients} clients: there is at least one")
-        self.held_out()
-        for one in choices_of(self.shares):
-            if fault := shares_fault(one):
-                raise DataError(fault)
-        if self.limit is not None and self.limit < 1:
-            raise DataError(f"limit = {self.limit}: use at least one sample, or leave the limit out")
-
-    def held_out(self) -> HoldOut:
-        """Return what is held out of a data set, if it is also the source of the public set."""
-        return HoldOut(self.public_size, self.public_users, self.global_test_share, self.global_test_users)
 
 
 def federate(
@@ -213,25 +152,28 @@ def federate(
         return _counts_only(dataset.task, dataset.sizes, partition, spreading)
     if partition is None:
         raise DataError("a data set with samples needs a partition, such as iid")
-    x, y, users, own_test = _pool(dataset, spreading.limit, key.child("limit"))
-    drawn = _drawn(len(y) - len(own_test), users, spreading, len(own_test) > 0, key.child("hold_out"))
-    rest = drawn.rest
     num_classes = 0 if dataset.task.kind == "regression" else dataset.task.num_outputs
+    x, y, users, own_test = _pool(dataset, num_classes, spreading.limit, key.child("limit"))
+    total, has_test = len(y) - len(own_test), len(own_test) > 0
+    public, test, rest = hold_out(total, users, spreading, has_test, key.child("hold_out"))
     pool = Pool(y[rest], num_classes, None if users is None else users[rest])
     held = _partitioned(pool, partition, spreading.num_clients, key.child("partition"))
     holdings = _split((rest[np.sort(positions)] for positions in held), y, spreading.shares, key)
-    public = drawn.public
     if spreading.public_source is not None:
-        x, y, public = _with_public(x, y, spreading.public_source, dataset.task, spreading.public_size, key)
+        size = spreading.public_size
+        public = np.arange(len(y), len(y) + size)
+        x = _joined(x, drawn_from(spreading.public_source, dataset.task, size, key.child("public")))
+        # No label at all would do; one that no loss takes shows at once that it was used.
+        y = _joined(y, np.full(size, np.nan if y.dtype.kind == "f" else -1, y.dtype))
     if spreading.public_augment != "none" and len(public):
         x = x.copy()
         x[public] = augmented(x[public], key.child("augment"))
     return FederatedData(
         dataset.task,
-        _frozen(x),
-        _frozen(y),
-        public=_frozen(public),
-        global_test=_frozen(own_test if len(own_test) else drawn.test),
+        x,
+        y,
+        public=public,
+        global_test=own_test if has_test else test,
         num_clients=spreading.num_clients,
         holdings=holdings,
         public_labelled=spreading.public_source is None,
@@ -239,33 +181,10 @@ def federate(
     )
 
 
-def _drawn(total: int, users: Indices | None, spreading: Spreading, has_test: bool, key: Key) -> Drawn:
-    """Return what is held out of ``total`` samples, and the rest."""
-    if has_test and spreading.global_test_users:
-        raise DataError(
-            "this data set has a test part of its own, which is the global test set: leave it at that",
-            setting="global_test_users",
-        )
-    wanted = spreading.held_out()
-    if spreading.public_source is not None:
-        if spreading.public_users:
-            raise DataError(
-                "the public set is drawn from another data set, or it is whole users of this one: choose one",
-                setting="public_users",
-            )
-        wanted = replace(wanted, public_size=0)
-    if has_test:
-        wanted = replace(wanted, test_share=0.0)
-    few = "limit" if spreading.limit == total else "num_clients"
-    return hold_out(total, users, wanted, spreading.num_clients, key, few=few)
-
-
 def _partitioned(pool: Pool, partition: PartitionPlugin[Any], num_clients: int, key: Key) -> list[Indices]:
     """Return each client's positions in a pool."""
-    try:
+    with blamed("partition"):
         held = partition.split(pool, num_clients, key)
-    except DataError as error:
-        raise DataError(str(error), setting="partition") from error
     name = name_of(partition)
     if len(held) != num_clients:
         raise InvariantError(f"partition {name} served {len(held)} clients of {num_clients}")
@@ -289,31 +208,22 @@ def _split(held: Iterable[Indices], y: Labels, shares: AnyShares, key: Key) -> d
         for part, indices in zip(parts, split_client(y[shuffled], own), strict=True):
             # Ascending, so that all samples pooled are in the order in which a single client has them.
             part.append(np.sort(shuffled[indices]))
-    return {name: _holdings(part) for name, part in zip(SPLITS, parts, strict=True)}
+    return {
+        name: Holdings(np.cumsum([0, *map(len, part)]), np.concatenate(part))
+        for name, part in zip(SPLITS, parts, strict=True)
+    }
 
 
-def _with_public(
-    x: Samples, y: Labels, source: Dataset, task: Task, size: int, key: Key
-) -> tuple[Samples, Labels, Indices]:
-    """Return samples and labels of the pool with a public set behind them, and its positions."""
-    try:
-        samples = drawn_from(source, task, size, key.child("public"))
-    except DataError as error:
-        raise DataError(str(error), setting=error.setting or "public_source") from error
-    # No label at all would do; one that no loss takes shows at once that it was used.
-    nothing = np.full(size, np.nan if y.dtype.kind == "f" else -1, y.dtype)
-    return _joined(x, samples), _joined(y, nothing), np.arange(len(y), len(y) + size)
-
-
-def _pool(dataset: Dataset, limit: int | None, key: Key) -> tuple[Samples, Labels, Indices | None, Indices]:
+def _pool(
+    dataset: Dataset, num_classes: int, limit: int | None, key: Key
+) -> tuple[Samples, Labels, Indices | None, Indices]:
     """Return samples and labels of the pool, its own test part last; users; the positions of that part."""
     x, y, test_x, test_y, users = dataset.x, dataset.y, dataset.test_x, dataset.test_y, dataset.users
     if x is None or y is None:
         raise InvariantError("a data set without samples has counts")
     if limit is not None and limit < len(y):
         generator = key.numpy()
-        balanced = dataset.task.kind == "classification" and users is None
-        num_classes = dataset.task.num_outputs if balanced else 0
+        num_classes = num_classes if users is None else 0
         if test_x is not None and test_y is not None:
             size = max(math.floor(limit / len(y) * len(test_y) + 0.5), 1)
             chosen = _subset(test_y, size, num_classes, generator)
@@ -346,44 +256,34 @@ def _subset(labels: Labels, size: int, num_classes: int, generator: np.random.Ge
 def _counts_only(
     task: Task, sizes: Counts, partition: PartitionPlugin[Any] | None, spreading: Spreading
 ) -> FederatedData:
-    wants_test = spreading.global_test_share > 0 or spreading.held_out().takes_users
-    if partition is not None or wants_test or spreading.limit is not None:
+    wants_samples = partition or spreading.limit or spreading.global_test_share or spreading.takes_users
+    if wants_samples or spreading.public_source or spreading.public_augment != "none":
         raise DataError(
-            "a data set of counts only has no samples to spread, test on or draw from, and no users: "
-            "leave out the partition, the limit, the share of the global test set and those of users"
-        )
-    if spreading.public_source is not None or spreading.public_augment != "none":
-        raise DataError(
-            "with a data set of counts only, the public set is a number of samples that do not exist: "
-            "leave out its source and its transformation"
+            "a data set of counts only has no samples to spread, test on, draw from or transform, and no "
+            "users: leave out the partition, the limit, the share of the global test set and those of users, "
+            "and the public set's source and transformation"
         )
     num_clients = spreading.num_clients
     if len(sizes) != num_clients:
         raise DataError(f"the data set counts the samples of {len(sizes)} clients, the run has {num_clients}")
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     none = Holdings(np.broadcast_to(np.int64(0), num_clients + 1), None)
     return FederatedData(
         task,
-        _frozen(np.empty((0, *task.input_shape), task.dtype)),
-        _frozen(np.empty(0, task.label_dtype)),
-        _frozen(np.arange(spreading.public_size)),
-        _frozen(np.empty(0, np.int64)),
+        np.empty((0, *task.input_shape), task.dtype),
+        np.empty(0, task.label_dtype),
+        np.arange(spreading.public_size),
+        np.empty(0, np.int64),
         num_clients,
-        {"train": Holdings(_frozen(offsets), None), "val": none, "test": none},
+        {"train": Holdings(np.insert(np.cumsum(sizes), 0, 0), None), "val": none, "test": none},
         public_at_clients=spreading.public_at_clients,
     )
-
-
-def _holdings(parts: Sequence[Indices]) -> Holdings:
-    offsets = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=offsets[1:])
-    return Holdings(_frozen(offsets), _frozen(np.concatenate(parts)))
 
 
 def _joined(first: Any, second: Any) -> Any:
     return np.concatenate([first, second])
 
 
-def _frozen(array: Any) -> Any:
-    array.flags.writeable = False
-    return array
+def _freeze(*arrays: NDArray[Any] | None) -> None:
+    for array in arrays:
+        if array is not None:
+            array.flags.writeable = False

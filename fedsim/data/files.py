@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.array_files import blamed, read_array, read_users
-from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples
+from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples, blamed
+from fedsim.data.file_readers import read_array, read_numbers, read_users, scaled
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.ranges import Classes
@@ -68,29 +68,23 @@ class Files(DatasetPlugin[FilesConfig]):
     def load(self, context: LoadContext) -> Dataset:
         """Return the arrays, images scaled to [0, 1] and channels first."""
         config, root = self.config, context.root or Path()
-        x, y = _part(root, config.images, config.image_key, config.labels, config.label_key, config.layout)
-        test_x: Samples | None = None
-        test_y: Labels | None = None
-        if config.test_images is not None and config.test_labels is not None:
-            image_key = config.test_image_key or config.image_key
-            label_key = config.test_label_key or config.label_key
-            test_x, test_y = _part(
-                root, config.test_images, image_key, config.test_labels, label_key, config.layout, "test_"
-            )
-            if test_x.shape[1:] != x.shape[1:]:
-                raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
-        users = read_users(root, config.users, config.user_key, len(x)) if config.users else None
+        x, y = _part(root, config)
+        test_x, test_y = (None, None) if config.test_images is None else _part(root, config, "test_")
+        if test_x is not None and test_x.shape[1:] != x.shape[1:]:
+            raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
+        users = read_users(root, config.users, config.user_key, len(x))
         num_classes = config.num_classes or _num_classes(y, test_y)
         return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y, users=users)
 
 
-def _part(
-    root: Path, images: str, image_key: str, labels: str, label_key: str, layout: str, prefix: str = ""
-) -> tuple[Samples, Labels]:
+def _part(root: Path, config: FilesConfig, prefix: str = "") -> tuple[Samples, Labels]:
+    images, labels = getattr(config, f"{prefix}images"), getattr(config, f"{prefix}labels")
     with blamed(f"{prefix}images"):
-        x = _images(read_array(root / images, image_key, f"{prefix}image_key"), images, layout)
-    with blamed(f"{prefix}labels"):
-        y = _labels(read_array(root / labels, label_key, f"{prefix}label_key"), labels)
+        key = getattr(config, f"{prefix}image_key") or config.image_key
+        x = _images(read_array(root / images, key, f"{prefix}image_key"), images, config.layout)
+    y = read_numbers(
+        root / labels, getattr(config, f"{prefix}label_key") or config.label_key, f"{prefix}labels"
+    )
     if len(x) != len(y):
         raise DataError(
             f"{images} holds {len(x)} images and {labels} {len(y)} labels: one label for each image"
@@ -111,9 +105,7 @@ def _images(array: Array, name: str, layout: str) -> Samples:
     elif layout == "channels_last" or (layout == "auto" and _channels_are_last(array.shape, name)):
         array = np.moveaxis(array, -1, 1)
     if array.dtype == np.uint8:
-        x = array.astype(np.float32, order="C")
-        x /= 255
-        return x
+        return scaled(array)
     if array.dtype.kind != "f":
         raise DataError(f"{name} holds {array.dtype}; images are uint8 in 0..255 or floats in [0, 1]")
     x = array.astype(np.float32, order="C")
@@ -135,18 +127,8 @@ def _channels_are_last(shape: tuple[int, ...], name: str) -> bool:
     return last
 
 
-def _labels(array: Array, name: str) -> Labels:
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise DataError(
-            f"{name} holds {array.dtype} of shape {array.shape}; labels are integers of shape (n,)"
-        )
-    if array.size and array.min() < 0:
-        raise DataError(f"{name} holds the label {array.min()}; labels are numbered from 0")
-    return array.astype(np.int64)
-
-
 def _num_classes(y: Labels, test_y: Labels | None) -> int:
-    largest = int(max(y.max(), test_y.max())) if test_y is not None else int(y.max())
+    largest = max(int(labels.max()) for labels in (y, test_y) if labels is not None)
     if largest >= len(y):
         raise DataError(
             f"labels go up to {largest}, but there are only {len(y)} samples: "

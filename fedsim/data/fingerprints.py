@@ -1,4 +1,4 @@
-"""What a federated data set is, in a few words: by which two processes tell whether they have the same.
+"""Fingerprints of federated data sets, by which two processes tell whether they have the same one.
 
 Each part is described by its counts and a digest of its arrays' bytes. An array of up to 256 MiB is digested
 whole, in about a second per GB. Of a larger one 1024 pieces are, 256 MiB together and spread evenly from its
@@ -23,17 +23,18 @@ Fingerprint: TypeAlias = Mapping[str, str]
 """By the name of a part what it is, in words, and after ``#`` its digest."""
 
 MOST_BYTES = 256 << 20
-"""So much of an array is digested."""
+"""Bytes of an array that are digested at most."""
 _NUM_PIECES = 1024
 
 
 def fingerprint(data: FederatedData) -> Fingerprint:
-    """Return what a data set is; equal data sets have equal fingerprints, in every process."""
+    """Return the fingerprint of a data set; equal data sets have equal ones, in every process."""
     x, y, task = data.x, data.y, data.task
     shape = "x".join(map(str, task.input_shape)) or "1"
     tokens = f", {task.vocabulary} tokens" if task.vocabulary else ""
     counts = ", ".join(f"{int(data.sizes(split).sum())} {split}" for split in SPLITS)
-    held = [array for split in SPLITS for array in _arrays(data, split)]
+    holdings = (data.holdings[split] for split in SPLITS)
+    held = [array for one in holdings for array in (one.offsets, one.flat) if array is not None]
     where = "there from the start" if data.public_at_clients else "at the server"
     labels = "labelled" if data.public_labelled else "not labelled"
     return {
@@ -47,7 +48,7 @@ def fingerprint(data: FederatedData) -> Fingerprint:
 
 
 def differences(here: Fingerprint, there: Fingerprint) -> list[str]:
-    """Say in which parts two fingerprints differ, one phrase for each part; nothing where they agree."""
+    """Return one phrase for each part in which two fingerprints differ; none where they agree."""
     said = []
     for name in {**here, **there}:
         mine, its = here.get(name, ""), there.get(name, "")
@@ -57,13 +58,6 @@ def differences(here: Fingerprint, there: Fingerprint) -> list[str]:
         how = f"{words} both, with other values" if words == others else f"{words} here, {others} there"
         said.append(f"{name} ({how})")
     return said
-
-
-def _arrays(data: FederatedData, split: Any) -> Iterator[np.ndarray[Any, Any]]:
-    holdings = data.holdings[split]
-    yield holdings.offsets
-    if holdings.flat is not None:
-        yield holdings.flat
 
 
 def _digest(*arrays: np.ndarray[Any, Any]) -> str:

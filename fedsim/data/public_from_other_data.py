@@ -55,9 +55,12 @@ def drawn_from(source: Dataset, task: Task, size: int, key: Key) -> Samples:
         DataError: The source has too few samples, or samples that cannot be brought into the form.
     """
     if source.x is None:
-        raise DataError("the public set's source has sample counts only: draw it from one that has samples")
+        raise DataError(
+            "the public set's source has sample counts only: draw it from one that has samples",
+            setting="public_source",
+        )
     if fault := form_fault(source.task, task):
-        raise DataError(fault)
+        raise DataError(fault, setting="public_source")
     if size > len(source.x):
         raise DataError(
             f"{size} public samples, and their source has {len(source.x)}: write {len(source.x)} or fewer",
@@ -69,7 +72,6 @@ def drawn_from(source: Dataset, task: Task, size: int, key: Key) -> Samples:
 def form_fault(source: Task, task: Task) -> str:
     """Say why samples of one task cannot be brought into the form of another; empty where they can."""
     own, wanted = source.input_shape, task.input_shape
-    shapes = f"{_shape(own)}, the task's {_shape(wanted)}"
     if bool(source.vocabulary) != bool(task.vocabulary):
         return (
             f"the public set's source has {_what(source)}, the task {_what(task)}: "
@@ -81,19 +83,14 @@ def form_fault(source: Task, task: Task) -> str:
             "of one means something else in the other; leave the source out, and the public set is held out "
             "of the data set itself"
         )
-    if own == wanted:
+    are_images = len(own) == len(wanted) == 3
+    if own == wanted or (are_images and (own[0] == wanted[0] or 1 in (own[0], wanted[0]))):
         return ""
-    if len(own) != 3 or len(wanted) != 3:
-        return (
-            f"samples of the public set's source have the shape {shapes}: "
-            "only images (channels, height, width) are brought to another shape"
-        )
-    if own[0] != wanted[0] and 1 not in (own[0], wanted[0]):
-        return (
-            f"images of the public set's source have the shape {shapes}: "
-            "channels are repeated from one or averaged to one, and cannot be changed otherwise"
-        )
-    return ""
+    return (
+        f"samples of the public set's source have the shape {_shape(own)}, the task's {_shape(wanted)}: only "
+        "images (channels, height, width) are brought to another shape, and their channels are repeated from "
+        "one or averaged to one"
+    )
 
 
 def augmented(images: Samples, key: Key) -> Samples:
@@ -104,16 +101,12 @@ def augmented(images: Samples, key: Key) -> Samples:
     Raises:
         DataError: These are no images in [0, 1].
     """
-    if images.ndim != 4 or images.dtype != np.float32:
+    least, most = (float(images.min()), float(images.max())) if images.size else (0.0, 0.0)
+    if images.ndim != 4 or images.dtype != np.float32 or not 0 <= least <= most <= 1:
         raise DataError(
-            f"only images are transformed, these samples are {images.dtype} of shape "
-            f'{_shape(images.shape[1:])}: write augment = "none"',
-            setting="public_augment",
-        )
-    if images.size and not 0 <= float(images.min()) <= float(images.max()) <= 1:
-        raise DataError(
-            f"images with values from {images.min():g} to {images.max():g}: "
-            'only values in [0, 1] can be transformed; scale them, or write augment = "none"',
+            f"only images with values in [0, 1] are transformed, these samples are {images.dtype} of shape "
+            f'{_shape(images.shape[1:])} with values from {least:g} to {most:g}: write augment = "none", or '
+            "scale them",
             setting="public_augment",
         )
     import torch
@@ -156,18 +149,13 @@ def _formed(samples: Samples, task: Task) -> Samples:
     if channels == 1:
         images = images.mean(axis=1, keepdims=True, dtype=np.float32)
     if list(images.shape[2:]) != size:
-        images = _resized(images, size)
+        import torch
+        from torch.nn.functional import interpolate
+
+        images = interpolate(
+            torch.from_numpy(images.copy()), size=size, mode="bilinear", align_corners=False, antialias=True
+        ).numpy()
     return np.repeat(images, channels, axis=1) if images.shape[1] != channels else images
-
-
-def _resized(images: NDArray[np.float32], size: list[int]) -> NDArray[np.float32]:
-    import torch
-    from torch.nn.functional import interpolate
-
-    resized: NDArray[np.float32] = interpolate(
-        torch.from_numpy(images.copy()), size=size, mode="bilinear", align_corners=False, antialias=True
-    ).numpy()
-    return resized
 
 
 def _what(task: Task) -> str:

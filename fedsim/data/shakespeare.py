@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.array_files import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.file_readers import read_text
 from fedsim.errors import DataError
 from fedsim.quoting import quoted
 from fedsim.ranges import PositiveSamples, Tokens
@@ -53,39 +53,29 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
         """Return all windows, speaker after speaker; there is no test part."""
         config = self.config
         path = (context.root or Path()) / config.file
-        text = _read(path)
+        text = read_text(path).replace("\r\n", "\n").replace("\r", "\n")
         speeches = _speeches(text, path)
         token_of = _tokens(text, config.vocabulary)
-        x: list[NDArray[np.int64]] = []
-        y: list[NDArray[np.int64]] = []
-        users: list[NDArray[np.int64]] = []
+        windows = []
         for speaker in sorted(speeches):
-            tokens = token_of[_codes("\n".join(speeches[speaker]))]
-            if len(tokens) <= config.length:
-                continue
-            windows = np.lib.stride_tricks.sliding_window_view(tokens, config.length + 1)[:: config.stride]
-            if len(windows) >= config.min_samples:
-                x.append(windows[:, :-1])
-                y.append(windows[:, -1])
-                users.append(np.full(len(windows), len(users), np.int64))
-        if not x:
+            said = "\n".join(speeches[speaker])
+            tokens = token_of[np.frombuffer(said.encode("utf-32-le"), np.uint32)]
+            if len(tokens) > config.length:
+                every = np.lib.stride_tricks.sliding_window_view(tokens, config.length + 1)
+                windows.append(every[:: config.stride])
+        windows = [some for some in windows if len(some) >= config.min_samples]
+        if not windows:
             raise DataError(
                 f"no speaker of {path} has {config.min_samples} samples of {config.length} characters "
                 "and a next one: lower length" + (" or min_samples" if config.min_samples > 1 else ""),
                 setting="min_samples" if config.min_samples > 1 else "length",
             )
-        task = Task((config.length,), config.vocabulary, vocabulary=config.vocabulary)
-        return Dataset(task, np.concatenate(x), np.concatenate(y), users=np.concatenate(users))
-
-
-def _read(path: Path) -> str:
-    try:
-        require_file(path)
-        return path.read_text("utf-8-sig")
-    except DataError as error:
-        raise DataError(str(error), setting="file") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text in UTF-8 ({error}): save it as such", setting="file") from error
+        return Dataset(
+            Task((config.length,), config.vocabulary, vocabulary=config.vocabulary),
+            np.concatenate([some[:, :-1] for some in windows]),
+            np.concatenate([some[:, -1] for some in windows]),
+            users=np.repeat(np.arange(len(windows)), [len(some) for some in windows]),
+        )
 
 
 def _speeches(text: str, path: Path) -> dict[str, list[str]]:
@@ -108,10 +98,6 @@ def _speeches(text: str, path: Path) -> dict[str, list[str]]:
         else:
             speech[-1] += f"\n{line}" if speech[-1] else line
     return speeches
-
-
-def _codes(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
 def _tokens(text: str, vocabulary: int) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ class Uniform(Config):
 
     distribution: Literal["uniform"]
     low: Samples
-    """Fewest training samples of a client; 0 gives clients that are never asked."""
+    """Fewest training samples of a client; 0 gives clients that never take part."""
     high: PositiveSamples
     """Most training samples of a client."""
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.array_files import room
-from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, room
 from fedsim.ranges import Clients, PositiveSamples
 from fedsim.rng import Key
 from fedsim.task import Task

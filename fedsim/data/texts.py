@@ -15,10 +15,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fedsim import packed
 from fedsim.config import Config
-from fedsim.data.array_files import require_file
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext
+from fedsim.data.file_readers import read_text
 from fedsim.errors import DataError
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.ranges import PositiveSamples, Tokens
@@ -28,9 +27,6 @@ PADDING = 0
 """Token that fills a short text up, at its end."""
 UNKNOWN = 1
 """Token of a word that is too rare for the vocabulary."""
-
-MOST_BYTES = 2**30
-"""What a packed file may unpack to: 1 GiB."""
 
 _WORD = re.compile(r"[@#]?\w+(?:'\w+)*")
 
@@ -82,11 +78,11 @@ class Texts(DatasetPlugin[TextsConfig]):
         return Dataset(Task((config.length,), num_classes, vocabulary=config.vocabulary), x, y, users=users)
 
     def _rows(self, path: Path) -> list[Row]:
-        columns = (self.config.user, self.config.label, self.config.text)
+        columns = {"user": self.config.user, "label": self.config.label, "text": self.config.text}
         rows = []
-        reader = csv.DictReader(io.StringIO(_read(path), newline=""), strict=True)
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
         try:
-            for setting, column in zip(("user", "label", "text"), columns, strict=True):
+            for setting, column in columns.items():
                 if column not in (reader.fieldnames or ()):
                     raise DataError(
                         f"{path} has no column {quoted(column)}, it has: "
@@ -95,18 +91,13 @@ class Texts(DatasetPlugin[TextsConfig]):
                         setting=setting,
                     )
             for row in reader:
-                where = f"{path}, line {reader.line_num}"
-                if None in row:
-                    raise DataError(
-                        f"{where}: more cells than columns; quote texts with commas", setting="file"
-                    )
-                user, label, text = ((row[column] or "").strip() for column in columns)
-                for column, cell in zip(columns, (user, label, text), strict=True):
-                    if not cell:
-                        raise DataError(
-                            f"{where}, column {quoted(column)} is empty: fill it in, or leave the line out",
-                            setting="file",
-                        )
+                user, label, text = cells = [(row[column] or "").strip() for column in columns.values()]
+                problem = "more cells than columns; quote texts with commas" if None in row else ""
+                if not problem and "" in cells:
+                    column = list(columns.values())[cells.index("")]
+                    problem = f"column {quoted(column)} is empty: fill it in, or leave the line out"
+                if problem:
+                    raise DataError(f"{path}, line {reader.line_num}: {problem}", setting="file")
                 rows.append((user, label, text))
         except csv.Error as error:
             raise DataError(f"{path}, line {reader.reader.line_num}: {error}", setting="file") from error
@@ -126,18 +117,6 @@ class Texts(DatasetPlugin[TextsConfig]):
                 setting="min_samples",
             )
         return kept
-
-
-def _read(path: Path) -> str:
-    try:
-        require_file(path)
-        with packed.opened(path) as stream:
-            most_bytes = MOST_BYTES if path.suffix == ".gz" else path.stat().st_size
-            return packed.take_all(stream, most_bytes).decode("utf-8-sig")
-    except DataError as error:
-        raise DataError(str(error), setting="file") from None
-    except (OSError, *packed.DAMAGES) as error:
-        raise DataError(f"{path} cannot be read as text in UTF-8: {error}", setting="file") from error
 
 
 def _tokens(texts: Sequence[Sequence[str]], vocabulary: int) -> dict[str, int]:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedsim.config import Config
-from fedsim.data.array_files import room
-from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext
+from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext, room
 from fedsim.ranges import Clients, Concentration
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -85,12 +84,14 @@ class Writers(DatasetPlugin[WritersConfig]):
         place = (key.child("shapes").numpy().random(len(y)) * lengths[y]).astype(np.int64)
         shapes = np.concatenate(by_class)[(np.cumsum(lengths) - lengths)[y] + place]
         styles = _styles(config, len(counts), key.child("styles").numpy())
-        return Dataset(
-            Task((1, config.size, config.size), NUM_CLASSES),
-            _draw(x, source, shapes, counts, styles, config, key.child("wobble").numpy()),
-            y,
-            users=users,
-        )
+        page = _page(config.size)
+        ends, generator = np.cumsum(counts), key.child("wobble").numpy()
+        for style, start, end in zip(styles, ends - counts, ends, strict=True):
+            strokes = source[shapes[start:end]]
+            strokes += config.wobble * generator.standard_normal(strokes.shape, np.float32) * (strokes > 0)
+            x[start:end] = _inked(_placed(np.ascontiguousarray(strokes.T), page, style), style[6]).T
+        x = x.reshape(-1, 1, config.size, config.size)
+        return Dataset(Task(x.shape[1:], NUM_CLASSES), x, y, users=users)
 
 
 def sizes(config: WritersConfig, num_writers: int, key: Key) -> Counts:
@@ -145,33 +146,23 @@ def _styles(config: WritersConfig, num_writers: int, generator: np.random.Genera
     )
 
 
-def _draw(
-    x: NDArray[np.float32],
-    source: NDArray[np.float32],
-    shapes: Indices,
-    counts: Counts,
-    styles: NDArray[np.float64],
-    config: WritersConfig,
-    generator: np.random.Generator,
-) -> NDArray[np.float32]:
-    """Fill ``x``, (n, size**2), and return it as the images, (n, 1, size, size), in steps of 1/255."""
-    middles = (np.arange(config.size) + 0.5) * 2 / config.size - 1
-    page = np.stack(np.meshgrid(middles, middles), axis=-1).reshape(-1, 2)
-    ends = np.cumsum(counts)
-    for style, start, end in zip(styles, ends - counts, ends, strict=True):
-        strokes = source[shapes[start:end]]
-        strokes += config.wobble * generator.standard_normal(strokes.shape, np.float32) * (strokes > 0)
-        images = _placed(np.ascontiguousarray(strokes.T), page, style)
-        images -= np.float32(style[6])
-        images *= _STEEPNESS
-        images += np.float32(0.5)
-        np.clip(images, 0, 1, out=images)
-        # As coarse as bytes, as real images are.
-        images *= 255
-        np.rint(images, out=images)
-        images /= 255
-        x[start:end] = images.T
-    return x.reshape(-1, 1, config.size, config.size)
+def _page(size: int) -> NDArray[np.float64]:
+    """Return the places of a page's pixels, (size**2, 2), row by row."""
+    middles = (np.arange(size) + 0.5) * 2 / size - 1
+    return np.stack(np.meshgrid(middles, middles), axis=-1).reshape(-1, 2)
+
+
+def _inked(images: NDArray[np.float32], middle: np.float64) -> NDArray[np.float32]:
+    """Return images in steps of 1/255, in place, under a pen whose ramp from blank to ink has this middle."""
+    images -= np.float32(middle)
+    images *= _STEEPNESS
+    images += np.float32(0.5)
+    np.clip(images, 0, 1, out=images)
+    # As coarse as bytes, as real images are.
+    images *= 255
+    np.rint(images, out=images)
+    images /= 255
+    return images
 
 
 def _placed(

@@ -13,8 +13,10 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import exp, inf, isfinite
 from typing import Any
 
@@ -23,18 +25,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass, size_counts
-from fedsim.engine.jobs import (
-    Call,
-    Evaluate,
-    Extra,
-    Fit,
-    InlineSamples,
-    Job,
-    Predict,
-    PublicSamples,
-    Samples,
-    Stream,
-)
+from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, InlineSamples, Job, Predict, PublicSamples, Samples
 from fedsim.engine.losses import Batch
 from fedsim.engine.steps import Work
 from fedsim.engine.worker_state import BoundNet, Resources
@@ -45,7 +36,6 @@ from fedsim.models.flops import Operations
 from fedsim.params import Array
 from fedsim.rng import Key
 
-META = torch.device("meta")
 NOTHING = Operations(0)
 
 
@@ -98,10 +88,6 @@ class Costs:
         self._steps: dict[tuple[Any, ...], Operations] = {}
         self._forwards: dict[tuple[str, int], Operations] = {}
         self._predictions: dict[tuple[Any, ...], Effort] = {}
-
-    def flops(self, job: Job) -> float:
-        """Return the floating-point operations of a whole job; see :meth:`work`."""
-        return self.work(job).total.flops
 
     def work(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Effort:
         """Return what a whole job asks of the processor; of a call only its operations are known.
@@ -158,7 +144,7 @@ class Costs:
             for model in job.models.values():
                 self._forward(model.architecture, 1)  # for its check of layers that count nothing
             try:
-                self._steps[key] = flops.measure(_MetaStep(job, sizes, self._resources))
+                self._steps[key] = flops.measure(_run_step(job, sizes, self._resources))
             except FedsimError:
                 raise
             except Exception as error:
@@ -173,11 +159,12 @@ class Costs:
         key = (architecture, counts, batch_size)
         if (known := self._predictions.get(key)) is not None:
             return known
-        batches = [
-            one for count in counts for one in ((count // batch_size, batch_size), (1, count % batch_size))
-        ]
+        sizes = Counter[int]()
+        for count in counts:
+            sizes[batch_size] += count // batch_size
+            sizes[count % batch_size] += 1
         effort = Effort.of(
-            (times, self._forward(architecture, size)) for times, size in batches if times and size
+            (times, self._forward(architecture, size)) for size, times in sizes.items() if times and size
         )
         self._predictions[key] = effort
         return effort
@@ -196,29 +183,23 @@ def _shape(job: Fit) -> tuple[Any, ...]:
         getattr(job.step, "counted_as", job.step),
         job.optimiser.counted_as,
         tuple([(name, model.architecture, name in job.trained) for name, model in job.models.items()]),
-        tuple([(name, _sample_shape(stream)) for name, stream in job.streams.items()]),
+        tuple([(name, _sample_shape(stream.samples)) for name, stream in job.streams.items()]),
         tuple([(name, extra.stream, _extra_shape(extra)) for name, extra in job.extras.items()]),
     )
 
 
-class _MetaStep:
-    """One step of a job on the meta device, ready to be counted."""
-
-    def __init__(self, job: Fit, sizes: Sequence[int], resources: Resources) -> None:
-        self.job = job
-        nets = {name: _meta_net(resources, job, name) for name in job.models}
-        sizes_by_stream = dict(zip(job.streams, sizes, strict=True))
-        extras = {name: _meta_extra(extra, sizes_by_stream) for name, extra in job.extras.items()}
-        states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
-        generator = Key.root(0).torch()
-        self.work = Work(nets, job.trained, extras, job.optimiser, states, generator)
-        self.batches = {
-            name: _meta_batch(stream.samples, sizes_by_stream[name], resources)
-            for name, stream in job.streams.items()
-        }
-
-    def __call__(self) -> Tensor:
-        return self.job.step(self.work, self.batches)
+def _run_step(job: Fit, sizes: Sequence[int], resources: Resources) -> Callable[[], Tensor]:
+    """Return one step of a job on the meta device, ready to be counted."""
+    nets = {name: _meta_net(resources, job, name) for name in job.models}
+    sizes_by_stream = dict(zip(job.streams, sizes, strict=True))
+    extras = {name: _meta_extra(extra, sizes_by_stream) for name, extra in job.extras.items()}
+    states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
+    work = Work(nets, job.trained, extras, job.optimiser, states, Key.root(0).torch())
+    batches = {
+        name: _meta_batch(stream.samples, sizes_by_stream[name], resources)
+        for name, stream in job.streams.items()
+    }
+    return partial(job.step, work, batches)
 
 
 def _meta_net(resources: Resources, job: Fit, name: str) -> BoundNet:
@@ -229,7 +210,7 @@ def _meta_net(resources: Resources, job: Fit, name: str) -> BoundNet:
 
 def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:
     def empty(dtype: str, *shape: int) -> Tensor:
-        return torch.empty((size, *shape), dtype=getattr(torch, dtype), device=META)
+        return torch.empty((size, *shape), dtype=getattr(torch, dtype), device="meta")
 
     if isinstance(samples, InlineSamples):
         x, y = samples.x, samples.y
@@ -243,21 +224,21 @@ def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
     def empty(array: Array) -> Tensor:
         shape = (sizes[extra.stream], *array.shape[1:]) if extra.stream else array.shape
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
-        return torch.empty(shape, dtype=dtype, device=META)
+        return torch.empty(shape, dtype=dtype, device="meta")
 
     if isinstance(extra.value, Mapping):
         return {name: empty(array) for name, array in extra.value.items()}
     return empty(extra.value)
 
 
-def _sample_shape(stream: Stream) -> tuple[Any, ...]:
+def _sample_shape(samples: Samples) -> tuple[Any, ...]:
     """Return what tells apart the batches of streams: the form of a sample and of its label, if any."""
-    match stream.samples:
+    match samples:
         case InlineSamples(x, y):
             return (x.shape[1:], x.dtype.name, None if y is None else y.dtype.name)
         case PublicSamples(labelled=labelled):
             return (PublicSamples, labelled)
-        case samples:
+        case _:
             return (type(samples),)
 
 

@@ -10,7 +10,7 @@ never on how fast the machine is or how many workers there are.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from math import inf
 from typing import Any
 
@@ -46,14 +46,7 @@ class Engine:
         executor.open(resources)
 
     async def run(
-        self,
-        job: Job,
-        *,
-        client: int,
-        dispatch: int,
-        flops: float,
-        duration_s: float,
-        after_s: float = 0.0,
+        self, job: Job, *, client: int, dispatch: int, flops: float, duration_s: float, after_s: float = 0.0
     ) -> Any:
         """Do a job that takes ``duration_s`` of virtual time; return its result when that has passed.
 
@@ -113,11 +106,7 @@ class Engine:
         if not isinstance(loop, VirtualTimeLoop):
             real = self.executor.submit(job, (0, self._sequence))
             try:
-                return await loop.run_in_executor(self._threads(), self.executor.wait, real)
-            except FedsimError:
-                raise
-            except Exception as error:
-                raise _failed(job, error) from error
+                return await loop.run_in_executor(self._threads(), _outcome, self.executor, job, real)
             finally:
                 real.cancel()
         duration_ns = round(duration_s * 1e9)
@@ -157,8 +146,7 @@ class _Running:
         self._executor = executor
         self._job = job
         self._real = real
-        self._duration_ns = duration_ns
-        self._remaining_ns = duration_ns
+        self._duration_ns = self._remaining_ns = duration_ns
         self._go_on()
 
     def _go_on(self) -> None:
@@ -189,16 +177,18 @@ class _Running:
     def _join(self) -> None:
         """Block until the result is there; nothing else blocks the thread of the loop."""
         try:
-            result = self._executor.wait(self._real)
-        except FedsimError as error:
-            self.result.set_exception(error)
+            self.result.set_result(_outcome(self._executor, self._job, self._real))
         except Exception as error:
-            failure = _failed(self._job, error)
-            failure.__cause__ = error
-            self.result.set_exception(failure)
-        else:
-            self.result.set_result(result)
+            self.result.set_exception(error)
 
 
-def _failed(job: Job, error: Exception) -> JobError:
-    return JobError(f"a {type(job).__name__.lower()} job failed: {type(error).__name__}: {error}")
+def _outcome(executor: Executor, job: Job, real: Promise) -> Any:
+    """Wait for the result of a job; what it raises is an error of fedsim's own."""
+    try:
+        return executor.wait(real)
+    except (FedsimError, CancelledError):
+        raise
+    except Exception as error:
+        raise JobError(
+            f"a {type(job).__name__.lower()} job failed: {type(error).__name__}: {error}"
+        ) from error

@@ -17,19 +17,9 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass
-from fedsim.engine.jobs import (
-    Call,
-    Evaluate,
-    Extra,
-    Fit,
-    Fitted,
-    Job,
-    Predict,
-    Samples,
-    Score,
-)
+from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
 from fedsim.engine.losses import Batch, label_loss
-from fedsim.engine.optimisers import OptimiserState
+from fedsim.engine.optimisers import OptimiserState, keep, resume
 from fedsim.engine.steps import Work
 from fedsim.engine.worker_state import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
@@ -64,6 +54,17 @@ def run(job: Job, worker: Worker) -> Any:
             raise RuntimeError("StopIteration left the job's code") from error
 
 
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Pin the calling thread, which is not a worker's, for one job: sums over threads end in other bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def fit(job: Fit, worker: Worker) -> Fitted:
     """Train; the models come back frozen."""
     if job.num_steps == 0:
@@ -90,14 +91,14 @@ def _begun(job: Fit, name: str, params: Mapping[str, Tensor], worker: Worker) ->
     if not tree:
         return job.optimiser.start(list(params.values()))
     device = worker.resources.device
-    return job.optimiser.resume(params, {slot: to_tensor(array, device) for slot, array in tree.items()})
+    return resume(job.optimiser, params, {slot: to_tensor(array, device) for slot, array in tree.items()})
 
 
 def _kept(job: Fit, nets: Mapping[str, BoundNet], states: Mapping[str, OptimiserState]) -> dict[str, Tree]:
     """Return what the optimisers have come to, if the job asks for it."""
     if job.states is None:
         return {}
-    kept = {name: job.optimiser.keep(list(nets[name].params), state) for name, state in states.items()}
+    kept = {name: keep(list(nets[name].params), state) for name, state in states.items()}
     return {name: to_tree(tensors) for name, tensors in kept.items() if tensors}
 
 

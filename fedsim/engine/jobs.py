@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from fedsim.data import Split
 from fedsim.engine.optimisers import Optimiser
@@ -81,51 +81,32 @@ class Stream:
     shuffled: bool = True
 
 
-Scope = Literal["shared", "client", "sample"]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Extra:
     """A value that a step needs beside models and samples.
 
     Attributes:
-        value: An array or a tree of arrays; one array for a ``sample`` extra.
-        scope: ``shared`` by all clients that run this step, the ``client``'s own, or one row per ``sample``.
-        stream: For a ``sample`` extra, the stream whose order its rows follow; else empty.
+        value: An array or a tree of arrays; one array where it follows a stream.
+        stream: The stream that it follows, with one row for each sample in the stream's unshuffled order;
+            empty where every step is given the whole value.
 
     Raises:
-        ValueError: A ``sample`` extra without a stream or with a tree, or another one with a stream.
+        ValueError: A tree that is to follow a stream.
     """
 
     value: Array | Tree
-    scope: Scope = "shared"
     stream: str = ""
 
     def __post_init__(self) -> None:
-        if (self.scope == "sample") != bool(self.stream):
-            raise ValueError(
-                f"an extra of scope {self.scope!r} with stream = {self.stream!r}: one row per sample follows "
-                "a stream, so name it; other extras follow none"
-            )
-        if self.scope == "sample" and isinstance(self.value, Mapping):
+        if self.stream and isinstance(self.value, Mapping):
             raise ValueError(
                 "an extra with one row per sample is one array: give each array of a tree a name"
             )
 
 
-def shared(value: Array | Tree) -> Extra:
-    """Return an extra that is the same for every client."""
-    return Extra(value, "shared")
-
-
-def per_client(value: Array | Tree) -> Extra:
-    """Return an extra of this client alone."""
-    return Extra(value, "client")
-
-
 def per_sample(value: Array, stream: str) -> Extra:
     """Return an extra with one row for each sample of a stream, in the stream's unshuffled order."""
-    return Extra(value, "sample", stream)
+    return Extra(value, stream)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

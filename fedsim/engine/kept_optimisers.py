@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedsim.engine.jobs import Fitted
-from fedsim.params import EMPTY, Model, Tree, all_finite
+from fedsim.params import Model, Tree, all_finite
 
 
 class Keeping:
@@ -39,7 +39,7 @@ class Keeping:
         refused or replaced, and the next one must not go on from its ruins.
         """
         for model, trained in fitted.models.items():
-            key, state = _key(name, model, models[model]), fitted.states.get(model, EMPTY)
+            key, state = _key(name, model, models[model]), fitted.states.get(model, {})
             if state and all_finite(state) and trained.is_finite():
                 self._held[key] = state
             else:

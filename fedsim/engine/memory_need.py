@@ -36,15 +36,8 @@ def needed_bytes(architecture: Architecture, batch_size: int, training: Training
     Raises:
         DataError: The model cannot take the task's samples.
     """
-    copies = 2 + optimiser_slots(training)
-    return SCALAR_BYTES * copies * architecture.num_params + _passing_bytes(architecture, batch_size)
-
-
-def optimiser_slots(training: TrainingConfig) -> int:
-    """Return how many scalars the optimiser remembers for each parameter."""
-    if training.optimiser == "adam":
-        return 2
-    return 1 if training.momentum else 0
+    slots = 2 if training.optimiser == "adam" else int(training.momentum > 0)
+    return SCALAR_BYTES * (2 + slots) * architecture.num_params + _passing_bytes(architecture, batch_size)
 
 
 @lru_cache(maxsize=256)
@@ -55,32 +48,19 @@ def _passing_bytes(architecture: Architecture, batch_size: int) -> int:
     task = architecture.task
     x = torch.empty(batch_size, *task.input_shape, dtype=getattr(torch, task.dtype), device="meta")
     label_bytes: int = getattr(torch, task.label_dtype).itemsize
-    outputs = _Outputs(x)
-    for module in net.modules():
-        if not any(True for _ in module.children()):
-            module.register_forward_hook(outputs.note)
-    with torch.no_grad():
-        net(x)
-    buffers = sum(buffer.nbytes for buffer in net.buffers())
-    return buffers + x.nbytes + label_bytes * batch_size + outputs.num_bytes
+    # By storage, since a view or a result in place takes no memory of its own. They are kept until the end,
+    # lest a freed storage's place be taken by another.
+    tensors = {x.untyped_storage()._cdata: x}
 
-
-class _Outputs:
-    """Adds up what layers return; a view or a result in place takes no memory of its own.
-
-    Args:
-        x: The batch, which is counted elsewhere.
-    """
-
-    def __init__(self, x: torch.Tensor) -> None:
-        self.num_bytes = 0
-        # Kept until the end, lest a freed storage's place be taken by another.
-        self._storages = {x.untyped_storage()._cdata: x}
-
-    def note(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def note(module: nn.Module, inputs: Any, output: Any) -> None:
         for tensor in tree_leaves(output):
             if isinstance(tensor, torch.Tensor):
-                place = tensor.untyped_storage()._cdata
-                if place not in self._storages:
-                    self._storages[place] = tensor
-                    self.num_bytes += tensor.nbytes
+                tensors.setdefault(tensor.untyped_storage()._cdata, tensor)
+
+    for module in net.modules():
+        if not any(True for _ in module.children()):
+            module.register_forward_hook(note)
+    with torch.no_grad():
+        net(x)
+    buffer_bytes = sum(buffer.nbytes for buffer in net.buffers())
+    return label_bytes * batch_size + buffer_bytes + sum(tensor.nbytes for tensor in tensors.values())

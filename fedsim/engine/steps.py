@@ -90,11 +90,7 @@ class Descent:
             params = list(model.params.values())
             gradients = list(
                 torch.autograd.grad(
-                    losses[name],
-                    params,
-                    retain_graph=name != last,
-                    allow_unused=True,
-                    materialize_grads=True,
+                    losses[name], params, retain_graph=name != last, allow_unused=True, materialize_grads=True
                 )
             )
             if self.correct is not None:

@@ -199,11 +199,17 @@ class Worker:
     Args:
         resources: What all workers share.
         stopping: Set when the run is over and jobs should be given up.
+
+    Attributes:
+        stream: The worker's own CUDA stream; None on the CPU.
     """
 
     def __init__(self, resources: Resources, stopping: threading.Event) -> None:
         self.resources = resources
         self.stopping = stopping
+        self.stream: torch.cuda.Stream | None = None
+        if resources.device.type == "cuda":
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._nets: dict[tuple[str, str], BoundNet] = {}
 
     def bind(self, place: str, model: Model, *, trained: bool) -> BoundNet:

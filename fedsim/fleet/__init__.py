@@ -1,10 +1,9 @@
 """Devices: what a client's hardware and links can do and when it is there, and fleets of them as arrays."""
 
-from fedsim.fleet.availability.available_clients import sample_available
+from fedsim.fleet.availability.available_sampling import sample_available
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin
 from fedsim.fleet.device import Device
 from fedsim.fleet.device_class import DevicePlugin
-from fedsim.fleet.distributions import Fixed
 from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.fleet.fleet import Fleet, build_fleet
 
@@ -13,7 +12,6 @@ __all__ = [
     "AvailabilityPlugin",
     "Device",
     "DevicePlugin",
-    "Fixed",
     "Fleet",
     "GroupConfig",
     "ServerConfig",

@@ -10,22 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.shares import apportion
 
 Shares = Mapping[str, float]
 """Label of an architecture to its weight."""
 
-Places = NDArray[np.uint8]
-"""For each client of a group the place of its architecture among the group's."""
 
-MOST_LABELS = 255
-"""Different architectures of a group."""
-
-
-def assign(parts: Sequence[Shares], sizes: NDArray[np.int64], key: Key) -> tuple[tuple[str, ...], Places]:
+def assign(parts: Sequence[Shares], sizes: Array, key: Key) -> tuple[tuple[str, ...], Array]:
     """Return the architectures of a group, and the place of each client's among them.
 
     Args:
@@ -34,7 +28,7 @@ def assign(parts: Sequence[Shares], sizes: NDArray[np.int64], key: Key) -> tuple
         key: Decides who gets which.
     """
     labels = tuple(dict.fromkeys(label for shares in parts for label in shares))
-    places = np.zeros(len(sizes), np.uint8)
+    places = np.zeros(len(sizes), np.int32)
     by_size = np.argsort(sizes, kind="stable")
     for number, (shares, clients) in enumerate(zip(parts, np.array_split(by_size, len(parts)), strict=True)):
         weights = np.array([shares.get(label, 0.0) for label in labels])

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, create_model
 
 from fedsim.config import Config
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.distributions import Values
+from fedsim.params import Array
 from fedsim.plugins import Plugin
 from fedsim.rng import Key
 
-Rows = NDArray[np.int64]
 C = TypeVar("C", bound=Config)
 
 
@@ -68,7 +66,7 @@ class DevicePlugin(Plugin[Config]):
             for name, quantity in QUANTITIES.items()
         }
 
-    def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
+    def labels(self, num: int, key: Key) -> tuple[Sequence[str], Array] | None:
         """Return names, and for each device the place of its own among them, ``[num]``.
 
         By default None: the devices are called as their group is. ``key`` is that of :meth:`draw`.

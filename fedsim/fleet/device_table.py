@@ -20,8 +20,6 @@ Lines that begin with ``#`` are comments, and say best where the figures come fr
 
 from __future__ import annotations
 
-import difflib
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,12 +29,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedsim.config import Config
+from fedsim.csv_rows import below_header, read_text, rows_of
 from fedsim.errors import DataError
-from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.device_class import DevicePlugin, Rows, with_overrides
+from fedsim.fleet.device_class import DevicePlugin, with_overrides
 from fedsim.fleet.distributions import Values
-from fedsim.quoting import quoted
+from fedsim.params import Array
+from fedsim.quoting import nearest, quoted
 from fedsim.ranges import MOST_WEIGHT
 from fedsim.rng import Key
 from fedsim.units import Range
@@ -116,21 +115,30 @@ def parse_table(text: str, source: str) -> Table:
         DataError: A text that cannot be used; the message names the line and the column.
     """
     header, *_ = lines = rows_of(text, source)
-    _check_header(header)
     rows = below_header(lines, "no row follows the header: give one device at least")
     columns: dict[str, Values] = {}
     shares: Values | None = None
     labels: tuple[str, ...] = ()
+    given: dict[str, str] = {}
     for place, name in enumerate(header.cells):
+        if name not in (*COLUMNS, *OTHERS):
+            raise header.fault(f"there is no such column: {nearest(name, [*COLUMNS, *OTHERS])}", name)
+        quantity, factor = COLUMNS.get(name, (name, 1))
+        if quantity in given:
+            problem = f"column {quoted(given[quantity])} gives the {quantity} already: leave one of both out"
+            raise header.fault(problem, name)
+        given[quantity] = name
         if name == "label":
-            labels = tuple(_label(row, place) for row in rows)
+            labels = tuple(row.cells[place] for row in rows)
+            if "" in labels:
+                problem = "the cell is empty: name the device, or leave the column out"
+                raise rows[labels.index("")].fault(problem, name)
         elif name == "share":
             shares = np.array([row.number(place, name, limits=_SHARES) for row in rows])
             if not shares.any():
                 raise header.fault("all shares are zero: give one above zero", name)
             shares = shares / shares.sum()
         else:
-            quantity, factor = COLUMNS[name]
             spread = QUANTITIES[quantity].spread
             columns[quantity] = np.array(
                 [
@@ -148,17 +156,18 @@ class TableConfig(Config):
 
 
 class TableDevices(DevicePlugin):
-    """Base of the device classes that are a file."""
+    """Base of the device classes that are a file: one of fedsim itself, called as their module is."""
 
     Config: ClassVar[type[Config]] = TableConfig
 
-    @abstractmethod
     def table(self) -> Table:
         """Return the file's rows.
 
         Raises:
             DataError: A file that cannot be used; the message names the line and the column.
         """
+        name = type(self).__module__.rpartition(".")[2]
+        return read_table(str(Path(__file__).parent / "csv" / f"{name}.csv"))
 
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
         """Return the quantities of ``num`` rows, save those that the entry replaces.
@@ -180,45 +189,13 @@ class TableDevices(DevicePlugin):
                 drawn[name] = quantity.default
         return drawn
 
-    def labels(self, num: int, key: Key) -> tuple[Sequence[str], Rows] | None:
+    def labels(self, num: int, key: Key) -> tuple[Sequence[str], Array] | None:
         """Return the rows' labels, and the row of each device."""
         table = self.table()
-        return (table.labels, self._rows(table, num, key)) if table.labels else None
+        return (table.labels, self._rows(table, num, key).astype(np.int32)) if table.labels else None
 
     @staticmethod
-    def _rows(table: Table, num: int, key: Key) -> Rows:
+    def _rows(table: Table, num: int, key: Key) -> Array:
         if table.shares is None:
             return np.arange(num)
         return key.child("row").numpy().choice(table.num_rows, num, p=table.shares)
-
-
-class PackagedDevices(TableDevices):
-    """Base of the device classes that are a file in fedsim itself, called as their module is."""
-
-    def table(self) -> Table:
-        """Return the rows of the file in ``fedsim/fleet/csv``."""
-        name = type(self).__module__.rpartition(".")[2]
-        return read_table(str(Path(__file__).parent / "csv" / f"{name}.csv"))
-
-
-def _check_header(header: Row) -> None:
-    known = (*COLUMNS, *OTHERS)
-    by_quantity: dict[str, str] = {}
-    for name in header.cells:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
-            raise header.fault(f"there is no such column: {guess}there are {', '.join(known)}", name)
-        quantity = COLUMNS[name][0] if name in COLUMNS else name
-        if quantity in by_quantity:
-            problem = (
-                f"column {quoted(by_quantity[quantity])} gives the {quantity} already: leave one of both out"
-            )
-            raise header.fault(problem, name)
-        by_quantity[quantity] = name
-
-
-def _label(row: Row, place: int) -> str:
-    if not row.cells[place]:
-        raise row.fault("the cell is empty: name the device, or leave the column out", "label")
-    return row.cells[place]

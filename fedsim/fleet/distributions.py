@@ -15,7 +15,6 @@ beyond it becomes its end: a log-normal efficiency is never above 1.
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,8 +26,8 @@ from numpy.typing import NDArray
 from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, create_model, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from fedsim.config import AsTuple, Config
-from fedsim.quoting import quoted
+from fedsim.config import AsTuple, Config, fault
+from fedsim.quoting import nearest, quoted
 from fedsim.ranges import Weight
 from fedsim.rng import Key
 from fedsim.units import ANY, Dimension, Range, Unit, range_of
@@ -236,10 +235,8 @@ def _table(value: dict[str, Any], tables: dict[str, Any]) -> Distribution:
     if isinstance(kind, str) and kind in tables:
         # A fault inside keeps its path: pydantic puts this field's name before it.
         return tables[kind].model_validate(value)  # type: ignore[no-any-return]
-    near = difflib.get_close_matches(str(kind), tables, n=1)
     problem = "no 'distribution' is named" if kind is None else f"no distribution is called {quoted(kind)}"
-    problem += f" (did you mean {near[0]!r}?)" if near else ""
-    problem += f"; there are: {', '.join(tables)}"
-    error = PydanticCustomError("distribution", "{problem}", {"problem": problem})
+    problem += f"; {nearest(kind, list(tables))}"
+    error = fault(problem)
     line: InitErrorDetails = {"type": error, "loc": ("distribution",), "input": value}
     raise ValidationError.from_exception_data("quantity", [line])

@@ -7,10 +7,8 @@ from pathlib import PurePath
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
-from fedsim.config import AsTuple, Config
-from fedsim.fleet.architecture_assignment import MOST_LABELS
+from fedsim.config import AsTuple, Config, fault
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import DevicePlugin, with_overrides
 from fedsim.fleet.distributions import Distribution, Fixed
@@ -58,17 +56,15 @@ class _Entry(Config):
             UnknownPluginError: No device class is called so; the message names the nearest one.
         """
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
-        given = {name: getattr(self, name) for name in QUANTITIES if getattr(self, name) is not None}
-        given |= self._more()
-        return plugin(plugin.Config.model_validate(given))
+        return plugin(plugin.Config.model_validate(self._given()))
 
     def explicit(self) -> Self:
         """Return the entry with the quantities of its device class written out."""
         config = self.profile().config
         return self.model_copy(update={name: getattr(config, name) for name in QUANTITIES})
 
-    def _more(self) -> dict[str, Any]:
-        return {}
+    def _given(self) -> dict[str, Any]:
+        return {name: law for name in QUANTITIES if (law := getattr(self, name)) is not None}
 
 
 class GroupConfig(_Entry):
@@ -104,9 +100,9 @@ class GroupConfig(_Entry):
     def _one_source(cls, file: str | None, info: ValidationInfo) -> str | None:
         device = info.data.get("device")
         if file is None and device == TABLE:
-            raise _fault("device class 'table' reads a file", 'add file = "phones.csv", say')
+            raise fault("device class 'table' reads a file", 'add file = "phones.csv", say')
         if file is not None and device not in (TABLE, None):
-            raise _fault(f"device class {quoted(device)} reads no file", "leave out either device or file")
+            raise fault(f"device class {quoted(device)} reads no file", "leave out device or file")
         return file
 
     @field_validator("models", "models_by_size", mode="after")
@@ -115,16 +111,8 @@ class GroupConfig(_Entry):
         given = [name for name in ("model", "models") if info.data.get(name) is not None]
         if value is not None and given:
             mend = "give model, models or models_by_size"
-            raise _fault(f"{given[0]} and {info.field_name} both say which architecture", mend)
+            raise fault(f"{given[0]} and {info.field_name} both say which architecture", mend)
         return value
-
-    @field_validator("models_by_size", mode="after")
-    @classmethod
-    def _few(cls, parts: tuple[Weights, ...] | None) -> tuple[Weights, ...] | None:
-        num = len({label for shares in parts or () for label in shares})
-        if num > MOST_LABELS:
-            raise _fault(f"{num} different architectures in one group", f"name at most {MOST_LABELS}")
-        return parts
 
     @property
     def shares(self) -> tuple[Weights, ...]:
@@ -134,18 +122,16 @@ class GroupConfig(_Entry):
     @field_validator(*TRACED.values(), mode="after")
     @classmethod
     def _one_rate(cls, trace: LinkTraceConfig | None, info: ValidationInfo) -> LinkTraceConfig | None:
-        quantity = next(name for name, key in TRACED.items() if key == info.field_name)
+        quantity = str(info.field_name).removesuffix("_trace")
         if trace is not None and info.data.get(quantity) is not None:
-            raise _fault(
-                f"a trace takes the place of {quoted(quantity)}, which is given too", "leave one of them out"
-            )
+            problem = f"a trace takes the place of {quoted(quantity)}, which is given too"
+            raise fault(problem, "leave one of them out")
         return trace
 
     @property
     def traces(self) -> Mapping[str, LinkTraceConfig]:
         """The traces by quantity, of those that have one."""
-        found = {quantity: getattr(self, key) for quantity, key in TRACED.items()}
-        return {quantity: trace for quantity, trace in found.items() if trace is not None}
+        return {name: trace for name, key in TRACED.items() if (trace := getattr(self, key)) is not None}
 
     @property
     def label(self) -> str:
@@ -156,8 +142,9 @@ class GroupConfig(_Entry):
         """Return the entry with its name and the quantities of its device class, save those of traces."""
         return super().explicit().model_copy(update={"name": self.label, **dict.fromkeys(self.traces)})
 
-    def _more(self) -> dict[str, Any]:
-        return ({"file": self.file} if self.file else {}) | dict.fromkeys(self.traces, _STAND_IN)
+    def _given(self) -> dict[str, Any]:
+        file = {"file": self.file} if self.file else {}
+        return super()._given() | file | dict.fromkeys(self.traces, _STAND_IN)
 
 
 class ServerConfig(_Entry):
@@ -170,16 +157,12 @@ class ServerConfig(_Entry):
     @classmethod
     def _one_device(cls, device: str) -> str:
         if device == TABLE:
-            raise _fault("device class 'table' is for groups", "name a class, and change its quantities")
+            raise fault("device class 'table' is for groups", "name another class, and change it")
         return device
 
     @field_validator("drop_out", mode="after")
     @classmethod
     def _stays(cls, drop_out: Distribution | None) -> Distribution | None:
         if drop_out is not None and drop_out != Fixed(0.0):
-            raise _fault("a server does not drop out", "leave drop_out to the [[fleet]] groups")
+            raise fault("a server does not drop out", "leave drop_out to the [[fleet]] groups")
         return drop_out
-
-
-def _fault(problem: str, mend: str) -> PydanticCustomError:
-    return PydanticCustomError("device", "{problem}", {"problem": problem, "mend": mend})

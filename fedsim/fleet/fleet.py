@@ -3,8 +3,9 @@
 Clients are numbered through the groups in order. A quantity that is the same throughout a group is kept once,
 exactly; one that is drawn is kept as a float32 for each client, whose seven digits are more than any device
 model deserves and hide the last bits in which processors differ. A link that follows a trace is two numbers
-more (:mod:`fedsim.network.traces`). So a client costs 64 bytes at most, and becomes a :class:`Device` only
-when asked for. When clients are there is :attr:`Fleet.availability`, a function of client and time.
+more (:mod:`fedsim.network.link_traces`). So a client costs 68 bytes at most, and becomes a
+:class:`Device` only when asked for. :attr:`Fleet.availability` says when clients are there, as a function of
+client and time.
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InvariantError
-from fedsim.fleet.architecture_assignment import Places, assign
-from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, EverPresent, Grouped
+from fedsim.fleet.architecture_assignment import assign
+from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, EverPresent, Grouped
 from fedsim.fleet.device import QUANTITIES, Device
 from fedsim.fleet.device_class import DevicePlugin
+from fedsim.fleet.distributions import Values
 from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
-from fedsim.network import InGroups, Traces
+from fedsim.network.capacity import Capacity
+from fedsim.network.link_traces import LinkTraces
+from fedsim.network.links import InGroups, TraceOf
 from fedsim.plugins import name_of
 from fedsim.rng import Key
-from fedsim.units import format_quantity
 
 Column = float | NDArray[np.float32]
 
@@ -41,9 +45,9 @@ class Group:
         start: First client.
         stop: One past the last client.
         columns: For each quantity one value, or one for each client of the group.
-        row_labels: Names of the rows of a table of devices; empty if they have none.
+        row_labels: Names of the devices: those of the rows of a table, or the group's alone.
         rows: For each client of the group the place of its name among them.
-        places: For each client of the group the place of its architecture among ``models``; None for one.
+        places: For each client of the group the place of its architecture among ``models``.
         traces: By quantity, ``up`` or ``down``, what the links follow over time; its column then holds means.
     """
 
@@ -52,58 +56,32 @@ class Group:
     start: int
     stop: int
     columns: Mapping[str, Column]
-    row_labels: tuple[str, ...] = ()
-    rows: NDArray[np.int32] | None = None
-    places: Places | None = None
-    traces: Mapping[str, Traces] = field(default_factory=dict)
+    row_labels: Sequence[str]
+    rows: NDArray[np.integer]
+    places: NDArray[np.integer]
+    traces: Mapping[str, LinkTraces] = field(default_factory=dict)
 
     def model(self, offset: int) -> str:
         """Return the label of the architecture of the client ``start + offset``."""
-        return self.models[0 if self.places is None else self.places[offset]]
+        return self.models[int(self.places[offset])]
 
     def shares(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         """Yield each architecture, and which clients of the group have it, ``[stop - start]``."""
-        places = np.zeros(self.stop - self.start, np.uint8) if self.places is None else self.places
         for place, label in enumerate(self.models):
-            yield label, places == place
+            yield label, self.places == place
 
     @property
     def is_uniform(self) -> bool:
         """Whether all devices of the group are the same."""
-        return self.rows is None and all(isinstance(column, float) for column in self.columns.values())
-
-    def column(self, quantity: str) -> Column:
-        """Return a quantity's one value, or one for each client of the group."""
-        return self.columns[quantity]
+        return len(self.row_labels) == 1 and all(isinstance(one, float) for one in self.columns.values())
 
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
-        label = self.label if self.rows is None else self.row_labels[self.rows[offset]]
         values = {
             QUANTITIES[name].attribute: column if isinstance(column, float) else column.item(offset)
             for name, column in self.columns.items()
         }
-        return Device(**values, label=label)
-
-
-@dataclass(frozen=True, slots=True)
-class Quantiles:
-    """One row of the table in which ``fedsim check`` shows a fleet; numbers in base units."""
-
-    quantity: str
-    minimum: float
-    low: float
-    median: float
-    high: float
-    maximum: float
-
-    @property
-    def cells(self) -> tuple[str, str, str, str, str, str]:
-        """The row as text: quantity, minimum, 5 %, median, 95 %, maximum, with units."""
-        dimension = QUANTITIES[self.quantity].spread.dimension
-        numbers = (self.minimum, self.low, self.median, self.high, self.maximum)
-        texts = [f"{n:.3g}" if dimension is None else format_quantity(n, dimension) for n in numbers]
-        return (self.quantity, texts[0], texts[1], texts[2], texts[3], texts[4])
+        return Device(**values, label=self.row_labels[self.rows[offset]])
 
 
 class Fleet:
@@ -167,18 +145,23 @@ class Fleet:
         """
         result = np.empty(len(self))
         for group in self.groups:
-            result[group.start : group.stop] = group.column(quantity)
+            result[group.start : group.stop] = group.columns[quantity]
         return result
 
     def each(self, quantity: str) -> InGroups:
         """Return a quantity of every client in base units, one by one; it costs no memory of its own."""
-        return InGroups([(group.stop - group.start, group.column(quantity)) for group in self.groups])
+        return InGroups([(group.stop - group.start, group.columns[quantity]) for group in self.groups])
 
-    def traces(self, quantity: str) -> Traces | None:
-        """Return what clients' links follow over time, ``[K]``, for ``up`` or ``down``; None if none does."""
-        return Traces.joined(
-            [(group.stop - group.start, group.traces.get(quantity)) for group in self.groups]
-        )
+    def trace_of(self, quantity: str) -> TraceOf | None:
+        """Return what says which trace a client's ``up`` or ``down`` follows; None if all are constant."""
+        if not any(quantity in group.traces for group in self.groups):
+            return None
+        return partial(self._trace, quantity)
+
+    def _trace(self, quantity: str, client: int) -> Capacity | None:
+        group = self.groups[self.group(client)]
+        traces = group.traces.get(quantity)
+        return None if traces is None else traces.of(client - group.start)
 
     @property
     def is_traced(self) -> bool:
@@ -198,35 +181,7 @@ class Fleet:
     @property
     def drops_out(self) -> bool:
         """Whether any client may drop out."""
-        return any(bool(np.any(group.column("drop_out"))) for group in self.groups)
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether no client ever goes away or drops out."""
-        return self.is_always_there and not self.drops_out
-
-    def available(self, clients: Clients, at_s: float) -> NDArray[np.bool_]:
-        """Return which of the clients ``[n]`` are there at an instant, ``[n]``.
-
-        Raises:
-            IndexError: A client outside the fleet.
-            ValueError: No instant of a run.
-        """
-        return self.availability.available(clients, at_s)
-
-    def quantiles(self) -> list[Quantiles]:
-        """Return a row for each quantity, over all clients."""
-        points = [0, 0.05, 0.5, 0.95, 1]
-        return [Quantiles(name, *map(float, np.quantile(self.values(name), points))) for name in QUANTITIES]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays that describe devices."""
-        columns = [
-            column for group in self.groups for column in (*group.columns.values(), group.rows, group.places)
-        ]
-        arrays = sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
-        return arrays + sum(traces.nbytes for group in self.groups for traces in group.traces.values())
+        return any(bool(np.any(group.columns["drop_out"])) for group in self.groups)
 
 
 def build_fleet(
@@ -263,62 +218,43 @@ def build_fleet(
             f"{len(groups)} groups and {len(availability)} availability models: give one for each"
         )
     built: list[Group] = []
-    presence: list[Availability] = []
     start = 0
     for index, group in enumerate(groups):
-        own, stop = key.child("fleet", index), start + group.count
-        held = np.zeros(group.count, np.int64) if sizes is None else sizes[start:stop]
-        labels, places = _architectures(group, default_model, held, own.child("models"))
-        plain = _group(group.profile(), group.label, labels, places, start, stop, own)
-        built.append(_traced(plain, group, own))
-        if availability is not None:
-            presence.append(availability[index].bind(group.count, own.child("availability")))
-        start = stop
+        held = np.zeros(group.count, np.int64) if sizes is None else sizes[start : start + group.count]
+        built.append(_group(group, start, held, default_model, key.child("fleet", index)))
+        start += group.count
+    presence = [
+        model.bind(group.count, key.child("fleet", index, "availability"))
+        for index, (group, model) in enumerate(zip(groups, availability or (), strict=False))
+    ]
     model = server.model or default_model
-    hardware = _group(server.profile(), "server", (model,), None, 0, 1, key.child("fleet", "server"))
-    return Fleet(built, hardware.device(0), model, Grouped(presence) if presence else None)
+    hardware = _hardware(server.profile(), "server", 1, key.child("fleet", "server"))
+    device = Group("server", (model,), 0, 1, *hardware, _same(1)).device(0)
+    return Fleet(built, device, model, Grouped(presence) if presence else None)
 
 
-def _architectures(
-    group: GroupConfig, default: str, sizes: NDArray[np.int64], key: Key
-) -> tuple[tuple[str, ...], Places | None]:
-    if not group.shares:
-        return (group.model or default,), None
-    labels, places = assign(group.shares, sizes, key)
-    return labels, _read_only(places)
-
-
-def _group(
-    profile: DevicePlugin,
-    label: str,
-    models: tuple[str, ...],
-    places: Places | None,
-    start: int,
-    stop: int,
-    key: Key,
-) -> Group:
-    columns = _columns(profile, stop - start, key)
-    named = profile.labels(stop - start, key)
-    if named is None:
-        return Group(label, models, start, stop, columns, places=places)
-    names, rows = named
-    return Group(label, models, start, stop, columns, tuple(names), _read_only(rows.astype(np.int32)), places)
-
-
-def _traced(plain: Group, config: GroupConfig, key: Key) -> Group:
-    """Return a group whose links follow the entry's traces."""
-    num, columns = plain.stop - plain.start, dict(plain.columns)
+def _group(config: GroupConfig, start: int, sizes: NDArray[np.int64], default_model: str, key: Key) -> Group:
+    models: tuple[str, ...] = (config.model or default_model,)
+    places: NDArray[np.integer] = _same(config.count)
+    if config.shares:
+        models, places = assign(config.shares, sizes, key.child("models"))
+    columns, row_labels, rows = _hardware(config.profile(), config.label, config.count, key)
     traces = {
-        quantity: Traces.draw(trace, num, key.child(TRACED[quantity]))
+        quantity: LinkTraces.draw(trace, config.count, key.child(TRACED[quantity]))
         for quantity, trace in config.traces.items()
     }
-    for quantity, drawn in traces.items():
-        mean_bps = drawn.mean_bps()
-        if isinstance(mean_bps, float):
-            columns[quantity] = mean_bps
-        else:
-            columns[quantity] = _read_only(mean_bps.astype(np.float32))
-    return replace(plain, columns=columns, traces=traces) if traces else plain
+    columns |= {quantity: _column(drawn.mean_bps()) for quantity, drawn in traces.items()}
+    stop = start + config.count
+    return Group(config.label, models, start, stop, columns, row_labels, rows, _read_only(places), traces)
+
+
+def _hardware(
+    profile: DevicePlugin, label: str, num: int, key: Key
+) -> tuple[dict[str, Column], Sequence[str], NDArray[np.integer]]:
+    """Return the columns of devices, names, and for each device the place of its own among them."""
+    columns = _columns(profile, num, key)
+    row_labels, rows = profile.labels(num, key) or ((label,), _same(num))
+    return columns, row_labels, _read_only(rows)
 
 
 def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
@@ -334,9 +270,17 @@ def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
                 f"device class {name_of(profile)!r} draws {name} values that are not from {words}, in base "
                 "units: mend its draw()"
             )
-        column: Column = value.astype(np.float32) if isinstance(value, np.ndarray) else float(value)
-        columns[name] = _read_only(column) if isinstance(column, np.ndarray) else column
+        columns[name] = _column(value)
     return columns
+
+
+def _column(values: float | Values) -> Column:
+    return _read_only(values.astype(np.float32)) if isinstance(values, np.ndarray) else float(values)
+
+
+def _same(num: int) -> NDArray[np.uint8]:
+    """Return ``num`` zeros in one byte."""
+    return np.broadcast_to(np.uint8(0), num)
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -7,6 +7,7 @@ memory; values are parameter trees (:mod:`fedsim.params`), which the engine puts
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,16 +25,6 @@ from fedsim.task import Task
 
 MOST_PARAMS = 500_000_000
 """Scalars of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """What a net's structure alone tells, in module order."""
-
-    param_names: tuple[str, ...]
-    buffer_names: tuple[str, ...]
-    num_params: int
-    has_batch_norm: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +68,7 @@ class Architecture:
         """
         skeleton = self.skeleton()
         try:
-            net = _materialise(skeleton)
+            net = _with_memory(skeleton)
         except (MemoryError, RuntimeError) as error:  # torch's way to say so
             raise DataError(
                 f"model {self.label!r} has {self.num_params} parameters, for which this computer has no "
@@ -87,51 +78,25 @@ class Architecture:
         return Model(self.label, _tree(net.named_parameters()), _tree(net.named_buffers()))
 
     @cached_property
-    def outline(self) -> Outline:
-        """Names and counts, found once."""
-        net = self.skeleton()
-        return Outline(
-            param_names=tuple(name for name, _ in net.named_parameters()),
-            buffer_names=tuple(name for name, _ in net.named_buffers()),
-            num_params=sum(parameter.numel() for parameter in net.parameters()),
-            has_batch_norm=any(isinstance(module, _BatchNorm) for module in net.modules()),
-        )
-
-    @property
     def num_params(self) -> int:
         """Trainable scalars."""
-        return self.outline.num_params
+        return sum(parameter.numel() for parameter in self.skeleton().parameters())
 
-    @property
-    def param_names(self) -> tuple[str, ...]:
-        """Names of the trainable parameters, in module order."""
-        return self.outline.param_names
-
-    @property
-    def buffer_names(self) -> tuple[str, ...]:
-        """Names of the buffers, in module order."""
-        return self.outline.buffer_names
-
-    @property
+    @cached_property
     def has_batch_norm(self) -> bool:
         """Whether a forward pass in training mode changes buffers."""
-        return self.outline.has_batch_norm
+        return any(isinstance(module, _BatchNorm) for module in self.skeleton().modules())
 
 
-def _materialise(net: Net) -> Net:
-    """Give a net on the meta device memory on the CPU, in place; tensors used twice stay one tensor."""
-    memory: dict[int, torch.Tensor] = {}
-    for module in net.modules():
-        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            if id(parameter) not in memory:
-                empty = torch.empty_like(parameter, device="cpu")
-                memory[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-            setattr(module, name, memory[id(parameter)])
-        for name, buffer in list(module.named_buffers(recurse=False, remove_duplicate=False)):
-            if id(buffer) not in memory:
-                memory[id(buffer)] = torch.empty_like(buffer, device="cpu")
-            setattr(module, name, memory[id(buffer)])
-    return net
+def _with_memory(net: Net) -> Net:
+    """Return a net on the meta device with memory on the CPU; tensors used twice stay one tensor."""
+    memory: dict[int, Any] = {
+        id(tensor): torch.empty_like(tensor, device="cpu") for tensor in (*net.parameters(), *net.buffers())
+    }
+    for parameter in net.parameters():
+        memory[id(parameter)] = nn.Parameter(memory[id(parameter)], parameter.requires_grad)
+    # What the memo of a copy holds stands for the original.
+    return deepcopy(net, memory)
 
 
 def _tree(tensors: Any) -> Tree:

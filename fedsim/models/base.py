@@ -1,14 +1,16 @@
 """What every model offers: a body of named blocks, a head, and a plugin that builds both for a task.
 
-The cut between body and head is where FedPer keeps its personal layers and MOON takes its features; the cuts
-between blocks are where FedGKT divides a net between a client and the server (specification 7.6).
+The cut between body and head is where FedPer keeps its personal layers and MOON takes its features. A net can
+be cut after any block too, ``net.body[:k]`` and ``Net(net.body[k:], net.head)``, as FedGKT divides it between
+a client and the server (specification 7.6).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from typing import Any, Generic, Literal, cast
+from itertools import pairwise
+from typing import Any, Generic, Literal
 
 import torch
 from torch import nn
@@ -23,6 +25,14 @@ Part = Literal["base", "head"]
 def named(**modules: nn.Module) -> nn.Sequential:
     """Return the modules in a row, each under its name: ``named(conv=nn.Conv2d(...), relu=nn.ReLU())``."""
     return nn.Sequential(OrderedDict(modules))
+
+
+def dense(*widths: int) -> dict[str, nn.Module]:
+    """Return blocks ``fc1``, ``fc2``, ..., linear layers with ReLU, from the first width to the last."""
+    return {
+        f"fc{i}": named(linear=nn.Linear(inputs, outputs), relu=nn.ReLU())
+        for i, (inputs, outputs) in enumerate(pairwise(widths), start=1)
+    }
 
 
 class Net(nn.Module):
@@ -52,32 +62,6 @@ class Net(nn.Module):
     def part_of(name: str) -> Part:
         """Say whether the parameter or buffer called ``name`` belongs to the base or to the head."""
         return "head" if name.startswith("head.") else "base"
-
-    @property
-    def base_names(self) -> tuple[str, ...]:
-        """Names of the parameters below the cut, in order."""
-        return tuple(name for name, _ in self.named_parameters() if self.part_of(name) == "base")
-
-    @property
-    def head_names(self) -> tuple[str, ...]:
-        """Names of the head's parameters, in order."""
-        return tuple(name for name, _ in self.named_parameters() if self.part_of(name) == "head")
-
-    def split(self, k: int) -> tuple[nn.Sequential, Net]:
-        """Return (extractor, rest): the first ``k`` blocks, and a net of the other blocks with the head.
-
-        Both share their modules with this net, and ``rest(extractor(x))`` equals ``self(x)``.
-
-        Raises:
-            ValueError: ``k`` is not from 1 to the number of blocks.
-        """
-        if not 1 <= k <= len(self.body):
-            names = ", ".join(name for name, _ in self.body.named_children())
-            raise ValueError(
-                f"a cut after block {k} is not possible: give 1 to {len(self.body)}, blocks are {names}"
-            )
-        first, others = (cast("nn.Sequential", self.body[part]) for part in (slice(k), slice(k, None)))
-        return first, Net(others, self.head)
 
 
 class ModelPlugin(Plugin[C], ABC, Generic[C]):

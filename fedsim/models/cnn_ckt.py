@@ -5,11 +5,9 @@ learning for heterogeneous clients with clustered knowledge transfer", and 2022,
 those of LeNet, whose flattened size of 400 the papers' layers follow; specification 7.2 and 7.4).
 """
 
-from itertools import pairwise
-
 from torch import nn
 
-from fedsim.models.base import ModelPlugin, Net, image_shape, named
+from fedsim.models.base import ModelPlugin, Net, dense, image_shape, named
 from fedsim.models.output_head import HeadConfig, finish
 from fedsim.task import Task
 
@@ -30,9 +28,8 @@ class CnnCkt(ModelPlugin[HeadConfig]):
             "conv1": named(conv=nn.Conv2d(channels, 6, 5), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
             "conv2": named(conv=nn.Conv2d(6, 16, 5), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
             "flatten": nn.Flatten(),
+            **dense(16 * high * wide, *UNITS),
         }
-        for i, (inputs, outputs) in enumerate(pairwise((16 * high * wide, *UNITS)), start=1):
-            blocks[f"fc{i}"] = named(linear=nn.Linear(inputs, outputs), relu=nn.ReLU())
         return finish(blocks, UNITS[-1], task, self.config.representation)
 
 

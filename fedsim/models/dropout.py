@@ -68,7 +68,3 @@ class Dropout(nn.Module):
             )
         keep = torch.empty(x.shape, dtype=x.dtype).bernoulli_(1 - self.p, generator=generator)
         return x * keep.div_(1 - self.p).to(x.device)
-
-    def extra_repr(self) -> str:
-        """Return the probability, for ``print(net)``."""
-        return f"p={self.p}"

@@ -32,7 +32,7 @@ FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What a piece of work asks of a processor.
+    """The operations and memory traffic of a piece of work.
 
     Attributes:
         flops: Floating-point operations; a multiplication and an addition count as two.
@@ -50,7 +50,7 @@ class Operations:
 
 
 def measure(function: Callable[[], object]) -> Operations:
-    """Return what ``function()`` asks for, whose tensors are on the meta device."""
+    """Return the operations of ``function()``, whose tensors are on the meta device."""
     counter = _Counter()
     with counter:
         function()
@@ -58,7 +58,7 @@ def measure(function: Callable[[], object]) -> Operations:
 
 
 def forward(architecture: Architecture, batch_size: int) -> Operations:
-    """Return what one forward pass over ``batch_size`` samples asks for.
+    """Return the operations of one forward pass over ``batch_size`` samples.
 
     Raises:
         DataError: The model cannot take the task's samples.
@@ -70,26 +70,21 @@ def forward(architecture: Architecture, batch_size: int) -> Operations:
         x = torch.empty(
             batch_size, *architecture.task.input_shape, dtype=getattr(torch, architecture.task.dtype)
         )
-    before: dict[str, int] = {}
-    spent: dict[str, int] = {}
     counter = _Counter()
+    spent = {name: 0 for name, module in net.named_modules() if _multiplies(module)}
 
     def watch(name: str, module: nn.Module) -> None:
-        def enter(*_: Any) -> None:
-            before[name] = counter.total
+        def add(sign: int) -> None:
+            spent[name] += sign * counter.total
 
-        def leave(*_: Any) -> None:
-            spent[name] = spent.get(name, 0) + counter.total - before[name]
+        module.register_forward_pre_hook(lambda *_: add(-1))
+        module.register_forward_hook(lambda *_: add(1))
 
-        module.register_forward_pre_hook(enter)
-        module.register_forward_hook(leave)
-
-    weighty = [name for name, module in net.named_modules() if _multiplies(module)]
-    for name in weighty:
+    for name in spent:
         watch(name, net.get_submodule(name))
     with counter:
         net(x)
-    free = [name for name in weighty if not spent.get(name)]
+    free = [name for name, flops in spent.items() if not flops]
     if free:
         kind = type(net.get_submodule(free[0])).__name__
         raise InvariantError(
@@ -120,7 +115,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Not remembered: somebody may register one meanwhile.
         formula = _FORMULAS.get(packet) or flop_registry.get(packet)
         key = key_of(func, args, kwargs)
-        known = None if key is None else _MEMORY.get(key)
+        known = _MEMORY.get(key)  # which holds nothing for None
         if known is not None:
             result, moved_bytes = known.results(args), known.moved_bytes
         else:

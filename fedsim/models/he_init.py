@@ -5,8 +5,6 @@ normalisation restores it: 16 layers leave a billionth, and nothing is learned. 
 al., 2015, "Delving deep into rectifiers").
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -22,22 +20,7 @@ class HeConv2d(nn.Conv2d):
 
 
 def start_by_he(net: nn.Module) -> None:
-    """Put a :class:`HeConv2d` of the same shape in the place of every convolution inside ``net``."""
-    for module in list(net.modules()):
-        for name, child in list(module.named_children()):
-            if type(child) is nn.Conv2d:
-                setattr(module, name, _like(child))
-
-
-def _like(conv: Any) -> HeConv2d:
-    return HeConv2d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        dilation=conv.dilation,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        padding_mode=conv.padding_mode,
-    )
+    """Make every convolution of ``net`` a :class:`HeConv2d`, which differs in its initialisation alone."""
+    for module in net.modules():
+        if type(module) is nn.Conv2d:
+            module.__class__ = HeConv2d

@@ -24,11 +24,11 @@ _Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one operation gives, and the bytes that it moves.
+    """The result of one operation, and the bytes that it moves.
 
     Attributes:
         forms: Size, strides and type of each result; None for a result that is none.
-        is_single: Whether it gives one tensor rather than a tuple.
+        is_single: Whether it returns one tensor rather than a tuple.
         in_place: Whether that tensor is its first argument.
         moved_bytes: Bytes of the tensors that it reads and writes.
     """
@@ -47,33 +47,26 @@ class Outcome:
         return made[0] if self.is_single else made
 
 
-class Memory:
-    """What was asked before, by operation and the forms of its arguments."""
-
-    def __init__(self) -> None:
-        self._outcomes: dict[Hashable, Outcome] = {}
-
-    def get(self, key: Hashable) -> Outcome | None:
-        """Return what an operation gives, if it is known."""
-        return self._outcomes.get(key)
+class Memory(dict[Hashable, Outcome]):
+    """Outcomes of operations, by operation and the forms of its arguments."""
 
     def add(self, key: Hashable, args: tuple[Any, ...], result: Any, moved_bytes: int) -> None:
         """Remember an operation, if its results are tensors without values."""
         results = result if isinstance(result, tuple) else (result,)
         if not all(one is None or (isinstance(one, Tensor) and one.is_meta) for one in results):
             return
-        if len(self._outcomes) >= MOST:
-            self._outcomes.clear()
+        if len(self) >= MOST:
+            self.clear()
         forms = tuple([None if one is None else (one.size(), one.stride(), one.dtype) for one in results])
         in_place = bool(args) and result is args[0]
-        self._outcomes[key] = Outcome(forms, isinstance(result, Tensor), in_place, moved_bytes)
+        self[key] = Outcome(forms, isinstance(result, Tensor), in_place, moved_bytes)
 
 
 def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
-    """Return what an operation's outcome depends on; None where that is more than shapes and plain numbers.
+    """Return a key of all that an operation's outcome depends on; None if it depends on more than shapes.
 
-    So it is for one that gives a view of its arguments or writes into others than the first, that is given
-    a generator, or that meets a tensor with values.
+    That is the case for operations that return a view of their arguments, write into any but the first, take
+    a generator, or meet a tensor with values.
     """
     if not _is_plain(func):
         return None
@@ -85,7 +78,7 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable
 
 @cache
 def _is_plain(func: Any) -> bool:
-    """Return whether an operation gives new tensors, or its first argument, which it has written into."""
+    """Return whether an operation returns new tensors, or its first argument, written into."""
     arguments, returns = func._schema.arguments, func._schema.returns
     if not returns:
         return False
@@ -104,7 +97,7 @@ def _is_plain(func: Any) -> bool:
 
 
 def _add(parts: list[Hashable], values: Iterable[Any]) -> bool:
-    """Add what tells values apart; say whether they can be told apart by it."""
+    """Add what distinguishes these values to ``parts``; return whether it does so completely."""
     for value in values:
         if isinstance(value, Tensor):
             if not value.is_meta:

@@ -1,10 +1,8 @@
 """Fully connected layers with ReLU, on the flattened sample."""
 
-from itertools import pairwise
-
 from torch import nn
 
-from fedsim.models.base import ModelPlugin, Net, named, refuse_texts
+from fedsim.models.base import ModelPlugin, Net, dense, refuse_texts
 from fedsim.models.output_head import HeadConfig, finish
 from fedsim.ranges import Widths
 from fedsim.task import Task
@@ -26,9 +24,7 @@ class Mlp(ModelPlugin[MlpConfig]):
         """Return a net for samples of any shape but texts."""
         refuse_texts(self, task)
         widths = (task.num_inputs, *self.config.hidden)
-        blocks: dict[str, nn.Module] = {"flatten": nn.Flatten()}
-        for i, (inputs, outputs) in enumerate(pairwise(widths), start=1):
-            blocks[f"fc{i}"] = named(linear=nn.Linear(inputs, outputs), relu=nn.ReLU())
+        blocks = {"flatten": nn.Flatten(), **dense(*widths)}
         return finish(blocks, widths[-1], task, self.config.representation)
 
 

@@ -9,7 +9,7 @@ all of them. The paper does not give that shape; this one reproduces the sizes o
 from torch import nn
 
 from fedsim.config import Config
-from fedsim.models.base import Net, named
+from fedsim.models.base import Net, dense, named
 from fedsim.ranges import Width, Widths
 from fedsim.task import Task
 
@@ -46,13 +46,6 @@ def finish(
     if features != representation.width:
         adapter = named(linear=nn.Linear(features, representation.width), relu=nn.ReLU())
         blocks = blocks | {"adapter": adapter}
-    return Net(named(**blocks), _module(representation, task.num_outputs))
-
-
-def _module(shape: Representation, num_outputs: int) -> nn.Sequential:
-    layers: dict[str, nn.Module] = {}
-    inputs = shape.width
-    for i, units in enumerate(shape.hidden, start=1):
-        layers[f"fc{i}"] = named(linear=nn.Linear(inputs, units), relu=nn.ReLU())
-        inputs = units
-    return named(**layers, out=nn.Linear(inputs, num_outputs))
+    widths = (representation.width, *representation.hidden)
+    head = named(**dense(*widths), out=nn.Linear(widths[-1], task.num_outputs))
+    return Net(named(**blocks), head)

@@ -67,16 +67,8 @@ def build_residual(
     return net
 
 
-def _group_norm(channels: int) -> nn.Module:
-    return nn.GroupNorm(gcd(GROUPS, channels), channels)
-
-
-def _no_norm(_: int) -> nn.Module:
-    return nn.Identity()
-
-
 _NORMS: dict[Norm, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm2d,
-    "group": _group_norm,
-    "none": _no_norm,
+    "group": lambda channels: nn.GroupNorm(gcd(GROUPS, channels), channels),
+    "none": nn.Identity,  # which takes any arguments
 }

@@ -6,6 +6,7 @@ default, of FedMA (Wang et al., 2020, "Federated learning with matched averaging
 (specification 7.2, 7.4, 7.5, D-001-09).
 """
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -89,14 +90,11 @@ def _stages(channels: int, depth: int, width: int, *, batch_norm: bool) -> dict[
     # Torchvision's first convolution takes three channels.
     layers[0] = nn.Conv2d(channels, plan[0], 3, padding=1)
     start_by_he(layers)
-    blocks: dict[str, nn.Module] = {}
-    stage: list[nn.Module] = []
-    for layer in layers:
-        stage.append(layer)
-        if isinstance(layer, nn.MaxPool2d):
-            blocks[f"stage{len(blocks) + 1}"] = nn.Sequential(*stage)
-            stage = []
-    return blocks
+    ends = [place for place, layer in enumerate(layers, start=1) if isinstance(layer, nn.MaxPool2d)]
+    return {
+        f"stage{number}": nn.Sequential(*list(layers)[start:end])
+        for number, (start, end) in enumerate(pairwise([0, *ends]), start=1)
+    }
 
 
 PLUGIN = Vgg

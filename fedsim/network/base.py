@@ -49,7 +49,7 @@ class Listener(Protocol):
 
 
 class Passage(Protocol):
-    """A transfer under way. Once it has arrived or was cancelled, all of this is in vain."""
+    """A transfer under way. Once it has arrived or was cancelled, none of this has an effect."""
 
     def cancel(self) -> None:
         """Stop it: nothing more is heard of it, and its links are free."""
@@ -82,21 +82,15 @@ class NetworkPlugin(Plugin[C], ABC):
     follows_traces: ClassVar[bool] = False
 
     @abstractmethod
-    def carrier(self, links: Links) -> Carrier:
-        """Return a carrier over these links for one run."""
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
+        """Return a carrier over these links for one run.
 
-    def checked_carrier(self, links: Links) -> Carrier:
-        """Return one that also checks that no link carries more than its capacity, if the model can.
-
-        It raises :exc:`fedsim.errors.InvariantError` in the middle of the run, and changes nothing else.
+        Args:
+            links: Of all clients and the server.
+            verify: Whether the carrier also checks that no link carries more than its capacity, if the model
+                can. It then raises :exc:`fedsim.errors.InvariantError` in the middle of the run, and changes
+                nothing else.
         """
-        return self.carrier(links)
-
-
-def deliver(parcel: Parcel, listener: Listener) -> None:
-    """Tell the listener that the parcel has left and arrived, at one instant."""
-    listener.left()
-    listener.arrived(parcel)
 
 
 class LonePassage:
@@ -136,7 +130,8 @@ class LonePassage:
     def _end(self) -> None:
         self._bytes = 0.0
         self._timer = None
-        deliver(self._parcel, self._listener)
+        self._listener.left()
+        self._listener.arrived(self._parcel)
 
     def cancel(self) -> None:
         """Stop it for good."""

@@ -8,8 +8,6 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import Field
 
 from fedsim.clock import VirtualTimeLoop, running_loop
@@ -17,9 +15,9 @@ from fedsim.config import Config
 from fedsim.errors import VirtualTimeError
 from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
 from fedsim.network.capacity import Capacity, read_capacity
+from fedsim.network.capacity_audit import LoadCheck
+from fedsim.network.fluid_server_link import FluidPassage, ServerLink
 from fedsim.network.links import Links
-from fedsim.network.load_check import LoadCheck
-from fedsim.network.server_link import FluidPassage, SharedLink
 
 
 class FluidCarrier:
@@ -27,8 +25,8 @@ class FluidCarrier:
 
     Args:
         links: Capacities and latencies.
-        server_up: Of the server's egress over time, in place of that of the links.
-        server_down: Of its ingress.
+        server_up: Capacity of the server's egress over time, in place of that of the links.
+        server_down: Capacity of its ingress, likewise.
         is_checked: Whether to check that no link carries more than its capacity, for the price of a look at
             every flow whenever one begins or ends.
     """
@@ -43,8 +41,8 @@ class FluidCarrier:
     ) -> None:
         self._latency_s, self._server_latency_s = links.latency_s, links.server_latency_s
         down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
-        self._down = SharedLink(server_up or links.server_up_bps, links.down_bps, links.down_traces, down)
-        self._up = SharedLink(server_down or links.server_down_bps, links.up_bps, links.up_traces, up)
+        self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
+        self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
         self._carried = 0
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
@@ -62,7 +60,7 @@ class FluidCarrier:
         client, link = (sender, self._up) if receiver < 0 else (receiver, self._down)
         link.loop = _loop()
         latency_ns = round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
-        return FluidPassage(link, client, latency_ns, self._carried, parcel, listener)
+        return FluidPassage(self._carried, link, client, latency_ns, parcel, listener)
 
 
 class FluidConfig(Config):
@@ -88,20 +86,13 @@ class Fluid(NetworkPlugin[FluidConfig]):
 
     def __init__(self, config: FluidConfig) -> None:
         super().__init__(config)
-        self._server_up = _read(config.server_up_trace)
-        self._server_down = _read(config.server_down_trace)
+        up, down = config.server_up_trace, config.server_down_trace
+        self._server_up = None if up is None else read_capacity(up)
+        self._server_down = None if down is None else read_capacity(down)
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         """Return a carrier in which transfers share the server's link."""
-        return FluidCarrier(links, self._server_up, self._server_down)
-
-    def checked_carrier(self, links: Links) -> Carrier:
-        """Return one that keeps an account of what every link carries."""
-        return FluidCarrier(links, self._server_up, self._server_down, is_checked=True)
-
-
-def _read(path: str | None) -> Capacity | None:
-    return read_capacity(Path(path).expanduser()) if path is not None else None
+        return FluidCarrier(links, self._server_up, self._server_down, is_checked=verify)
 
 
 def _loop() -> VirtualTimeLoop:

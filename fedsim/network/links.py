@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-from fedsim.network.traces import Traces
+from fedsim.network.capacity import Capacity
 from fedsim.params import Array
+
+TraceOf = Callable[[int], Capacity | None]
+"""Gives what a client's link follows over time; None where it is constant."""
 
 
 class PerClient(Protocol):
@@ -17,8 +20,6 @@ class PerClient(Protocol):
 
     def __getitem__(self, client: int, /) -> float:
         """Return a client's."""
-
-    def __len__(self) -> int: ...
 
 
 class InGroups:
@@ -31,9 +32,6 @@ class InGroups:
     def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
         self._columns = [column for _, column in groups]
         self._starts = list(accumulate((num for num, _ in groups), initial=0))
-
-    def __len__(self) -> int:
-        return self._starts[-1]
 
     def __getitem__(self, client: int) -> float:
         place = bisect_right(self._starts, client) - 1
@@ -52,8 +50,8 @@ class Links:
         server_up_bps: The server's egress, bit/s.
         server_down_bps: The server's ingress, bit/s.
         server_latency_s: One-way latency inside the server's door, s.
-        up_traces: What uplinks follow over time, instead of their constant rates; None where none does.
-        down_traces: What downlinks follow.
+        up_trace: What clients' uplinks follow over time, instead of constant rates; None where none does.
+        down_trace: What downlinks follow.
     """
 
     up_bps: PerClient
@@ -62,8 +60,8 @@ class Links:
     server_up_bps: float
     server_down_bps: float
     server_latency_s: float
-    up_traces: Traces | None = None
-    down_traces: Traces | None = None
+    up_trace: TraceOf | None = None
+    down_trace: TraceOf | None = None
 
     def egress_bps(self, address: int) -> float:
         """Return the capacity out of a party (``-1`` is the server), bit/s."""

@@ -13,7 +13,9 @@ upwards, so that no flow ends early; :func:`noise_s` says how much of an instant
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
 
 FAR_BITS = 2.0**43
 """Beyond this, virtual work is counted from 0 again: up to it, a sum is good to a thousandth of a bit."""
@@ -23,6 +25,7 @@ _FEW_MOVES = 1024  # below this, stale entries are not worth a tidying
 # that is added to and taken from would drift, and one made anew each time would cost O(n).
 _UNITS = 2.0**60
 _WHOLE_UNITS = 2**60
+_ORDER = attrgetter("order")
 
 
 def noise_s(at_s: float) -> float:
@@ -30,52 +33,43 @@ def noise_s(at_s: float) -> float:
     return 1e-12 + 5e-16 * at_s
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Flow:
-    """A transfer through a :class:`Star`, which keeps its notes here; in one star at a time.
+    """A transfer through a :class:`MaxMinStar`, which keeps its notes here; in one star at a time.
 
     Args:
         order: Flows that end at one instant end in this order.
     """
 
-    __slots__ = (
-        "_cap_bps",
-        "_cap_units",
-        "_end_s",
-        "_in_ends",
-        "_is_capped",
-        "_since_s",
-        "_stamp",
-        "_work_bits",
-        "order",
-    )
-
-    _cap_bps: float
-    _cap_units: int  # 0 for no cap
-    _is_capped: bool
-    _work_bits: float  # a capped flow's remaining bits at _since_s; a sharing one's reading of V at its end
-    _since_s: float  # of a capped flow
-    _end_s: float  # of a capped flow
-    _in_ends: bool  # whether the heap of ends holds it, at its end or before
-
-    def __init__(self, order: int) -> None:
-        self.order = order
-        self._stamp = 0  # of its heap entries that count; 0 when it is in no star
+    order: int
+    _stamp: int = field(default=0, init=False)  # of its heap entries that count; 0 when it is in no star
+    _cap_bps: float = field(init=False)
+    _cap_units: int = field(init=False)  # 0 for no cap
+    _is_capped: bool = field(init=False)
+    _work_bits: float = field(init=False)  # to go at _since_s if capped, else what V shows at its end
+    _since_s: float = field(init=False)  # of a capped flow
+    _end_s: float = field(init=False)  # of a capped flow
+    _in_ends: bool = field(init=False)  # whether the heap of ends holds it, at its end or before
 
 
 Heap = list[tuple[float, int, Flow]]
 
 
-class Star:
+class MaxMinStar:
     """The solver. Changes take effect at the instant of the last :meth:`advance`, all of them together.
 
     Args:
         capacity_bps: Capacity of the shared link, bit/s, finite.
+
+    Attributes:
+        capacity_bps: Capacity of the shared link; :meth:`set_capacity` changes it.
+        now_s: The instant of the last :meth:`advance`.
     """
 
     def __init__(self, capacity_bps: float) -> None:
-        self._capacity_bps = _checked(capacity_bps)
+        self.capacity_bps = capacity_bps
         self._spare_units = int(capacity_bps * _UNITS)  # what capped flows leave; negative before solving
-        self._now_s = 0.0
+        self.now_s = 0.0
         self._virtual_bits = 0.0
         self._theta_bps = math.inf
         self._num_capped = 0
@@ -94,25 +88,9 @@ class Star:
     def __len__(self) -> int:
         return self._num_capped + self._num_sharing
 
-    @property
-    def capacity_bps(self) -> float:
-        """Capacity of the shared link."""
-        return self._capacity_bps
-
-    @property
-    def now_s(self) -> float:
-        """The instant of the last :meth:`advance`."""
-        return self._now_s
-
     def restart(self) -> None:
-        """Set the clock to 0; only an idle star can.
-
-        Raises:
-            ValueError: There are flows.
-        """
-        if len(self):
-            raise ValueError(f"a star with {len(self)} flows cannot restart its clock: wait until it is idle")
-        self._now_s = 0.0
+        """Set the clock of an idle star to 0."""
+        self.now_s = 0.0
         self._virtual_bits = 0.0
         self._moves = 0
         for heap in (self._largest, self._smallest, self._ends, self._targets):
@@ -124,72 +102,53 @@ class Star:
         Raises:
             ValueError: The instant is past.
         """
-        passed_s = at_s - self._now_s
+        passed_s = at_s - self.now_s
         if passed_s == 0:  # many changes fall on one instant, and are solved together once time passes
             return
         if not passed_s > 0:
-            raise ValueError(f"time goes forward: {at_s!r} s does not come after {self._now_s!r} s")
+            raise ValueError(f"time goes forward: {at_s!r} s does not come after {self.now_s!r} s")
         if not self._is_solved:
             self._solve()
+        # All that time does: V moves the flows that share, and capped ones are worked out when asked.
         if self._num_sharing:
             self._virtual_bits += self._theta_bps * passed_s
-        self._now_s = at_s
+        self.now_s = at_s
         if self._virtual_bits > FAR_BITS:
             self._tidy()
 
     def add(self, flow: Flow, size_bits: float, cap_bps: float = math.inf) -> None:
-        """Start a flow now, with so many bits to go and at most so many bit/s.
-
-        Raises:
-            ValueError: The flow is under way, or a number is negative or NaN.
-        """
-        if flow._stamp:
-            raise ValueError("this flow is under way already")
-        if not (size_bits >= 0 and cap_bps >= 0):
-            raise ValueError(f"size {size_bits!r} bit and cap {cap_bps!r} bit/s must be 0 or more")
+        """Start a flow that is in no star now, with so many bits to go and at most so many bit/s."""
         self._stamp = flow._stamp = self._stamp + 1
         flow._cap_bps = cap_bps
         flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
         flow._in_ends = False
         self._is_solved = False
-        # To the likely kind; solving corrects it.
+        # To the kind that theta of the last solving suggests: mostly it stays there, which saves two moves
+        # between heaps; solving corrects the rest.
         if cap_bps <= self._theta_bps and cap_bps != math.inf:
             self._put_capped(flow, size_bits)
         else:
             self._put_sharing(flow, size_bits)
 
     def remove(self, flow: Flow) -> float:
-        """Take a flow out and return the bits that it still had to go.
-
-        Raises:
-            ValueError: The flow is not under way.
-        """
+        """Take a flow out and return the bits that it still had to go."""
         remaining_bits = self.remaining_bits(flow)
         self._take(flow)
         flow._stamp = 0
         return remaining_bits
 
     def set_cap(self, flow: Flow, cap_bps: float) -> None:
-        """Change a flow's cap.
-
-        Raises:
-            ValueError: The flow is not under way, or the number is negative or NaN.
-        """
-        if not cap_bps >= 0:
-            raise ValueError(f"cap {cap_bps!r} bit/s must be 0 or more")
-        # A new stamp makes all of its old entries stale at once. Removing raises the error of a strange flow.
-        if not flow._stamp or cap_bps != flow._cap_bps:
+        """Change a flow's cap."""
+        if cap_bps != flow._cap_bps:
+            # Its new stamp makes all of its old entries stale at once.
             self.add(flow, self.remove(flow), cap_bps)
 
     def set_capacity(self, capacity_bps: float) -> None:
-        """Change the capacity of the shared link.
-
-        Raises:
-            ValueError: The number is negative, infinite or NaN.
-        """
-        if capacity_bps != self._capacity_bps:
-            self._spare_units += int(_checked(capacity_bps) * _UNITS) - int(self._capacity_bps * _UNITS)
-            self._capacity_bps = capacity_bps
+        """Change the capacity of the shared link; it stays finite."""
+        if capacity_bps != self.capacity_bps:
+            # As whole units, so that steps up and down cancel exactly.
+            self._spare_units += int(capacity_bps * _UNITS) - int(self.capacity_bps * _UNITS)
+            self.capacity_bps = capacity_bps
             self._is_solved = False
 
     def rate_bps(self, flow: Flow) -> float:
@@ -199,14 +158,13 @@ class Star:
         return flow._cap_bps if flow._is_capped else self._theta_bps
 
     def remaining_bits(self, flow: Flow) -> float:
-        """Return what a flow has to go now.
-
-        Raises:
-            ValueError: The flow is not under way.
-        """
-        if not flow._stamp:
-            raise ValueError("this flow is not under way")
-        return self._remaining_bits(flow)
+        """Return what a flow has to go now."""
+        # Worked out when asked, from what was noted when it last changed kind: time costs no look at flows.
+        if flow._is_capped:
+            bits = flow._work_bits - (self.now_s - flow._since_s) * flow._cap_bps
+        else:
+            bits = flow._work_bits - self._virtual_bits
+        return bits if bits > 0 else 0.0
 
     def next_end_s(self) -> float:
         """Return the instant of the next end, if nothing changes before it; infinity when there is none."""
@@ -219,22 +177,23 @@ class Star:
         """Take out the flows that have ended by now, but for rounding error, and return them in order."""
         if not self._is_solved:
             self._solve()
-        by_s = self._now_s + noise_s(self._now_s)
+        by_s = self.now_s + noise_s(self.now_s)
         flows = list[Flow]()
         # Taking one out stirs neither heap, nor theta before the next solving.
         while self._first_end_s() <= by_s:
-            flow = heappop(self._ends)[2]
-            self._take(flow)
-            flow._stamp = 0
-            flows.append(flow)
+            flows.append(self._pop(self._ends))
         while self._first_reach_s() <= by_s:
-            flow = heappop(self._targets)[2]
-            self._take(flow)
-            flow._stamp = 0
-            flows.append(flow)
-        if len(flows) > 1:
-            flows.sort(key=_order)
+            flows.append(self._pop(self._targets))
+        if len(flows) > 1:  # heaps order ties by stamp, which a change of a cap renews
+            flows.sort(key=_ORDER)
         return flows
+
+    def _pop(self, heap: Heap) -> Flow:
+        """Take out the flow at the top of a heap for good: its entries elsewhere are stale from now on."""
+        flow = heappop(heap)[2]
+        self._take(flow)
+        flow._stamp = 0
+        return flow
 
     def _first_end_s(self) -> float:
         """Bring the first end of a capped flow to the top of the heap and return it."""
@@ -247,7 +206,7 @@ class Star:
                 heappop(ends)
                 flow._in_ends = False
                 heappush(self._targets, (flow._work_bits, stamp, flow))
-            elif flow._end_s > early_s:
+            elif flow._end_s > early_s:  # it shared for a while, which put its end off
                 heapreplace(ends, (flow._end_s, stamp, flow))
             else:
                 return early_s
@@ -260,27 +219,19 @@ class Star:
             target_bits, stamp, flow = targets[0]
             if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped:
                 missing_bits = target_bits - self._virtual_bits
-                if missing_bits <= 0:
-                    return self._now_s
-                return self._now_s + missing_bits / self._theta_bps if self._theta_bps else math.inf
-            heappop(targets)
+                if missing_bits <= 0:  # also where theta is 0: nothing is left to wait for
+                    return self.now_s
+                return self.now_s + missing_bits / self._theta_bps if self._theta_bps else math.inf
+            heappop(targets)  # stale, or capped now: sharing again makes a new entry
         return math.inf
 
     # ---- the two kinds of flow
-
-    def _remaining_bits(self, flow: Flow) -> float:
-        # Worked out when asked, from what was noted when it last changed kind: time costs no look at flows.
-        if flow._is_capped:
-            bits = flow._work_bits - (self._now_s - flow._since_s) * flow._cap_bps
-        else:
-            bits = flow._work_bits - self._virtual_bits
-        return bits if bits > 0 else 0.0
 
     def _put_capped(self, flow: Flow, bits: float) -> None:
         cap_bps, stamp = flow._cap_bps, flow._stamp
         flow._is_capped = True
         flow._work_bits = bits
-        flow._since_s = end_s = self._now_s
+        flow._since_s = end_s = self.now_s
         if bits:
             end_s = end_s + bits / cap_bps if cap_bps else math.inf
         flow._end_s = end_s
@@ -319,6 +270,7 @@ class Star:
         them, smallest first, which raises it further, so nobody has to come out again: this ends, whatever
         rounding does.
         """
+        # Each move leaves a stale entry in some heap; beyond a few per flow they are worth one pass over all.
         if self._moves > 4 * (self._num_capped + self._num_sharing) + _FEW_MOVES:
             self._tidy()
         largest, smallest = self._largest, self._smallest
@@ -328,7 +280,7 @@ class Star:
             if stamp == flow._stamp:
                 if -negative_bps <= theta_bps:
                     break
-                bits = self._remaining_bits(flow)
+                bits = self.remaining_bits(flow)
                 self._take(flow)
                 self._put_sharing(flow, bits)
                 theta_bps = self._fair_bps()
@@ -338,7 +290,7 @@ class Star:
             if stamp == flow._stamp:
                 if cap_bps > theta_bps:
                     break
-                bits = self._remaining_bits(flow)
+                bits = self.remaining_bits(flow)
                 self._take(flow)
                 self._put_capped(flow, bits)
                 theta_bps = self._fair_bps()
@@ -368,6 +320,7 @@ class Star:
             for target_bits, stamp, flow in self._targets
             if stamp == flow._stamp and target_bits == flow._work_bits and not flow._is_capped
         ]
+        # Each sharing flow once: those with a finite cap lie once in this heap, the others once in targets.
         for _, _, flow in self._smallest:
             flow._work_bits -= base_bits
         for flow in targets:
@@ -376,13 +329,3 @@ class Star:
         # A flow that was capped between may be here twice, which does no harm.
         self._targets[:] = [(flow._work_bits, flow._stamp, flow) for flow in targets]
         heapify(self._targets)
-
-
-def _order(flow: Flow) -> int:
-    return flow.order
-
-
-def _checked(capacity_bps: float) -> float:
-    if not 0 <= capacity_bps < math.inf:
-        raise ValueError(f"capacity {capacity_bps!r} bit/s must be finite and 0 or more")
-    return capacity_bps

@@ -10,7 +10,6 @@ from __future__ import annotations
 from fedsim.config import Config
 from fedsim.network.base import Carrier, Listener, LonePassage, NetworkPlugin, Parcel, Passage
 from fedsim.network.links import Links
-from fedsim.network.load_check import CheckedLone
 
 
 class NaiveCarrier:
@@ -29,13 +28,9 @@ class NaiveCarrier:
 class Naive(NetworkPlugin[Config]):
     """Size over bandwidth, no sharing."""
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         """Return a carrier in which transfers do not see each other."""
         return NaiveCarrier(links)
-
-    def checked_carrier(self, links: Links) -> Carrier:
-        """Return one in which no transfer may be faster than its links; that they share them is the model."""
-        return CheckedLone(NaiveCarrier(links), links)
 
 
 PLUGIN = Naive

@@ -53,11 +53,7 @@ class OverheadConfig(Config):
         return self
 
     def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
-        """Return the bytes that a message of so many takes on the link, from a client (up) or to it.
-
-        Raises:
-            ValueError: A negative number of bytes.
-        """
+        """Return the bytes that a message of so many takes on the link, from a client (up) or to it."""
         num_bytes = self.stream_bytes(payload_bytes, direction)
         if self.protocol == "none":
             return num_bytes
@@ -66,13 +62,7 @@ class OverheadConfig(Config):
         return num_bytes + SEGMENT_HEADER_BYTES * _ceil_divide(num_bytes, SEGMENT_BYTES)
 
     def stream_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
-        """Return the bytes that a message of so many is within its TCP connection, before TLS and TCP.
-
-        Raises:
-            ValueError: A negative number of bytes.
-        """
-        if payload_bytes < 0:
-            raise ValueError(f"{payload_bytes} bytes: a message has 0 or more")
+        """Return the bytes that a message of so many is within its TCP connection, before TLS and TCP."""
         if self.protocol == "none":
             return payload_bytes
         if self.protocol == "http":

@@ -62,8 +62,8 @@ def max_min_bps(
     return rates_bps
 
 
-class Filling:
-    """Flows over any links through time; in use like ``max_min_star.Star``, at O(flows) an event.
+class ProgressiveFilling:
+    """Flows over any links through time; in use like ``max_min_star.MaxMinStar``, at O(flows) an event.
 
     Args:
         capacities_bps: Capacity of each link, bit/s.

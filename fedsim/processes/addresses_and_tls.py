@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fedsim.bus.http.access import is_loopback
 from fedsim.errors import UserError
 from fedsim.numerals import whole
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -22,11 +21,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether nobody beyond this machine can reach it."""
-        return is_loopback(self.host)
 
 
 def address(text: str) -> Address:

@@ -85,10 +85,9 @@ class ChildProcesses:
         ends = [asyncio.ensure_future(process.wait()) for process in self._processes]
         try:
             either: list[asyncio.Future[Any]] = [task, *ends]
-            await wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await wait(either, wanted=1)
             if not task.done():
-                number = next(place for place, end in enumerate(ends) if end.done())
-                raise await self._early(number)
+                raise await self._early(next(place for place, end in enumerate(ends) if end.done()))
             return task.result()
         finally:
             for one in (task, *ends):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,30 +54,7 @@ class ClientProcess:
     patience_s: float
     tell: Callable[[str], None] = lambda line: None
 
-    async def run(self, *, while_fed: bool = False) -> None:
-        """Host the clients until the run is over.
-
-        Args:
-            while_fed: Also end when the standard input does.
-
-        Raises:
-            ConnectionError, UserError: As of :meth:`host`.
-        """
-        if not while_fed:
-            await self.host()
-            return
-        hosting = asyncio.ensure_future(self.host())
-        fed = asyncio.ensure_future(_end_of_input())
-        fed.add_done_callback(lambda _: hosting.cancel())
-        try:
-            await hosting
-        except asyncio.CancelledError:
-            if not fed.done() or fed.cancelled():
-                raise
-        finally:
-            fed.cancel()
-
-    async def host(self) -> None:
+    async def run(self) -> None:
         """Join, build, host the clients until the run is over.
 
         Raises:
@@ -95,9 +70,11 @@ class ClientProcess:
             limits=HttpLimits(patience_s=self.patience_s),
             state=folder,
         )
+        line = f"nobody answers at {self.url} yet: trying again, for {self.patience_s:g} s at most"
+        silence = asyncio.get_running_loop().call_later(SILENCE_S, self.tell, line)
         try:
-            async with self._told_of_silence():
-                greeting = read(await client.connect())
+            greeting = read(await client.connect())
+            silence.cancel()
             self.tell(f"joined {self.url} for the clients {self.clients}: {greeting.algorithm}")
             # Beside the loop, which has heartbeats to send meanwhile.
             parts = await asyncio.to_thread(self.build, greeting)
@@ -105,6 +82,7 @@ class ClientProcess:
             await host(parts, client, folder=folder, warn=self._warn)
             self.tell("the run is over")
         finally:
+            silence.cancel()
             await client.close()
             if folder is not None:
                 folder.close()
@@ -123,10 +101,8 @@ class ClientProcess:
                 "plugins that it names have to be in the working folder of this process too"
             ) from None
         root = scenario.data.root
-        if self.data is not None and (root is None or not Path(root).expanduser().is_dir()):
-            root = str(self.data)
-        elif root is not None and not Path(root).expanduser().is_dir():
-            root = None
+        if root is None or not Path(root).expanduser().is_dir():
+            root = None if self.data is None else str(self.data)
         changes: dict[str, Any] = {"data": scenario.data.model_copy(update={"root": root})}
         if self.workers is not None:
             changes["engine"] = scenario.engine.model_copy(update={"workers": self.workers})
@@ -137,22 +113,3 @@ class ClientProcess:
     def _warn(self, event: str, **values: Any) -> None:
         said = ", ".join(f"{name} {value}" for name, value in values.items())
         self.tell(f"note: {event} ({said})")
-
-    @asynccontextmanager
-    async def _told_of_silence(self) -> AsyncIterator[None]:
-        loop = asyncio.get_running_loop()
-        line = f"nobody answers at {self.url} yet: trying again, for {self.patience_s:g} s at most"
-        timer = loop.call_later(SILENCE_S, self.tell, line)
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-
-async def _end_of_input() -> None:
-    """Return when the standard input, a pipe that nobody writes into, has ended."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1024):
-        pass

@@ -13,18 +13,27 @@ from fedsim.bus import Ledger
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.network import OverheadConfig
 from fedsim.processes.addresses_and_tls import Address, reason
 from fedsim.processes.children import ChildProcesses
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting
 from fedsim.runtime.sockets.serve import serve
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
+
+TOLD = {
+    "process joined": "the process of clients {clients} has joined",
+    "process gone": "the process of clients {clients} is gone; it may come back",
+    "process left": "the process of clients {clients} has left",
+    "tokens not read again": "tokens stay as they were: {cause}",
+    "clients missing": "beginning without {count} of {of} clients",
+}
+"""Lines for a person, by events of the log."""
 
 
 @dataclass(slots=True)
@@ -43,24 +52,18 @@ class _PrintingLog:
 
     def info(self, event: str, **values: Any) -> Any:
         """Note something ordinary."""
-        if "told_by" in values:
-            return self.log.info(event, **values)
-        if event == "process joined":
-            again = " again" if values["resumed"] else ""
-            self.tell(f"the process of clients {values['clients']} has joined{again}")
-        elif event == "process gone":
-            self.tell(f"the process of clients {values['clients']} is gone; it may come back")
-        elif event == "process left":
-            self.tell(f"the process of clients {values['clients']} has left")
+        self._tell(event, values)
         return self.log.info(event, **values)
 
     def warning(self, event: str, **values: Any) -> Any:
         """Note something that a reader may have to know."""
-        if event == "clients missing" and "told_by" not in values:
-            self.tell(f"beginning without {values['count']} of {self.num_clients} clients")
-        elif event == "tokens not read again" and "told_by" not in values:
-            self.tell(f"tokens stay as they were: {values['cause']}")
+        self._tell(event, values)
         return self.log.warning(event, **values)
+
+    def _tell(self, event: str, values: Mapping[str, Any]) -> None:
+        if event in TOLD and "told_by" not in values:  # by a client, who may say anything
+            again = " again" if values.get("resumed") else ""
+            self.tell(TOLD[event].format(**values, of=self.num_clients) + again)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,19 +116,17 @@ class ServerProcess:
         access = Access.from_lines([line])
         return cls(plan=plan, address=Address("127.0.0.1", 0), access=access, children=children)
 
-    def __call__(
-        self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
-    ) -> RunResult:
+    def __call__(self, parts: Parts, **observers: Any) -> RunResult:
         """Run.
 
         Raises:
             RunError: The run failed, or one of its child processes.
             UserError: The address cannot be listened at.
         """
-        return asyncio.run(self._run(parts, trace, log, watch))
+        return asyncio.run(self._run(parts, **observers))
 
     async def _run(
-        self, parts: Parts, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
+        self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
     ) -> RunResult:
         def note_round(row: RoundRow) -> None:
             self._round = min(row.round, parts.rounds)  # a row may come after the last
@@ -133,8 +134,7 @@ class ServerProcess:
 
         if self.tell is not None:
             log = _PrintingLog(log, self.tell, parts.data.num_clients)
-        ledger = Ledger()
-        data = fingerprint(parts.data)
+        ledger, data = Ledger(), fingerprint(parts.data)
         server = HttpServer(
             kinds=kinds_of(parts),
             ledger=ledger,
@@ -157,13 +157,7 @@ class ServerProcess:
             self.listening(here)
             async with self.children(here) as children:
                 work = serve(
-                    parts,
-                    server,
-                    ledger=ledger,
-                    trace=trace,
-                    log=log,
-                    watch=note_round,
-                    wait_s=self.wait_s,
+                    parts, server, ledger=ledger, trace=trace, log=log, watch=note_round, wait_s=self.wait_s
                 )
                 result = await children.during(work)
                 server.finish()

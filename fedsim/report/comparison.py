@@ -10,56 +10,19 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsim import __version__
-from fedsim.report import cost_breakdown, text
-from fedsim.report.cost_breakdown import Summary, by_algorithm, mean
+from fedsim.report import cost_breakdown, number_format
+from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, means, measured
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
 
 BEST = "*"
 """Marks the best value of a column."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """One figure of one algorithm over its seeds.
-
-    Attributes:
-        mean: Mean over seeds; None where no seed has it.
-        std: Sample standard deviation over seeds; None where fewer than two seeds have it.
-    """
-
-    mean: float | None
-    std: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float | None]) -> Spread:
-        """Return the spread of the values that are there."""
-        present = [value for value in values if value is not None]
-        return cls(mean(present), statistics.stdev(present) if len(present) > 1 else None)
-
-
-FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
-    "accuracy": lambda s: s["accuracy"]["personal_mean"],
-    "accuracy_std": lambda s: s["accuracy"]["personal_std"],
-    "worst_decile": lambda s: s["accuracy"]["personal_worst_decile"],
-    "global": lambda s: s["accuracy"]["global"],
-    "loss": lambda s: s["loss"]["personal_mean"],
-    "loss_std": lambda s: s["loss"]["personal_std"],
-    "global_loss": lambda s: s["loss"]["global"],
-    "simulated_s": lambda s: s["simulated_s"],
-    "bytes_up": lambda s: s["bytes_up"] + s["data_up"],
-    "bytes_down": lambda s: s["bytes_down"] + s["data_down"],
-    "bytes": lambda s: s["bytes_up"] + s["data_up"] + s["bytes_down"] + s["data_down"],
-    "parameters": lambda s: s["parameters_up"] + s["parameters_down"],
-    "drops": lambda s: s["drops"],
-}
-"""The figures that are compared; bytes include those of raw samples, since all of them have to be sent."""
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "worst_decile", "global"})
 
@@ -71,92 +34,101 @@ class Row:
     Attributes:
         algorithm: Its name.
         seeds: The seeds that it ran with.
-        figures: Its figures, by the names of :data:`FIGURES` and of ``cost_breakdown.FIGURES``.
+        mean: The mean of each figure over seeds; None where no seed has it.
+        std: The sample standard deviation over seeds; None where fewer than two seeds have it.
     """
 
     algorithm: str
     seeds: tuple[int, ...]
-    figures: Mapping[str, Spread]
+    mean: Figures
+    std: Figures
 
-    def mean(self, figure: str) -> float | None:
-        """Return a figure's mean over seeds."""
-        return self.figures[figure].mean
+
+def figures(summary: Summary) -> Figures:
+    """Return what is compared; bytes include those of raw samples, since all of them have to be sent."""
+    accuracy, loss = summary["accuracy"], summary["loss"]
+    up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
+    return {
+        "accuracy": accuracy["personal_mean"],
+        "accuracy_std": accuracy["personal_std"],
+        "worst_decile": accuracy["personal_worst_decile"],
+        "global": accuracy["global"],
+        "loss": loss["personal_mean"],
+        "loss_std": loss["personal_std"],
+        "global_loss": loss["global"],
+        "simulated_s": summary["simulated_s"],
+        "bytes_up": up,
+        "bytes_down": down,
+        "bytes": up + down,
+        "parameters": summary["parameters_up"] + summary["parameters_down"],
+        "drops": summary["drops"],
+        **cost_breakdown.figures(summary),
+    }
 
 
 def rows(summaries: Sequence[Summary]) -> list[Row]:
     """Return a row for each algorithm, in the order of first appearance."""
-    figures = {**FIGURES, **cost_breakdown.FIGURES}
-    return [
-        Row(
-            algorithm,
-            tuple(one["seed"] for one in runs),
-            {name: Spread.of([figure(one) for one in runs]) for name, figure in figures.items()},
-        )
-        for algorithm, runs in by_algorithm(summaries).items()
-    ]
+    found = []
+    for algorithm, runs in by_algorithm(summaries).items():
+        each = [figures(run) for run in runs]
+        std = {
+            name: statistics.stdev(values) if len(values) > 1 else None
+            for name, values in measured(each).items()
+        }
+        found.append(Row(algorithm, tuple(run["seed"] for run in runs), means(each), std))
+    return found
 
 
 def table(summaries: Sequence[Summary]) -> TextTable:
     """Return the table for people; it fits in 100 columns."""
     compared = rows(summaries)
     several = any(len(row.seeds) > 1 for row in compared)
-    spread = "seeds" if several else "clients"
-    largest = max(row.mean("bytes") or 0 for row in compared)
-    best = {name: _best(compared, name) for name in FIGURES}
-
-    def cell(row: Row, name: str, show: Callable[[float | None], str]) -> str:
-        mean = row.mean(name)
-        return show(mean) + (BEST if mean is not None and mean == best[name] else "")
-
     # Of a regression there are losses alone.
-    by_loss = all(row.mean("accuracy") is None for row in compared) and any(
-        row.mean("loss") is not None for row in compared
+    by_loss = not measured([row.mean for row in compared])["accuracy"] and any(
+        row.mean["loss"] is not None for row in compared
     )
+    largest = max(row.mean["bytes"] or 0 for row in compared)
 
-    def spread_of(row: Row, name: str, show: Callable[[float | None, float | None], str]) -> str:
-        std = row.figures[name].std if several else row.mean(f"{name}_std")
-        return cell(row, name, lambda mean: show(mean, std))
+    def cell(name: str, show: Callable[..., str], *, spread: bool = False) -> Callable[[Row], str]:
+        best = _best(compared, name)
 
-    def quality(row: Row) -> tuple[str, ...]:
-        if by_loss:
-            return spread_of(row, "loss", text.number), cell(row, "global_loss", text.number)
-        return (
-            spread_of(row, "accuracy", text.percent),
-            cell(row, "worst_decile", text.percent),
-            cell(row, "global", text.percent),
-        )
+        def shown(row: Row) -> str:
+            mean, std = row.mean[name], row.std[name] if several else row.mean.get(f"{name}_std")
+            mark = BEST if mean is not None and mean == best else ""
+            return (show(mean, std) if spread else show(mean)) + mark
 
-    cells = [
-        (
-            row.algorithm,
-            *quality(row),
-            cell(row, "simulated_s", text.duration),
-            cell(row, "bytes_up", text.size),
-            cell(row, "bytes_down", text.size),
-            text.fraction(row.mean("bytes") or 0, largest),
-            cell(row, "parameters", text.count),
-            text.count(row.mean("drops")),
-        )
-        for row in compared
+        return shown
+
+    by_accuracy = {
+        "accuracy\n%": cell("accuracy", number_format.percent, spread=True),
+        "worst\n10 %": cell("worst_decile", number_format.percent),
+        "global\n%": cell("global", number_format.percent),
+    }
+    losses = {
+        "loss": cell("loss", number_format.number, spread=True),
+        "global\nloss": cell("global_loss", number_format.number),
+    }
+    columns: dict[str, Callable[[Row], str]] = {
+        "algorithm": lambda row: row.algorithm,
+        **(losses if by_loss else by_accuracy),
+        "simulated\ntime": cell("simulated_s", number_format.duration),
+        "bytes\nup": cell("bytes_up", number_format.size),
+        "bytes\ndown": cell("bytes_down", number_format.size),
+        "relative\ntraffic": lambda row: number_format.fraction(row.mean["bytes"] or 0, largest),
+        "parameters\nsent": cell("parameters", number_format.count),
+        "drops": lambda row: number_format.count(row.mean["drops"]),
+    }
+    spread, worst = "seeds" if several else "clients", "mean over the 10 % least accurate clients; "
+    notes = [
+        f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}",
+        f"{'' if by_loss else f'worst 10 %: {worst}'}relative traffic: bytes / largest",
     ]
-    headings = (
-        "algorithm",
-        *(("loss", "global\nloss") if by_loss else ("accuracy\n%", "worst\n10 %", "global\n%")),
-        "simulated\ntime",
-        "bytes\nup",
-        "bytes\ndown",
-        "relative\ntraffic",
-        "parameters\nsent",
-        "drops",
-    )
-    notes = [f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}"]
-    worst = "" if by_loss else "worst 10 %: mean over the 10 % least accurate clients; "
-    notes.append(f"{worst}relative traffic: bytes / largest")
     if several:
         notes.append("every figure is a mean over seeds")
-    if any(best[name] is not None for name in FIGURES):
+    grid = TextTable.of(compared, columns, notes=notes)
+    if any(shown.endswith(BEST) for row in grid.rows for shown in row):
         notes.append(f"{BEST} best in its column")
-    return TextTable(headings, cells, notes)
+    return grid
 
 
 def to_csv(summaries: Sequence[Summary]) -> bytes:
@@ -188,7 +160,7 @@ def to_document(scenario: str, summaries: Sequence[Summary], folders: Sequence[P
         {
             "algorithm": row.algorithm,
             "seeds": list(row.seeds),
-            **{name: {"mean": figure.mean, "std": figure.std} for name, figure in row.figures.items()},
+            **{name: {"mean": mean, "std": row.std[name]} for name, mean in row.mean.items()},
         }
         for row in rows(summaries)
     ]
@@ -201,21 +173,19 @@ def to_document(scenario: str, summaries: Sequence[Summary], folders: Sequence[P
 
 def _best(compared: Sequence[Row], name: str) -> float | None:
     """Return the best mean of a figure; None where nothing tells the algorithms apart."""
-    means = [mean for row in compared if (mean := row.mean(name)) is not None]
+    means = [mean for row in compared if (mean := row.mean[name]) is not None]
     if len(set(means)) < 2:
         return None
     return max(means) if name in HIGHER_IS_BETTER else min(means)
 
 
 def _flat(summary: Summary) -> dict[str, Any]:
+    """Return a summary with the parts of its tables beside the rest, named as ``time_wasted_s`` is."""
     flat: dict[str, Any] = {}
     for name, value in summary.items():
         if isinstance(value, dict):
-            flat |= {f"{name}_{part}": _plain(inner) for part, inner in value.items()}
+            for part, inner in value.items():
+                flat[f"{name}_{part}"] = " ".join(map(str, inner)) if isinstance(inner, list) else inner
         else:
             flat[name] = value
     return flat
-
-
-def _plain(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list) else value

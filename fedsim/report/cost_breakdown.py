@@ -11,34 +11,41 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedsim.params import Array
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.records.dispatch_table import PHASES, Fate
-from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
 Summary = dict[str, Any]
-Columns = dict[str, tuple[str, Any]]
+Columns = Mapping[str, Array]
+"""Arrays of one length by the names of their columns; words are objects."""
+
+Figures = Mapping[str, float | None]
+"""Numbers of one run by name; None for what was not measured."""
 
 TITLE = "where time and bytes went"
 SHOWN = tuple(phase for phase in PHASES if phase != "away")
 """The phases that are always told; time away only where there is any."""
 
+EXPLANATION = (
+    "times: virtual time, summed over clients; pauses during work are left out",
+    "wasted: for replies that were not merged and frames that were lost; payload: frames, up and down",
+)
+
 
 def breakdown(result: RunResult) -> dict[str, Any]:
     """Return what the summary says of a run: ``time``, ``bytes``, ``drops_by_cause``, ``participation``."""
-    dispatches, totals = result.dispatches, result.totals
-    time_ns: dict[str, int] = {phase: int(dispatches.phase_ns(phase).sum()) for phase in PHASES}
-    time_ns["wasted"] = int(_wasted_ns(result).sum())
+    totals = result.totals
     frames = result.ledger.columns()
     return {
-        "time": {f"{name}_s": spent / 1e9 for name, spent in time_ns.items()},
+        "time": {name: int(spent_ns.sum()) / 1e9 for name, spent_ns in _spent_ns(result).items()},
         "bytes": {
             "payload_up": totals.bytes_up + totals.data_up,
             "payload_down": totals.bytes_down + totals.data_down,
@@ -60,26 +67,56 @@ def by_round(result: RunResult) -> Columns:
 
     Work counts in the round in which the server asked for it, whenever it ends.
     """
-    numbers = np.array([row.round for row in result.rounds], np.int64)
-    if not len(numbers):
+    rows, frames = result.rounds, result.ledger.columns()
+    if not rows:
         return {}
-
-    def place(of_round: Array) -> Array:
-        return np.minimum(np.searchsorted(numbers, of_round), len(numbers) - 1)
-
-    frames = result.ledger.columns()
-    sums = _sums(result, frames, place(result.dispatches.round()), place(frames["round"]), len(numbers))
-    return sums | _drops_by_round(result.rounds)
+    numbers = [row.round for row in rows]
+    of_dispatch, of_frame = (
+        np.minimum(np.searchsorted(numbers, of_round), len(numbers) - 1)
+        for of_round in (result.dispatches.round(), frames["round"])
+    )
+    causes = sorted({cause for row in rows for cause in row.drops})
+    drops = {_column(one): np.array([row.drops.get(one, 0) for row in rows], np.int32) for one in causes}
+    return _sums(result, frames, of_dispatch, of_frame, len(rows)) | drops
 
 
 def by_client(result: RunResult, population: int) -> Columns:
     """Return sums over the dispatches of each client as columns."""
     client, frames = result.dispatches.client(), result.ledger.columns()
     drops = {
-        _column(cause): ("int32", np.bincount(client[dropped], minlength=population))
+        _column(cause): np.bincount(client[dropped], minlength=population).astype(np.int32)
         for cause, dropped in result.dispatches.causes().items()
     }
     return _sums(result, frames, client, frames["client"], population) | drops
+
+
+def sums(groups: Array, values: Array, num_groups: int) -> Array:
+    """Return the sum of the values of each group, int64 ``[num_groups]``, given the group of each value."""
+    total = np.zeros(num_groups, np.int64)
+    np.add.at(total, groups, values)
+    return total
+
+
+def figures(summary: Summary) -> Figures:
+    """Return what runs are compared by: time in each phase, payload, overhead, and what was wasted."""
+    num_bytes = summary["bytes"]
+    return {
+        **summary["time"],
+        "payload_bytes": num_bytes["payload_up"] + num_bytes["payload_down"],
+        "overhead_bytes": num_bytes["overhead_up"] + num_bytes["overhead_down"],
+        "wasted_bytes": num_bytes["wasted"],
+    }
+
+
+def wasted_shares(summary: Summary) -> Figures:
+    """Return which share of the work and of the payload was wasted; None where there was none at all."""
+    time, num_bytes = summary["time"], summary["bytes"]
+    work_s = time["download_s"] + time["compute_s"] + time["upload_s"]
+    payload = num_bytes["payload_up"] + num_bytes["payload_down"]
+    return {
+        "work": time["wasted_s"] / work_s if work_s else None,
+        "payload": num_bytes["wasted"] / payload if payload else None,
+    }
 
 
 def table(summaries: Sequence[Summary]) -> TextTable:
@@ -89,27 +126,23 @@ def table(summaries: Sequence[Summary]) -> TextTable:
     """
     rows, notes = [], []
     for algorithm, runs in by_algorithm(summaries).items():
-        figures = {**FIGURES, "wasted_work": wasted_work, "wasted_payload": wasted_payload}
-        means = {name: mean(map(figure, runs)) for name, figure in figures.items()}
+        mean = means([{**figures(run), **wasted_shares(run)} for run in runs])
         rows.append(
             (
                 algorithm,
-                *(text.duration(means[f"{phase}_s"]) for phase in SHOWN),
-                text.percent(means["wasted_work"]),
-                text.size(means["payload_bytes"]),
-                text.size(means["overhead_bytes"]),
-                text.percent(means["wasted_payload"]),
+                *(number_format.duration(mean[f"{phase}_s"]) for phase in SHOWN),
+                number_format.percent(mean["work"]),
+                number_format.size(mean["payload_bytes"]),
+                number_format.size(mean["overhead_bytes"]),
+                number_format.percent(mean["payload"]),
             )
         )
-        if away_s := means["away_s"]:
-            notes.append(f"pauses during work, {algorithm}: {text.duration(away_s)}")
-        causes = sorted({cause for one in runs for cause in one["drops_by_cause"]})
-        if causes:
-            counts = [
-                sum(one["drops_by_cause"].get(cause, 0) for one in runs) / len(runs) for cause in causes
-            ]
+        if away_s := mean["away_s"]:
+            notes.append(f"pauses during work, {algorithm}: {number_format.duration(away_s)}")
+        drops = sum((Counter(run["drops_by_cause"]) for run in runs), Counter[str]())
+        if drops:
             listed = ", ".join(
-                f"{cause} {text.count(number)}" for cause, number in zip(causes, counts, strict=True)
+                f"{cause} {number_format.count(drops[cause] / len(runs))}" for cause in sorted(drops)
             )
             notes.append(f"drops of {algorithm}: {listed}")
     headings = ("algorithm", *SHOWN, "wasted\nwork %", "payload", "overhead", "wasted\nbytes %")
@@ -124,100 +157,64 @@ def by_algorithm(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
     return found
 
 
-def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are there; None where there are none."""
-    present = [value for value in values if value is not None]
-    return statistics.fmean(present) if present else None
+def means(runs: Sequence[Figures]) -> Figures:
+    """Return the mean of each figure over the runs that have it; None where none has."""
+    return {name: statistics.fmean(there) if there else None for name, there in measured(runs).items()}
+
+
+def measured(runs: Sequence[Figures]) -> dict[str, list[float]]:
+    """Return of each figure the values that are there, in the order of the runs."""
+    return {name: [value for run in runs if (value := run[name]) is not None] for name in runs[0]}
 
 
 def lines(summary: Summary) -> list[tuple[str, str]]:
     """Return the same of one run as names and words."""
     time, num_bytes, part = summary["time"], summary["bytes"], summary["participation"]
     spent = ", ".join(
-        f"{text.duration(time[f'{phase}_s'])} {phase}" for phase in PHASES if phase in SHOWN or time["away_s"]
+        f"{number_format.duration(time[f'{phase}_s'])} {phase}"
+        for phase in PHASES
+        if phase in SHOWN or time["away_s"]
     )
     outcomes = ", ".join(f"{name} {part[name]}" for name in ("merged", "dropped", "rejected", "late"))
-    work, sent = text.percent(wasted_work(summary)), text.percent(wasted_payload(summary))
-    result = [
+    wasted = wasted_shares(summary)
+    work, sent = number_format.percent(wasted["work"]), number_format.percent(wasted["payload"])
+
+    def both_ways(what: str) -> str:
+        return ", ".join(f"{number_format.size(num_bytes[f'{what}_{way}'])} {way}" for way in ("up", "down"))
+
+    clients = f"{part['clients_asked']} of {number_format.several(summary['clients'], 'client')}"
+    return [
         ("client time", spent),
         ("wasted", f"{work} % of the work, {sent} % of the bytes"),
-        ("payload", f"{text.size(num_bytes['payload_up'])} up, {text.size(num_bytes['payload_down'])} down"),
-        (
-            "overhead",
-            f"{text.size(num_bytes['overhead_up'])} up, {text.size(num_bytes['overhead_down'])} down",
-        ),
+        ("payload", both_ways("payload")),
+        ("overhead", both_ways("overhead")),
+        ("dispatches", f"{part['asked']} to {clients}: {outcomes}"),
     ]
-    clients = f"{part['clients_asked']} of {text.several(summary['clients'], 'client')}"
-    result.append(("dispatches", f"{part['asked']} to {clients}: {outcomes}"))
-    return result
 
 
-def wasted_work(summary: Summary) -> float | None:
-    """Return the share of work whose reply was not merged; None where nobody worked."""
-    time = summary["time"]
-    work_s: float = time["download_s"] + time["compute_s"] + time["upload_s"]
-    return time["wasted_s"] / work_s if work_s else None
-
-
-def wasted_payload(summary: Summary) -> float | None:
-    """Return the share of bytes sent in vain; None where none were sent."""
-    num_bytes = summary["bytes"]
-    payload: int = num_bytes["payload_up"] + num_bytes["payload_down"]
-    return num_bytes["wasted"] / payload if payload else None
-
-
-FIGURES: Mapping[str, Callable[[Summary], float | None]] = {
-    "download_s": lambda s: s["time"]["download_s"],
-    "compute_s": lambda s: s["time"]["compute_s"],
-    "upload_s": lambda s: s["time"]["upload_s"],
-    "away_s": lambda s: s["time"]["away_s"],
-    "waiting_s": lambda s: s["time"]["waiting_s"],
-    "wasted_s": lambda s: s["time"]["wasted_s"],
-    "payload_bytes": lambda s: s["bytes"]["payload_up"] + s["bytes"]["payload_down"],
-    "overhead_bytes": lambda s: s["bytes"]["overhead_up"] + s["bytes"]["overhead_down"],
-    "wasted_bytes": lambda s: s["bytes"]["wasted"],
-}
-"""What is compared, beside the figures of :mod:`fedsim.report.comparison`."""
-
-EXPLANATION = (
-    "times: virtual time, summed over clients; pauses during work are left out",
-    "wasted: for replies that were not merged and frames that were lost; payload: frames, up and down",
-)
+def _spent_ns(result: RunResult) -> dict[str, Array]:
+    """Return how long each dispatch was in each phase, and for how long its work was wasted."""
+    dispatches = result.dispatches
+    spent = {f"{phase}_s": dispatches.phase_ns(phase) for phase in PHASES}
+    return spent | {"wasted_s": np.where(dispatches.fate() == Fate.MERGED, 0, dispatches.work_ns())}
 
 
 def _sums(
-    result: RunResult, frames: Mapping[str, Array], of_dispatch: Array, of_frame: Array, groups: int
-) -> Columns:
+    result: RunResult, frames: Columns, of_dispatch: Array, of_frame: Array, num_groups: int
+) -> dict[str, Array]:
     """Return sums over groups, given the group of each dispatch and of each frame."""
-
-    def summed(index: Array, values: Array) -> Array:
-        total = np.zeros(groups, np.int64)
-        np.add.at(total, index, values)
-        return total
-
-    spent = {f"{phase}_s": result.dispatches.phase_ns(phase) for phase in PHASES}
-    spent["wasted_s"] = _wasted_ns(result)
+    spent = _spent_ns(result).items()
     return {
-        **{name: ("double", summed(of_dispatch, values) / 1e9) for name, values in spent.items()},
-        "wasted_bytes": ("int64", summed(of_frame, _wasted_bytes(result, frames))),
+        **{name: sums(of_dispatch, spent_ns, num_groups) / 1e9 for name, spent_ns in spent},
+        "wasted_bytes": sums(of_frame, _wasted_bytes(result, frames), num_groups),
     }
 
 
-def _wasted_ns(result: RunResult) -> Array:
-    dispatches = result.dispatches
-    return np.where(dispatches.fate() == Fate.MERGED, 0, dispatches.work_ns())
-
-
-def _wasted_bytes(result: RunResult, frames: Mapping[str, Array]) -> Array:
+def _wasted_bytes(result: RunResult, frames: Columns) -> Array:
     """Return how many bytes of each frame were sent in vain: all or none."""
     rows = result.dispatches.rows_of(frames["client"], frames["dispatch"])
     useful = (frames["outcome"] == "delivered") & (result.dispatches.fate()[rows] == Fate.MERGED)
     return np.where(useful, 0, frames["bytes"])
-
-
-def _drops_by_round(rows: Sequence[RoundRow]) -> Columns:
-    causes = sorted({cause for row in rows for cause in row.drops})
-    return {_column(cause): ("int32", [row.drops.get(cause, 0) for row in rows]) for cause in causes}
 
 
 def _column(cause: str) -> str:

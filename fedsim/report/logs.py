@@ -8,26 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from fedsim.clock import now_s
 from fedsim.numerals import scalar
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 
-
-class Writes(Protocol):
-    """Where lines go."""
-
-    def write(self, content: bytes, /) -> object:
-        """Take some bytes."""
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class _Lines:
     """What structlog hands finished lines to."""
 
-    def __init__(self, sink: Writes) -> None:
+    def __init__(self, sink: SupportsWrite[bytes]) -> None:
         self._sink = sink
 
     def info(self, line: str) -> None:
@@ -36,7 +32,7 @@ class _Lines:
     warning = error = debug = info
 
 
-def line_log(sink: Writes) -> Log:
+def line_log(sink: SupportsWrite[bytes]) -> Log:
     """Return a logger whose events become lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
     log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line])
     return log

@@ -2,47 +2,67 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from fedsim.data import FederatedData
+from fedsim.fleet import Fleet
+from fedsim.fleet.device import QUANTITIES
+from fedsim.models import Architecture
 from fedsim.plugins import name_of
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.task import Task
+from fedsim.units import format_quantity
 
 
-def fleet(parts: Parts) -> TextTable:
+def fleet(fleet: Fleet) -> TextTable:
     """Return the quantities of the clients' devices."""
-    rows = [row.cells for row in parts.fleet.quantiles()]
+    rows = []
+    for name, quantity in QUANTITIES.items():
+        dimension = quantity.spread.dimension
+        show = partial(format_quantity, dimension=dimension) if dimension else "{:.3g}".format
+        rows.append((name, *quantiles(fleet.values(name), show)))
     notes = [
-        f"{quantity} of {group.label}: mean of a trace, of {text.several(len(traces.capacities), 'trace')}"
-        for group in parts.fleet.groups
+        f"{quantity} of {group.label}: mean of a trace, of "
+        + number_format.several(len(traces.capacities), "trace")
+        for group in fleet.groups
         for quantity, traces in group.traces.items()
     ]
-    title = f"Fleet: {text.several(len(parts.fleet), 'client')}"
+    title = f"Fleet: {number_format.several(len(fleet), 'client')}"
     return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
 
 
 def groups(parts: Parts) -> TextTable:
     """Return the groups of the fleet, how many of their clients can take part, and the server."""
-    has_samples, holds = parts.data.sizes("train") > 0, parts.holds_job()
+    sizes, holds = parts.data.sizes("train"), parts.holds_job()
+    has_samples = sizes > 0
     memory = parts.fleet.values("memory")
     rows, notes = [], []
     for group in parts.fleet.groups:
         own = slice(group.start, group.stop)
         able = int(np.count_nonzero(has_samples[own] & holds[own]))
-        samples = _samples(parts, group.start, group.stop)
+        samples = number_format.count(int(sizes[own].sum()))
         rows.append((group.label, str(group.stop - group.start), str(able), ", ".join(group.models), samples))
         for label, mine in group.shares():
             small = mine & ~holds[own]
             if small.any():
-                need, most = text.size(parts.needed_bytes(label)), text.size(float(memory[own][small].max()))
-                who = f"{group.label}: {text.several(int(np.count_nonzero(small)), 'client')} never selected"
+                need, most = (
+                    number_format.size(parts.needed_bytes(label)),
+                    number_format.size(float(memory[own][small].max())),
+                )
+                clients = number_format.several(int(np.count_nonzero(small)), "client")
+                who = f"{group.label}: {clients} never selected"
                 notes.append(f"{who}: {label!r} needs {need} of memory, they have {most} at most")
         if idle := int(np.count_nonzero(~has_samples[own])):
-            notes.append(f"{group.label}: {text.several(idle, 'client')} never selected: no training samples")
+            notes.append(
+                f"{group.label}: {number_format.several(idle, 'client')} never selected: no training samples"
+            )
     rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
     headings = ("group", "clients", "eligible", "model", "training\nsamples")
     return TextTable(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
@@ -52,7 +72,11 @@ def data(parts: Parts) -> TextTable:
     """Return how many samples clients hold, and what is held out."""
     held = parts.data
     rows = [
-        (split, *quantiles(held.sizes(split), text.count), text.count(int(held.sizes(split).sum())))
+        (
+            split,
+            *quantiles(held.sizes(split), number_format.count),
+            number_format.count(int(held.sizes(split).sum())),
+        )
         for split in ("train", "val", "test")
     ]
     notes = [
@@ -65,29 +89,23 @@ def data(parts: Parts) -> TextTable:
 
 def models(parts: Parts) -> TextTable:
     """Return the architectures, and who has them."""
-    rows = [
-        (
-            label,
-            name_of(architecture.plugin),
-            f"{architecture.num_params:,}",
-            text.size(4 * architecture.num_params),
-            str(_having(parts, label)),
-        )
-        for label, architecture in parts.architectures.items()
-    ]
-    headings = ("label", "model", "parameters", "as float32", "clients")
-    return TextTable(headings, rows, text_columns=frozenset({0, 1}), title="Models")
-
-
-def _having(parts: Parts, label: str) -> int:
-    """Return how many clients train an architecture."""
-    shares = [share for group in parts.fleet.groups for share in group.shares()]
-    return sum(int(np.count_nonzero(mine)) for its, mine in shares if its == label)
+    having = Counter[str]()
+    for group in parts.fleet.groups:
+        having.update({label: int(np.count_nonzero(mine)) for label, mine in group.shares()})
+    columns: dict[str, Callable[[Architecture], str]] = {
+        "label": lambda one: one.label,
+        "model": lambda one: name_of(one.plugin),
+        "parameters": lambda one: f"{one.num_params:,}",
+        "as float32": lambda one: number_format.size(4 * one.num_params),
+        "clients": lambda one: str(having[one.label]),
+    }
+    architectures = parts.architectures.values()
+    return TextTable.of(architectures, columns, text_columns=frozenset({0, 1}), title="Models")
 
 
 def _outputs(task: Task) -> str:
     if task.kind == "regression":
-        return text.several(task.num_outputs, "output")
+        return number_format.several(task.num_outputs, "output")
     return f"{task.num_outputs} classes"
 
 
@@ -95,7 +113,3 @@ def _public(held: FederatedData) -> str:
     origin = "" if held.public_labelled else " of another data set"
     where = "" if held.public_at_clients else ", held by the server alone"
     return f"{len(held.public)} samples{origin}{where}"
-
-
-def _samples(parts: Parts, start: int, stop: int) -> str:
-    return text.count(int(parts.data.sizes("train")[start:stop].sum()))

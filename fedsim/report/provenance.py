@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import torch
 
 from fedsim import __version__
 from fedsim.plugins import name_of
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
 
 Bus = Literal["memory", "http"]
 """What carries messages: simulated links in one process, or sockets between several."""
@@ -28,11 +28,6 @@ LIBRARIES = (
     "torch",
     "torchvision",
 )
-
-
-def now() -> datetime:
-    """Return the real time; for provenance alone, never for a result."""
-    return datetime.now(UTC)
 
 
 def provenance(plan: Plan, started_at: datetime, wall_s: float, bus: Bus = "memory") -> dict[str, Any]:

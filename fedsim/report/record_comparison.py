@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from fedsim.errors import RunError
 from fedsim.report import comparison
-from fedsim.report.folder import check_files, check_folders, run_name, write_file
+from fedsim.report.atomic_folder import check_files, check_folders, run_name, write_file
 from fedsim.report.record_run import Recorded, record
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Plan, Scenario

@@ -16,22 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol
+from typing import TypeAlias
 
 from fedsim.clock import Trace
+from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.folder import MARK, check_folders, new, staged
 from fedsim.report.logs import line_log
-from fedsim.report.provenance import Bus, now, provenance
+from fedsim.report.provenance import Bus, provenance
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
-from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +48,8 @@ class Recorded:
     result: RunResult
 
 
-class Perform(Protocol):
-    """Does a run; :func:`fedsim.runtime.run.run` is one way."""
-
-    def __call__(
-        self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
-    ) -> RunResult:
-        """Run, and return what the run has shown."""
+Perform: TypeAlias = Callable[..., RunResult]
+"""Does a run; takes and returns what :func:`fedsim.runtime.run.run` does."""
 
 
 def record(
@@ -82,12 +76,9 @@ def record(
         RunError: The run failed; a FileError, if the system refuses to write its results.
     """
     check_folders([folder], force=force)
-    started_at, began = now(), perf_counter()
+    started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
     with staged(folder, force=force) as hidden:
-        with (
-            new(hidden / "trace.msgpack", folder) as events,
-            new(hidden / "log.jsonl", folder) as lines,
-        ):
+        with new(hidden / "trace.msgpack", folder) as events, new(hidden / "log.jsonl", folder) as lines:
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
             result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=watch)

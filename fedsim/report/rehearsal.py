@@ -7,7 +7,7 @@ at their mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,10 @@ from fedsim import plugins
 from fedsim.bus import Totals
 from fedsim.clock import Trace
 from fedsim.engine.executors.base import Executor
-from fedsim.report import text
+from fedsim.params import Array
+from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
-from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.units import format_quantity
@@ -66,63 +67,42 @@ class Rehearsal:
 
     def compute(self) -> TextTable:
         """Return operations and time: of a client per dispatch, and of each of the server's jobs."""
-        flops: dict[tuple[int, int], float] = {}
-        seconds: dict[tuple[int, int], float] = {}
-        for client, dispatch, operations, duration_s in self.jobs:
+        work: dict[tuple[int, int], list[float]] = {}
+        for client, dispatch, flops, duration_s in self.jobs:
             if client != SERVER:
-                flops[client, dispatch] = flops.get((client, dispatch), 0.0) + operations
-                seconds[client, dispatch] = seconds.get((client, dispatch), 0.0) + duration_s
+                before = work.get((client, dispatch), [0.0, 0.0])
+                work[client, dispatch] = [before[0] + flops, before[1] + duration_s]
+        at_server = [costs for client, _, *costs in self.jobs if client == SERVER]
         rows = []
-        if flops:
-            rows += [
-                ("client, operations", *quantiles(list(flops.values()), operations_text)),
-                ("client, time", *quantiles(list(seconds.values()), text.duration)),
-            ]
-        at_server = [job for job in self.jobs if job[0] == SERVER]
-        if at_server:
-            rows += [
-                ("server's jobs, operations", *quantiles([job[2] for job in at_server], operations_text)),
-                ("server's jobs, time", *quantiles([job[3] for job in at_server], text.duration)),
-            ]
+        for who, spent in (("client", list(work.values())), ("server's jobs", at_server)):
+            if spent:
+                operations, seconds = zip(*spent, strict=True)
+                rows.append((f"{who}, operations", *quantiles(operations, operations_text)))
+                rows.append((f"{who}, time", *quantiles(seconds, number_format.duration)))
         return TextTable(("per dispatch", *QUANTILE_HEADINGS), rows, title="Computing")
 
     def frames(self) -> TextTable:
         """Return the frames by exchange, kind and direction, as the ledger has them."""
-        columns = self.result.ledger.columns()
-        keys = list(zip(columns["exchange"], columns["kind"], columns["up"].tolist(), strict=True))
-        rows = []
-        for key in dict.fromkeys(keys):
-            chosen = np.array([other == key for other in keys])
-            exchange, kind, up = key
-            sizes, is_data = columns["bytes"][chosen], bool(columns["data"][chosen][0])
-            rows.append(
-                (
-                    exchange,
-                    kind + (" (data)" if is_data else ""),
-                    "up" if up else "down",
-                    str(len(sizes)),
-                    text.size(float(sizes.min())),
-                    text.size(float(np.median(sizes))),
-                    text.size(float(sizes.max())),
-                    text.count(float(np.median(columns["parameters"][chosen]))),
-                    text.size(float(sizes.sum())),
-                )
-            )
-        headings = (
-            "exchange",
-            "kind",
-            "direction",
-            "frames",
-            "smallest",
-            "median",
-            "largest",
-            "parameters\n(median)",
-            "total",
-        )
-        title = f"Frames in {text.several(self.rounds, 'round')}"
+        frames = self.result.ledger.columns()
+        keys = list(zip(frames["exchange"], frames["kind"], frames["up"].tolist(), strict=True))
+        alike = [np.array([other == key for other in keys]) for key in dict.fromkeys(keys)]
+        columns: dict[str, Callable[[Array], str]] = {
+            "exchange": lambda own: str(frames["exchange"][own][0]),
+            "kind": lambda own: frames["kind"][own][0] + (" (data)" if frames["data"][own][0] else ""),
+            "direction": lambda own: "up" if frames["up"][own][0] else "down",
+            "frames": lambda own: str(np.count_nonzero(own)),
+            "smallest": lambda own: number_format.size(float(frames["bytes"][own].min())),
+            "median": lambda own: number_format.size(float(np.median(frames["bytes"][own]))),
+            "largest": lambda own: number_format.size(float(frames["bytes"][own].max())),
+            "parameters\n(median)": lambda own: number_format.count(
+                float(np.median(frames["parameters"][own]))
+            ),
+            "total": lambda own: number_format.size(float(frames["bytes"][own].sum())),
+        }
+        title = f"Frames in {number_format.several(self.rounds, 'round')}"
         if any(row.round < 1 or row.round > self.rounds for row in self.result.rounds):
             title += ", and before the first and after the last"
-        return TextTable(headings, rows, text_columns=frozenset({0, 1, 2}), title=title)
+        return TextTable.of(alike, columns, text_columns=frozenset({0, 1, 2}), title=title)
 
 
 def rehearse(parts: Parts) -> Rehearsal:
@@ -143,15 +123,14 @@ def rehearse(parts: Parts) -> Rehearsal:
             fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
             executor=executor,
             rounds=rounds,
-            evaluation=EvaluationSettings(every=0, clients=1),
+            evaluation=EvaluationConfig(every=0, clients=1),
         ),
         trace=trace,
     )
+    starts = [values for _, kind, *values in trace.kept if kind == "job_start"]
     jobs = [
         (client, dispatch, float(flops), float(duration_s))
-        for _, kind, *values in trace.kept
-        if kind == "job_start"
-        for client, dispatch, _, flops, duration_s in [values]
+        for client, dispatch, _, flops, duration_s in starts
     ]
     return Rehearsal(rounds, parts.rounds, result, jobs)
 

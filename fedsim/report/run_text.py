@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedsim.report import cost_breakdown, text
+from fedsim.report import cost_breakdown, number_format
 from fedsim.report.summary import ineligible_line
 
 SIMULATED = "simulated"
@@ -28,30 +28,30 @@ def pairs(summary: Mapping[str, Any], passed: str = SIMULATED) -> Pairs:
     accuracy, loss = summary["accuracy"], summary["loss"]
     lines: Pairs = []
     if accuracy["personal_mean"] is not None:
-        spread = text.percent(accuracy["personal_mean"], accuracy["personal_std"])
-        worst = text.percent(accuracy["personal_worst_decile"])
+        spread = number_format.percent(accuracy["personal_mean"], accuracy["personal_std"])
+        worst = number_format.percent(accuracy["personal_worst_decile"])
         lines.append(("accuracy", f"{spread} % over clients, worst 10 %: {worst} %"))
     if accuracy["global"] is not None:
-        lines.append(("global", f"{text.percent(accuracy['global'])} % on the global test set"))
+        lines.append(("global", f"{number_format.percent(accuracy['global'])} % on the global test set"))
     if not lines and loss["personal_mean"] is not None:
-        spread = text.number(loss["personal_mean"], loss["personal_std"])
+        spread = number_format.number(loss["personal_mean"], loss["personal_std"])
         lines.append(("loss", f"{spread} over clients"))
         if loss["global"] is not None:
-            lines.append(("global", f"{text.number(loss['global'])} on the global test set"))
+            lines.append(("global", f"{number_format.number(loss['global'])} on the global test set"))
     if not lines:
         lines.append(("accuracy", "not measured"))
     up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
     parameters = summary["parameters_up"] + summary["parameters_down"]
     lines += [
-        (passed, f"{text.duration(summary['simulated_s'])} for {text.several(summary['rounds'], 'round')}"),
-        ("bytes", f"{text.size(up)} up, {text.size(down)} down"),
-        ("parameters", f"{text.count(parameters)} sent"),
+        (passed, f"{number_format.duration(summary['simulated_s'])} for {number_format.several(summary['rounds'], 'round')}"),
+        ("bytes", f"{number_format.size(up)} up, {number_format.size(down)} down"),
+        ("parameters", f"{number_format.count(parameters)} sent"),
         ("drops", _counted(summary["drops"], summary["drops_by_cause"])),
         ("rejected", _counted(summary["rejected"], summary["rejected_by_reason"])),
     ]
     if (who := ineligible_line(summary["ineligible"], summary["clients"])) is not None:
         lines.append(("ineligible", who))
-    return [*lines, ("wall time", text.duration(summary["wall_s"]))]
+    return [*lines, ("wall time", number_format.duration(summary["wall_s"]))]
 
 
 def run_text(summary: Mapping[str, Any]) -> str:

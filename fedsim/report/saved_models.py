@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsim.errors import OutputError
 from fedsim.params import Model, Tree, freeze
-from fedsim.report.folder import new
+from fedsim.report.atomic_folder import new
 from fedsim.report.summary import to_json
 from fedsim.task import Task
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from fedsim import __version__
-from fedsim.report import text
+from fedsim.report import number_format
 from fedsim.report.cost_breakdown import Summary, breakdown
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
-from fedsim.scenario.plan import Plan
+from fedsim.scenario.build import Plan
 
 MOST_NAMED = 20
 """Ineligible clients that are named at most; the table of clients has all of them, with their memory."""
@@ -36,20 +36,10 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         wall_s: Real time that it took, s.
     """
     totals, final = result.totals, result.final
-    accuracy = {
-        "personal_mean": final.mean if final else None,
-        "personal_std": final.std if final else None,
-        "personal_worst_decile": final.worst_decile if final else None,
-        "global": final.global_ if final else None,
-        "best": result.best,
-        "best_global": result.best_global,
-    }
-    loss = {
-        "personal_mean": final.mean_loss if final else None,
-        "personal_std": final.std_loss if final else None,
-        "global": final.global_loss if final else None,
-        "best": result.best_loss,
-    }
+
+    def last(name: str) -> float | None:
+        return finite(getattr(final, name, None))
+
     return {
         "fedsim": __version__,
         "scenario": plan.name,
@@ -69,10 +59,20 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "parameters_up": totals.parameters_up,
         "parameters_down": totals.parameters_down,
         "accuracy": {
-            **{name: finite(value) for name, value in accuracy.items()},
+            "personal_mean": last("mean"),
+            "personal_std": last("std"),
+            "personal_worst_decile": last("worst_decile"),
+            "global": last("global_"),
+            "best": finite(result.best),
+            "best_global": finite(result.best_global),
             "others": dict(final.others) if final else {},
         },
-        "loss": {name: finite(value) for name, value in loss.items()},
+        "loss": {
+            "personal_mean": last("mean_loss"),
+            "personal_std": last("std_loss"),
+            "global": last("global_loss"),
+            "best": finite(result.best_loss),
+        },
         "drops": result.drops.total(),
         "rejected": result.rejections.total(),
         "rejected_by_reason": {reason: result.rejections[reason] for reason in sorted(result.rejections)},
@@ -108,7 +108,7 @@ def ineligible_line(found: Mapping[str, Any], population: int) -> str | None:
     named = ", ".join(map(str, found["clients"]))
     if more := found["count"] - len(found["clients"]):
         named += f" and {more} more"
-    of = text.several(population, "client")
+    of = number_format.several(population, "client")
     return f"{found['count']} of {of}, too little memory to hold their job: {named}"
 
 

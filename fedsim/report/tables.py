@@ -29,34 +29,37 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fedsim.bus import Ledger
-from fedsim.fleet import Fleet
+from fedsim.data import SPLITS
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
 from fedsim.report import cost_breakdown
-from fedsim.report.folder import new
+from fedsim.report.atomic_folder import new
+from fedsim.report.cost_breakdown import Columns, sums
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.dispatch_table import PHASES, DispatchTable
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
 SCHEMA = 1
 """Version of the columns; it grows when one changes its meaning, its name or its type."""
 
-Columns = Mapping[str, tuple[str, Any]]
-"""Name of a column → its Arrow type (``words`` for text that repeats itself) and its values."""
-
-TRAFFIC = (
-    "frames_up",
-    "frames_down",
-    "bytes_up",
-    "bytes_down",
-    "parameters_up",
-    "parameters_down",
-    "data_up",
-    "data_down",
-    "overhead_up",
-    "overhead_down",
+TRAFFIC = tuple(
+    f"{what}_{way}"
+    for what in ("frames", "bytes", "parameters", "data", "overhead")
+    for way in ("up", "down")
 )
+"""Columns of ``rounds`` and ``clients``: the sums over frames of :class:`fedsim.bus.Totals`."""
+
+MEASURED = {
+    "accuracy_mean": "mean",
+    "accuracy_std": "std",
+    "accuracy_worst_decile": "worst_decile",
+    "accuracy_weighted_mean": "weighted_mean",
+    "accuracy_global": "global_",
+    "loss_mean": "mean_loss",
+    "loss_std": "std_loss",
+    "loss_global": "global_loss",
+}
+"""Columns of ``rounds``, and the attributes of an evaluation that they hold."""
 
 
 def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> None:
@@ -69,8 +72,8 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         "rounds": rounds(result),
         "clients": clients(parts, result),
         "evaluations": evaluations(result.rounds),
-        "dispatches": dispatches(result.dispatches),
-        "messages": messages(result.ledger),
+        "dispatches": result.dispatches.columns(),
+        "messages": result.ledger.columns(),
     }
     for name, columns in tables.items():
         with new(folder / f"{name}.parquet", place) as file:
@@ -80,47 +83,47 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
 def rounds(result: RunResult) -> Columns:
     """Return the rounds as columns."""
     rows = result.rounds
-    accuracy = [row.accuracy for row in rows]
+
+    def column(name: str, kind: type) -> Array:
+        return np.array([getattr(row, name) for row in rows], kind)
+
+    counts = ("asked", "merged", "dropped", "rejected", "late")
     return {
-        "round": ("int32", [row.round for row in rows]),
-        "began_at_s": ("double", [row.began_at_s for row in rows]),
-        "ended_at_s": ("double", [row.ended_at_s for row in rows]),
-        **{
-            name: ("int32", [getattr(row, name) for row in rows])
-            for name in ("asked", "merged", "dropped", "rejected", "late")
-        },
-        **{name: ("int64", [getattr(row.traffic, name) for row in rows]) for name in TRAFFIC},
+        "round": column("round", np.int32),
+        "began_at_s": column("began_at_s", float),
+        "ended_at_s": column("ended_at_s", float),
+        **{name: column(name, np.int32) for name in counts},
+        **{name: np.array([getattr(row.traffic, name) for row in rows], np.int64) for name in TRAFFIC},
         **cost_breakdown.by_round(result),
-        "accuracy_mean": ("double", [a and a.mean for a in accuracy]),
-        "accuracy_std": ("double", [a and a.std for a in accuracy]),
-        "accuracy_worst_decile": ("double", [a and a.worst_decile for a in accuracy]),
-        "accuracy_weighted_mean": ("double", [a and a.weighted_mean for a in accuracy]),
-        "accuracy_global": ("double", [a and a.global_ for a in accuracy]),
-        "loss_mean": ("double", [a and a.mean_loss for a in accuracy]),
-        "loss_std": ("double", [a and a.std_loss for a in accuracy]),
-        "loss_global": ("double", [a and a.global_loss for a in accuracy]),
+        **{
+            name: np.array([row.accuracy and getattr(row.accuracy, attribute) for row in rows], float)
+            for name, attribute in MEASURED.items()
+        },
     }
 
 
 def clients(parts: Parts, result: RunResult) -> Columns:
     """Return the population as columns: devices, data, tallies, traffic, last accuracy and loss."""
     fleet, data, population = parts.fleet, parts.data, parts.data.num_clients
+    groups, models = np.empty(population, object), np.empty(population, object)
+    for group in fleet.groups:
+        groups[group.start : group.stop] = group.label
+        for label, own in group.shares():
+            models[group.start : group.stop][own] = label
     accuracy, loss = np.full(population, np.nan), np.full(population, np.nan)
     if (final := result.final) is not None:
         accuracy[final.clients], loss[final.clients] = final.personal, final.losses
     return {
-        "client": ("int64", np.arange(population)),
-        "group": ("words", _by_group(fleet, "label")),
-        "model": ("words", _models(fleet)),
-        **{quantity.attribute: ("double", fleet.values(name)) for name, quantity in QUANTITIES.items()},
-        "num_train": ("int64", data.sizes("train")),
-        "num_val": ("int64", data.sizes("val")),
-        "num_test": ("int64", data.sizes("test")),
-        **{name: ("int32", values) for name, values in result.by_client.items()},
-        **{name: ("int64", values) for name, values in traffic_by_client(result.ledger, population).items()},
+        "client": np.arange(population),
+        "group": groups,
+        "model": models,
+        **{quantity.attribute: fleet.values(name).astype(float) for name, quantity in QUANTITIES.items()},
+        **{f"num_{split}": data.sizes(split).astype(np.int64) for split in SPLITS},
+        **{name: tally.astype(np.int32) for name, tally in result.by_client.items()},
+        **traffic_by_client(result.ledger, population),
         **cost_breakdown.by_client(result, population),
-        "accuracy": ("double", accuracy),
-        "loss": ("double", loss),
+        "accuracy": accuracy,
+        "loss": loss,
     }
 
 
@@ -129,109 +132,48 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
     measured = [(row.round, row.accuracy) for row in rows if row.accuracy is not None]
     lengths = [len(accuracy.clients) for _, accuracy in measured]
 
-    def joined(arrays: Sequence[Array]) -> Array:
-        return np.concatenate(arrays) if arrays else np.empty(0)
+    def joined(name: str, kind: type) -> Array:
+        arrays = [getattr(accuracy, name) for _, accuracy in measured]
+        return np.concatenate([np.empty(0, kind), *arrays]).astype(kind, copy=False)
 
     return {
-        "round": ("int32", np.repeat(np.array([number for number, _ in measured], np.int32), lengths)),
-        "client": ("int64", joined([accuracy.clients for _, accuracy in measured])),
-        "accuracy": ("double", joined([accuracy.personal for _, accuracy in measured])),
-        "loss": ("double", joined([accuracy.losses for _, accuracy in measured])),
-        "num_samples": ("int64", joined([accuracy.weights for _, accuracy in measured])),
+        "round": np.repeat(np.array([number for number, _ in measured], np.int32), lengths),
+        "client": joined("clients", np.int64),
+        "accuracy": joined("personal", float),
+        "loss": joined("losses", float),
+        "num_samples": joined("weights", np.int64),
     }
 
 
-def dispatches(table: DispatchTable) -> Columns:
-    """Return every dispatch, in the order of sending, as columns."""
-    columns = table.columns()
-    types = {
-        "client": "int64",
-        "dispatch": "int32",
-        "round": "int32",
-        "exchange": "words",
-        "asked_at_s": "double",
-        "ended_at_s": "double",
-        **{f"{phase}_s": "double" for phase in PHASES},
-        "outcome": "words",
-        "cause": "words",
-    }
-    return {name: (kind, columns[name]) for name, kind in types.items()}
-
-
-def messages(ledger: Ledger) -> Columns:
-    """Return every frame, in the order of sending, as columns."""
-    columns = ledger.columns()
-    types = {
-        "round": "int32",
-        "client": "int64",
-        "dispatch": "int32",
-        "exchange": "words",
-        "kind": "words",
-        "up": "bool",
-        "data": "bool",
-        "bytes": "int64",
-        "parameters": "int64",
-        "overhead": "int64",
-        "arrivals": "int32",
-        "outcome": "words",
-    }
-    return {name: (kind, columns[name]) for name, kind in types.items()}
-
-
-def traffic_by_client(ledger: Ledger, population: int) -> dict[str, Array]:
+def traffic_by_client(ledger: Ledger, population: int) -> Columns:
     """Return the traffic of each client, int64 ``[K]`` for each name of :data:`TRAFFIC`."""
     columns = ledger.columns()
-    client, data, ones = columns["client"], columns["data"], np.ones(len(ledger), np.int64)
-    sums = {}
+    columns["frames"] = np.ones(len(ledger), np.int64)
+    traffic = {}
     for name in TRAFFIC:
         what, _, way = name.partition("_")
-        chosen = columns["up"] if way == "up" else ~columns["up"]
+        chosen = columns["up"] == (way == "up")
         if what not in ("frames", "overhead"):
-            chosen = chosen & (data if what == "data" else ~data)
-        values = ones if what == "frames" else columns["bytes" if what == "data" else what]
-        total = np.zeros(population, np.int64)
-        np.add.at(total, client[chosen], values[chosen])
-        sums[name] = total
-    return sums
+            chosen &= columns["data"] == (what == "data")
+        values = columns["bytes" if what == "data" else what]
+        traffic[name] = sums(columns["client"][chosen], values[chosen], population)
+    return traffic
 
 
-def write_table(file: BinaryIO, name: str, columns: Columns) -> None:
+def write_table(file: BinaryIO, name: str, columns: Mapping[str, Array]) -> None:
     """Write one table, as Parquet.
 
     Args:
         file: Takes its bytes; what it raises comes out.
         name: What the table is, for its metadata.
-        columns: Its columns, of equal length; NaN becomes null.
+        columns: Its columns, of equal length: words as objects; NaN becomes null.
     """
-    words = pa.dictionary(pa.int32(), pa.string())
-    fields, arrays = [], []
-    for column, (kind, values) in columns.items():
-        if kind == "words":
-            fields.append((column, words))
-            arrays.append(_array(values, pa.string()).dictionary_encode())
-        else:
-            fields.append((column, pa.type_for_alias(kind)))
-            arrays.append(_array(values, pa.type_for_alias(kind)))
+    arrays = {column: _arrow(values) for column, values in columns.items()}
     metadata = {"fedsim_table": name, "fedsim_schema": str(SCHEMA)}
-    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
-    parquet.write_table(table, file, compression="zstd")
+    parquet.write_table(pa.table(arrays, metadata=metadata), file, compression="zstd")
 
 
-def _array(values: Any, kind: Any) -> Any:
-    # A cast first: Arrow takes an array only as the type that it has.
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        values = values.astype(kind.to_pandas_dtype(), copy=False)
-    return pa.array(values, kind, from_pandas=True)
-
-
-def _models(fleet: Fleet) -> Array:
-    labels = np.empty(len(fleet), object)
-    for group in fleet.groups:
-        for label, own in group.shares():
-            labels[group.start : group.stop][own] = label
-    return labels
-
-
-def _by_group(fleet: Fleet, attribute: str) -> Array:
-    names = np.array([getattr(group, attribute) for group in fleet.groups], dtype=object)
-    return np.repeat(names, [group.stop - group.start for group in fleet.groups])
+def _arrow(values: Array) -> Any:
+    if values.dtype == object:
+        return pa.array(values, pa.string()).dictionary_encode()
+    return pa.array(values, from_pandas=True)

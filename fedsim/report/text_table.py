@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,11 @@ class TextTable:
     notes: Sequence[str] = ()
     text_columns: frozenset[int] = field(default=frozenset({0}))
     title: str = ""
+
+    @classmethod
+    def of(cls, items: Iterable[T], columns: Mapping[str, Callable[[T], str]], **more: Any) -> TextTable:
+        """Return a table with a row for each item, given what each column shows of it, by its heading."""
+        return cls(list(columns), [tuple(show(item) for show in columns.values()) for item in items], **more)
 
     def lines(self) -> list[str]:
         """Return the table as plain lines, headings first, columns two blanks apart."""

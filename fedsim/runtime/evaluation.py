@@ -11,21 +11,23 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from fedsim.algorithms.base import Predictor
-from fedsim.clock import Trace
+from fedsim.clock import RecordKind, Trace
 from fedsim.engine.engine import Engine
-from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Job, Samples, Score
+from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Samples, Score
 from fedsim.params import Array, Model
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
-from fedsim.runtime.records.trace_kinds import EVALUATION
 from fedsim.runtime.server.non_finite import spoiled
+
+EVALUATION = RecordKind("evaluation", ("round", "clients", "personal_mean", "global"))
 
 States = Callable[[Mapping[int, int]], Awaitable[Sequence[Any]]]
 """Gives the states of clients in order, told the newest merged dispatch of each, -1 where there is none."""
@@ -135,10 +137,11 @@ def _std(values: Array) -> float | None:
         return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
+@dataclass(frozen=True, eq=False)
 class Observer:
     """Measures models, and hashes them.
 
-    Args:
+    Attributes:
         parts: What the run is made of.
         engine: Who evaluates.
         contexts: Makes what the algorithm's ``models_of`` is given.
@@ -146,78 +149,75 @@ class Observer:
         trace: Where measurements are noted.
     """
 
-    def __init__(
-        self, parts: Parts, engine: Engine, contexts: Contexts, states: States, trace: Trace
-    ) -> None:
-        self._parts = parts
-        self._engine = engine
-        self._contexts = contexts
-        self._states = states
-        self._trace = trace
-        self.clients = self._choose()
+    parts: Parts
+    engine: Engine
+    contexts: Contexts
+    states: States
+    trace: Trace
 
-    async def measure(self, state: Any, merged: Mapping[int, int], round: int) -> Accuracy | None:  # noqa: A002
+    @cached_property
+    def clients(self) -> Sequence[int]:
+        """The clients that are measured, ascending."""
+        population, limit = self.parts.data.num_clients, self.parts.evaluation.clients
+        if limit >= population:
+            return range(population)
+        generator = self.parts.key.child("evaluation").numpy()
+        return sorted(generator.choice(population, limit, replace=False, shuffle=False).tolist())
+
+    async def measure(self, state: Any, merged: Sequence[int], round: int) -> Accuracy | None:  # noqa: A002
         """Return the accuracy of the chosen clients, or None where nothing learns."""
-        if not self._parts.executor.learns:
+        if not self.parts.executor.learns:
             return None
         models = await self._models(state, merged, round)
-        personal = [models_of.get("personal", models_of.get("global")) for models_of in models]
-        split = self._parts.evaluation.split
+        split = self.parts.evaluation.split
         own: list[Samples] = [ClientSamples(client, split) for client in self.clients]
-        scores = await self._scores(personal, own)
-        globals_ = {id(m["global"].model): m["global"] for m in models if "global" in m}
-        everything: list[Samples] = [GlobalTest()] * len(globals_)
-        on_all = [score for score in await self._scores(list(globals_.values()), everything) if score.total]
+        scores = await self._scores([_standing(one) for one in models], own)
+        distinct = {id(one["global"].model): one["global"] for one in models if "global" in one}
+        on_all = [score for score in await self._scores_on_all(list(distinct.values())) if score.total]
         accuracy = Accuracy(
-            np.array(self.clients, np.int64),
-            np.array([score.accuracy for score in scores]),
-            np.array([score.total for score in scores], np.int64),
-            _mean(np.array([score.accuracy for score in on_all if score.correct is not None])),
-            np.array([score.loss for score in scores]),
-            _mean(np.array([score.loss for score in on_all])),
-            await self._others(models, own),
+            clients=np.array(self.clients, np.int64),
+            personal=np.array([score.accuracy for score in scores]),
+            weights=np.array([score.total for score in scores], np.int64),
+            global_=_mean(np.array([score.accuracy for score in on_all if score.correct is not None])),
+            losses=np.array([score.loss for score in scores]),
+            global_loss=_mean(np.array([score.loss for score in on_all])),
+            others=await self._others(models, own),
         )
-        self._trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
+        self.trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
         return accuracy
 
     async def _others(
         self, models: Sequence[Mapping[str, Predictor]], own: Sequence[Samples]
     ) -> dict[str, float]:
         names = sorted({name for one in models for name in one} - {"personal", "global"})
-        others: dict[str, float] = {}
+        others: dict[str, float | None] = {}
         for name in names:
-            shared = [one[name] for one in models if name in one and one[name].on == "global"]
-            if shared:
-                accuracy = await self._on_all(shared)
+            if on_all := [one[name] for one in models if name in one and one[name].on == "global"]:
+                others[name] = await self._weighted_on_all(on_all)
             else:
                 # Clients that lack one count with what stands for them: all means are over the same clients.
-                stands = [one.get(name, one.get("personal", one.get("global"))) for one in models]
-                accuracies = np.array([score.accuracy for score in await self._scores(stands, own)])
-                accuracy = _mean(accuracies[~np.isnan(accuracies)])
-            if accuracy is not None:
-                others[name] = accuracy
-        return others
+                scores = await self._scores([one.get(name, _standing(one)) for one in models], own)
+                accuracies = np.array([score.accuracy for score in scores])
+                others[name] = _mean(accuracies[~np.isnan(accuracies)])
+        return {name: accuracy for name, accuracy in others.items() if accuracy is not None}
 
-    async def _on_all(self, predictors: Sequence[Predictor]) -> float | None:
+    async def _weighted_on_all(self, predictors: Sequence[Predictor]) -> float | None:
         """Return the weighted mean over distinct models of the accuracy on the global test set."""
-        distinct = list({id(one.model): one for one in predictors}.values())
-        everything: list[Samples] = [GlobalTest()] * len(distinct)
-        scores = await self._scores(distinct, everything)
-        weights: dict[int, float] = {}
+        distinct = {id(one.model): one for one in predictors}
+        scores = await self._scores_on_all(list(distinct.values()))
+        weights = dict.fromkeys(distinct, 0.0)
         for one in predictors:
-            weights[id(one.model)] = weights.get(id(one.model), 0.0) + one.weight
+            weights[id(one.model)] += one.weight
         total = sum(weights.values())
         if not total or any(score.correct is None or not score.total for score in scores):
             return None
-        pairs = zip(distinct, scores, strict=True)
-        return float(sum(weights[id(one.model)] / total * score.accuracy for one, score in pairs))
+        pairs = zip(weights.values(), scores, strict=True)
+        return float(sum(weight / total * score.accuracy for weight, score in pairs))
 
-    async def final_models(
-        self,
-        state: Any,
-        merged: Mapping[int, int],
-        round: int,  # noqa: A002
-    ) -> FinalModels:
+    async def _scores_on_all(self, predictors: Sequence[Predictor]) -> list[Score]:
+        return await self._scores(predictors, [GlobalTest()] * len(predictors))
+
+    async def final_models(self, state: Any, merged: Sequence[int], round: int) -> FinalModels:  # noqa: A002
         """Return the digest of the chosen clients' evaluated models, in client order, and if all are finite.
 
         Models that other names have on the global test set stand for no client, and are left out.
@@ -237,46 +237,48 @@ class Observer:
                 total.update(b"%d:" % client + digests[id(model)])
         return FinalModels(total.hexdigest(), fault)
 
-    def _choose(self) -> Sequence[int]:
-        population, limit = self._parts.data.num_clients, self._parts.evaluation.clients
-        if limit is None or limit >= population:
-            return range(population)
-        generator = self._parts.key.child("evaluation").numpy()
-        chosen = generator.choice(population, limit, replace=False, shuffle=False)
-        return sorted(int(client) for client in chosen)
-
     async def _models(
         self,
         state: Any,
-        merged: Mapping[int, int],
+        merged: Sequence[int],
         round: int,  # noqa: A002
     ) -> list[Mapping[str, Predictor]]:
         """Ask for all clients' models at once: where making one is work, they train beside each other."""
-        held = await self._states({client: merged.get(client, -1) for client in self.clients})
-        models_of = self._parts.algorithm.models_of
-        with unchanged(self._parts.verify, "models_of", state, held):
+        held = await self.states({client: merged[client] for client in self.clients})
+        models_of = self.parts.algorithm.models_of
+        with unchanged(self.parts.verify, "models_of", state, held):
             return await asyncio.gather(
                 *(
-                    models_of(self._contexts.observed(client, round), state, its)
+                    models_of(self.contexts.observed(client, round), state, its)
                     for client, its in zip(self.clients, held, strict=True)
                 )
             )
 
-    async def _scores(self, predictors: Sequence[Predictor | None], parts: Sequence[Samples]) -> list[Score]:
-        """Evaluate each predictor on its part; parts of one model share jobs."""
-        scores = [Score(0, 0, 0.0)] * len(parts)
+    async def _scores(
+        self, predictors: Sequence[Predictor | None], samples: Sequence[Samples]
+    ) -> list[Score]:
+        """Evaluate each predictor on its samples; those of one model share jobs."""
+        scores = [Score(0, 0, 0.0)] * len(samples)
         by_model: dict[int, tuple[Model, list[int]]] = {}
         for index, predictor in enumerate(predictors):
             if predictor is not None:
                 by_model.setdefault(id(predictor.model), (predictor.model, []))[1].append(index)
-        jobs: list[tuple[list[int], Job]] = []
-        for model, indices in by_model.values():
-            for start in range(0, len(indices), PARTS_PER_JOB):
-                chunk = indices[start : start + PARTS_PER_JOB]
-                batch_size = self._parts.evaluation.batch_size
-                jobs.append((chunk, Evaluate(model, tuple(parts[index] for index in chunk), batch_size)))
-        results = await asyncio.gather(*(self._engine.observe(job) for _, job in jobs))
-        for (chunk, _), result in zip(jobs, results, strict=True):
+        chunks = [
+            (model, indices[start : start + PARTS_PER_JOB])
+            for model, indices in by_model.values()
+            for start in range(0, len(indices), PARTS_PER_JOB)
+        ]
+        batch_size = self.parts.evaluation.batch_size
+        jobs = [
+            Evaluate(model, tuple(samples[index] for index in chunk), batch_size) for model, chunk in chunks
+        ]
+        results = await asyncio.gather(*map(self.engine.observe, jobs))
+        for (_, chunk), result in zip(chunks, results, strict=True):
             for index, score in zip(chunk, result, strict=True):
                 scores[index] = score
         return scores
+
+
+def _standing(models: Mapping[str, Predictor]) -> Predictor | None:
+    """Return what stands for a client: its personal model, or the global one."""
+    return models.get("personal", models.get("global"))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import Initial
-from fedsim.data import FederatedData, Split
+from fedsim.config import Config
+from fedsim.data import FederatedData
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
@@ -22,6 +23,7 @@ from fedsim.models import Architecture
 from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
+from fedsim.ranges import BatchSize, Clients, Interval
 from fedsim.rng import Key
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.policies.pacing.base import Pacing
@@ -29,21 +31,17 @@ from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.units import format_quantity
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationSettings:
-    """When and on whom to measure.
+class EvaluationConfig(Config):
+    """When accuracy is measured, and on whom; it costs no virtual time."""
 
-    Attributes:
-        every: Rounds between two evaluations; the last round is always evaluated. 0: never.
-        clients: At most so many clients, drawn once by seed; None for all.
-        split: On which of the clients' splits: ``test`` or ``val``.
-        batch_size: Samples in a forward pass.
-    """
-
-    every: int = 1
-    clients: int | None = None
-    split: Split = "test"
-    batch_size: int = 256
+    every: Interval = 1
+    """Rounds between two evaluations, the last round is always evaluated; 0: never."""
+    clients: Clients = 1000
+    """At most so many clients, drawn once by seed."""
+    split: Literal["test", "val"] = "test"
+    """On which of the clients' splits."""
+    batch_size: BatchSize = 256
+    """Samples in a forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +56,14 @@ class Parts:
         network: How parcels move.
         overhead: What protocols add to a frame on the link.
         executor: Who trains.
-        selector: Who is asked.
+        selector: Who is in a cohort.
         pacing: When a round closes.
         training: How clients train.
         evaluation: What is measured.
         rounds: How many rounds.
         clients_per_round: Size of a cohort; None for all that are eligible.
         seed: The one seed.
-        client_timeout_s: The lease of a dispatch: a client that has not answered by then counts as dropped.
+        client_timeout_s: The lease of a dispatch: a client that has not replied by then counts as dropped.
         on_leave: What becomes of work when its client goes away.
         device: Where jobs run: ``cpu`` or ``cuda``.
         verify: Check everything that can be checked, at the price of speed.
@@ -89,7 +87,7 @@ class Parts:
     clients_per_round: int | None = None
     client_timeout_s: float = 3600.0
     on_leave: OnLeave = "resume"
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
     device: str = "cpu"
     verify: bool = False
@@ -134,12 +132,7 @@ class Parts:
     def initial(self) -> Initial:
         """Return the start values of all architectures, made when first asked for."""
         key = self.key.child("initial")
-        return Initial(
-            {
-                label: partial(architecture.initial, key.child(label))
-                for label, architecture in self.architectures.items()
-            }
-        )
+        return cache(lambda label: self.architectures[label].initial(key.child(label)))
 
     def needed_bytes(self, label: str) -> int:
         """Return the memory that training takes at a client (:mod:`fedsim.engine.memory_need`)."""
@@ -147,12 +140,7 @@ class Parts:
 
     def holds_job(self) -> NDArray[np.bool_]:
         """Return which clients' devices have the memory to train their architecture, ``[K]``."""
-        holds = np.empty(len(self.fleet), np.bool_)
-        for group in self.fleet.groups:
-            memory = np.broadcast_to(group.column("memory"), group.stop - group.start)
-            for label, own in group.shares():
-                holds[group.start : group.stop][own] = memory[own] >= self.needed_bytes(label)
-        return holds
+        return self.fleet.values("memory") >= self._needs_bytes()
 
     def eligible(self) -> Array:
         """Return the clients that can take part, int32, ascending.
@@ -172,20 +160,20 @@ class Parts:
             raise UserError(self._too_small(has_samples))
         return eligible
 
+    def _needs_bytes(self) -> NDArray[np.float64]:
+        needs = np.empty(len(self.fleet))
+        for group in self.fleet.groups:
+            for label, own in group.shares():
+                needs[group.start : group.stop][own] = self.needed_bytes(label)
+        return needs
+
     def _too_small(self, has_samples: NDArray[np.bool_]) -> str:
         """Say by how much memory the devices of all clients with samples are too small."""
-        memory = self.fleet.values("memory")
-        lacks = []
-        for group in self.fleet.groups:
-            for label, mine in group.shares():
-                able = memory[group.start : group.stop][mine & has_samples[group.start : group.stop]]
-                if len(able):
-                    needed = self.needed_bytes(label)
-                    lacks.append((able.max() / needed, label, needed, float(able.max())))
-        _, label, needed, largest = max(lacks)
-        need, have = (format_quantity(number, "data size") for number in (needed, largest))
+        memory, needs = self.fleet.values("memory"), self._needs_bytes()
+        nearest = int(np.argmax(np.where(has_samples, memory / needs, -1.0)))
+        need, have = (format_quantity(float(all_[nearest]), "data size") for all_ in (needs, memory))
         return (
-            f"no client that has training samples can hold its job: training {label!r} with batches of "
-            f"{self.training.batch_size} needs {need}, the largest device has {have}; take a smaller model "
-            "or batch, or devices with more memory"
+            f"no client that has training samples can hold its job: training {self.fleet.model(nearest)!r} "
+            f"with batches of {self.training.batch_size} needs {need}, the largest device has {have}; take a "
+            "smaller model or batch, or devices with more memory"
         )

@@ -17,8 +17,7 @@ from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log, silent
-from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.records.recorder import Log, Recorder, silent
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.server.actor import ServerActor
 from fedsim.runtime.tasks import Tasks
@@ -80,7 +79,7 @@ async def _simulate(
     ledger = Ledger()
     recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
     network, links = parts.network, _links(parts)
-    carrier = network.checked_carrier(links) if parts.verify else network.carrier(links)
+    carrier = network.carrier(links, verify=parts.verify)
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
@@ -101,7 +100,7 @@ async def _simulate(
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:
     """Return who watches the clients at work; nobody where none ever goes away."""
-    if parts.fleet.is_steady:
+    if parts.fleet.is_always_there and not parts.fleet.drops_out:
         return None
 
     def give_up(client: int, cause: str) -> None:
@@ -120,6 +119,6 @@ def _links(parts: Parts) -> Links:
         server.up_bps,
         server.down_bps,
         server.latency_s,
-        fleet.traces("up"),
-        fleet.traces("down"),
+        fleet.trace_of("up"),
+        fleet.trace_of("down"),
     )

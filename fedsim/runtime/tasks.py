@@ -35,7 +35,7 @@ class Tasks:
         task = running_loop().create_task(main, name="server")
         try:
             either: list[asyncio.Future[Any]] = [task, self._failure]
-            await wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await wait(either, wanted=1)
             if self._failure.done():
                 self._failure.result()
             result = await task

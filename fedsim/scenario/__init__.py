@@ -1,9 +1,8 @@
 """Scenario files: their schema, loading them with every fault at once, and building a run from them."""
 
-from fedsim.scenario.build import build
+from fedsim.scenario.build import Plan, build
 from fedsim.scenario.json_schema import json_schema
 from fedsim.scenario.load import load_scenario
-from fedsim.scenario.plan import Plan
 from fedsim.scenario.schema import Scenario, resolved_toml
 
 __all__ = ["Plan", "Scenario", "build", "json_schema", "load_scenario", "resolved_toml"]

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from fedsim import toml
 from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spreading, federate
-from fedsim.engine.executors.base import Executor
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
 from fedsim.models import Architecture
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.rng import Key
-from fedsim.runtime.parts import EvaluationSettings, Parts
-from fedsim.scenario import toml
+from fedsim.runtime.parts import Parts
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
-from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario
-from fedsim.scenario.schema_paths import Values
+from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario, resolved_toml
 from fedsim.task import Task
+
+T = TypeVar("T")
 
 MOST_WORKERS = 8
 """As many as ``workers = "auto"`` gives at most."""
@@ -40,6 +43,38 @@ PATHS = {
 """Where a scenario gives the parameters of :func:`fedsim.data.federate`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run to be done and recorded.
+
+    Attributes:
+        name: The scenario's name.
+        algorithm: The algorithm's name.
+        scenario_toml: The resolved scenario.
+        parts: What the run is made of.
+    """
+
+    name: str
+    algorithm: str
+    scenario_toml: str
+    parts: Parts
+
+    @classmethod
+    def of(cls, scenario: Scenario, source: str, *, verify: bool = False) -> Plan:
+        """Return the plan of a scenario, with its parts built.
+
+        Args:
+            scenario: What to run.
+            source: Where the scenario is from, for errors to name.
+            verify: Whether every invariant is checked while running.
+
+        Raises:
+            UserError: The parts cannot be built as the scenario says.
+        """
+        parts = replace(build(scenario, source), verify=verify)
+        return cls(scenario.run.name, scenario.algorithm.name, resolved_toml(scenario), parts)
+
+
 def build(scenario: Scenario, source: str = "") -> Parts:
     """Return the parts of a run.
 
@@ -57,7 +92,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
             memory to train.
     """
     source = source or scenario.run.name
-    if faults := check(Values(scenario)):
+    if faults := check(scenario):
         raise ScenarioError(faults, source)
     key = Key.root(scenario.run.seed)
     dataset = _dataset(scenario, scenario.data, key.child("data", "load"), faults)
@@ -72,7 +107,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         faults += _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
         raise ScenarioError(faults, source)
-    participation = scenario.participation
+    participation, executor = scenario.participation, EXECUTOR.find(scenario.engine.executor)
     parts = Parts(
         algorithm=scenario.algorithm.make(),
         data=data,
@@ -80,7 +115,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         architectures=architectures,
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
-        executor=_executor(scenario.engine),
+        executor=executor(executor.Config.model_validate({"workers": num_workers(scenario.engine)})),
         selector=participation.selector.make(),
         pacing=participation.pacing.make(),
         training=scenario.training,
@@ -89,7 +124,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         clients_per_round=participation.clients_per_round,
         client_timeout_s=participation.client_timeout,
         on_leave=participation.on_leave,
-        evaluation=EvaluationSettings(**dict(scenario.evaluation)),
+        evaluation=scenario.evaluation,
         device=scenario.engine.device,
     )
     if problem := parts.misfit():
@@ -103,18 +138,31 @@ def build(scenario: Scenario, source: str = "") -> Parts:
 
 def num_workers(engine: EngineConfig) -> int:
     """Return how many jobs run at once; ``auto`` is one for each core that this process may use, to 8."""
-    if engine.workers != "auto":
-        return engine.workers
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_WORKERS, cores)
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0))) if engine.workers == "auto" else engine.workers
 
 
-def _executor(engine: EngineConfig) -> Executor:
-    plugin = EXECUTOR.find(engine.executor)
-    return plugin(plugin.Config.model_validate({"workers": num_workers(engine)}))
+def _noting(
+    faults: list[Fault], paths: Mapping[str, str], make: Callable[[], T], what: str = "", mend: str = ""
+) -> T | None:
+    """Make something; note a fault and return None if it cannot be had, so that all faults come together.
 
-
-# Each of these notes its faults, so that all are known before any is raised.
+    Args:
+        faults: Takes the fault.
+        make: Makes it.
+        paths: Where a scenario gives a setting that an error names; of all others, under "".
+        what: What may need more memory than there is.
+        mend: What to do then.
+    """
+    try:
+        return make()
+    except DataError as error:
+        faults.append(Fault(paths.get(error.setting, paths[""]), str(error)))
+    except OSError as error:
+        faults.append(Fault("data.root", f"files below it cannot be read: {shortened(error, MOST_SAID)}"))
+    except MemoryError as error:
+        path = paths.get("all of it", paths[""])
+        faults.append(Fault(path, f"{what} needs more memory than there is: {error}", mend))
+    return None
 
 
 def _dataset(
@@ -123,79 +171,60 @@ def _dataset(
     root = scenario.data.root or os.environ.get("FEDSIM_DATA")
     folder = Path(root).expanduser() if root else None
     place = "data" if isinstance(choice, DataConfig) else PATHS["public_source"]
-    try:
+    settings = type(choice.params).model_fields
+    # Where it is the files that are wrong, most likely the data set's own parameters name them.
+    paths = {"": f"{place}.params" if settings else f"{place}.name", "root": "data.root", "all of it": place}
+    paths |= {name: f"{place}.params.{name}" for name in settings}
+
+    def load() -> Dataset:
         plugin: DatasetPlugin[Any] = choice.make()
         return plugin.load(LoadContext(folder, scenario.num_clients, key))
-    except DataError as error:
-        # Where it is the files that are wrong, most likely the data set's own parameters name them.
-        settings = type(choice.params).model_fields
-        path = f"{place}.params" if settings else f"{place}.name"
-        if error.setting in settings:
-            path = f"{place}.params.{error.setting}"
-        elif error.setting == "root":
-            path = "data.root"
-        faults.append(Fault(path, str(error)))
-        return None
-    except OSError as error:
-        faults.append(Fault("data.root", f"files below it cannot be read: {shortened(error, MOST_SAID)}"))
-        return None
-    except MemoryError as error:
-        problem = f"data set {quoted(choice.name)} needs more memory than there is: {error}"
-        faults.append(Fault(place, problem, "ask it for fewer or smaller samples"))
-        return None
+
+    what = f"data set {quoted(choice.name)}"
+    return _noting(faults, paths, load, what, "ask it for fewer or smaller samples")
 
 
 def _spread(
     scenario: Scenario, dataset: Dataset, public: Dataset | None, key: Key, faults: list[Fault]
 ) -> FederatedData | None:
     data = scenario.data
-    try:
-        return federate(
-            dataset,
-            data.partition.make() if data.partition else None,
-            Spreading(
-                num_clients=scenario.num_clients,
-                shares=data.split or EVERYTHING,
-                public_size=data.public.size,
-                public_users=data.public.users,
-                public_source=public,
-                public_augment=data.public.augment,
-                public_at_clients=data.public.held == "everywhere",
-                global_test_share=data.global_test,
-                global_test_users=data.global_test_users,
-                limit=data.limit,
-            ),
-            key.child("federate"),
-        )
-    except DataError as error:
-        faults.append(Fault(PATHS.get(error.setting, "data"), str(error)))
-        return None
-    except MemoryError as error:
-        problem = (
-            f"spreading the data over {scenario.num_clients} clients needs more memory than there is: {error}"
-        )
-        faults.append(Fault("data", problem, "use fewer clients, classes or samples"))
-        return None
+    spreading = Spreading(
+        num_clients=scenario.num_clients,
+        shares=data.split or EVERYTHING,
+        public_size=data.public.size,
+        public_users=data.public.users,
+        public_source=public,
+        public_augment=data.public.augment,
+        public_at_clients=data.public.held == "everywhere",
+        global_test_share=data.global_test,
+        global_test_users=data.global_test_users,
+        limit=data.limit,
+    )
+    return _noting(
+        faults,
+        {"": "data", **PATHS},
+        lambda: federate(
+            dataset, data.partition.make() if data.partition else None, spreading, key.child("federate")
+        ),
+        f"spreading the data over {scenario.num_clients} clients",
+        "use fewer clients, classes or samples",
+    )
 
 
 def _fleet(scenario: Scenario, data: FederatedData | None, key: Key, faults: list[Fault]) -> Fleet | None:
-    availability, already = [], len(faults)
-    for number, group in enumerate(scenario.fleet):
-        model = group.availability.make()
-        availability.append(model)
-        try:
-            model.bind(1, key)  # to tell which group a file with a fault belongs to
-        except DataError as error:
-            faults.append(Fault(f"fleet.{number}.availability.params", str(error)))
+    models = [group.availability.make() for group in scenario.fleet]
+    already = len(faults)
+    for number, model in enumerate(models):
+        # To tell which group a file with a fault belongs to.
+        _noting(faults, {"": f"fleet.{number}.availability.params"}, partial(model.bind, 1, key))
     if len(faults) > already:
         return None
-    model = server_label(scenario.models, scenario.fleet, scenario.server)
     return build_fleet(
         scenario.fleet,
         scenario.server,
         key,
-        default_model=model,
-        availability=availability,
+        default_model=server_label(scenario),
+        availability=models,
         sizes=None if data is None else data.sizes("train"),
     )
 
@@ -205,10 +234,7 @@ def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[
         label: Architecture(label, choice.make(), task) for label, choice in scenario.models.items()
     }
     for label, architecture in architectures.items():
-        try:
-            architecture.skeleton()
-        except DataError as error:
-            faults.append(Fault(toml.path("models", label), str(error)))
+        _noting(faults, {"": toml.path("models", label)}, architecture.skeleton)
     return architectures
 
 

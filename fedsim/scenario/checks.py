@@ -1,51 +1,136 @@
 """What the tables of a scenario must say about each other.
 
 Each rule reads single values, and ends where one of them is not valid by itself: so faults of every sort are
-reported together.
+reported together, and a fault hides only what depends on the value that is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
-from pydantic import ValidationError
+import torch
+from pydantic import BaseModel, ValidationError
 
+from fedsim import toml
 from fedsim.config import Config
 from fedsim.data import SPLITS
 from fedsim.errors import DataError, Fault
-from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_table import read_table
 from fedsim.fleet.entries import TRACED
 from fedsim.network import LinkTraceConfig
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.ranges import MOST_CLIENTS
-from fedsim.scenario import toml
-from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK, ModelChoice
-from fedsim.scenario.schema import DEFAULT_MODEL
-from fedsim.scenario.schema_paths import NotValidError, Path, Values
+from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
+from fedsim.scenario.schema import DEFAULT_MODEL, FleetGroup, Scenario
 
-Fleet = tuple[GroupConfig, ...]
-Models = Mapping[str, ModelChoice]
+Path = tuple[str | int, ...]
+"""Keys, and numbers of entries, from the whole document on."""
 
 
-def check(values: Values) -> list[Fault]:
-    """Return the faults between the tables of a document."""
+class NotValidError(Exception):
+    """A value that has a fault, or lies in something that has: nothing can be said about it."""
+
+
+class Values:
+    """What is valid in a document.
+
+    Args:
+        document: As it was read, or a whole scenario.
+        faults: Those that are known of it.
+    """
+
+    def __init__(self, document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> None:
+        self._document = document
+        self._faulty = [fault.path for fault in faults]
+
+    def at(self, *path: str | int) -> Any:
+        """Return a value, or its default where it is left out.
+
+        Raises:
+            NotValidError: It has a fault.
+        """
+        here = toml.path(*path)
+        if any(f"{place}.".startswith(f"{here}.") for place in self._faulty):
+            raise NotValidError(here)
+        try:
+            return _below(self._document, path)
+        except KeyError:
+            return _default(path)
+
+    def given(self, *paths: Path) -> Iterator[tuple[Path, Any]]:
+        """Yield those of the paths whose values are valid and not their defaults, and these values."""
+        for path in paths:
+            with suppress(NotValidError):
+                value = self.at(*path)
+                if value != _default(path):
+                    yield path, value
+
+    def names(self, table: str) -> Sequence[str | int]:
+        """Return the keys of a table, or the numbers of a list's entries, whether these are valid or not.
+
+        Raises:
+            NotValidError: It is neither, or too short.
+        """
+        if table in self._faulty:
+            raise NotValidError(table)
+        try:
+            item = _below(self._document, (table,))
+        except KeyError:
+            return ()
+        return list(item) if isinstance(item, Mapping) else range(len(item))
+
+
+def _below(item: Any, path: Path) -> Any:
+    """Return what lies at a path below a document or a scenario; a KeyError says that it is left out."""
+    for name in path:
+        if isinstance(item, BaseModel):
+            item = vars(item)
+        try:
+            item = item[name]
+        except (IndexError, TypeError):
+            raise NotValidError(toml.path(*path)) from None
+    return item
+
+
+@cache
+def _defaults() -> Mapping[str, Any]:
+    group = {"count": 1}
+    smallest = Scenario.model_validate({"run": {"rounds": 1}, "fleet": [group]})
+    # A group of the scenario has the quantities of its device class.
+    return {**dict(smallest), "fleet": (FleetGroup.model_validate(group),)}
+
+
+def _default(path: Path) -> Any:
+    try:
+        return _below(_defaults(), tuple(0 if isinstance(name, int) else name for name in path))
+    except KeyError:
+        raise NotValidError(toml.path(*path)) from None
+
+
+def check(document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> list[Fault]:
+    """Return the faults between the tables of a document.
+
+    Args:
+        document: As it was read, or a whole scenario.
+        faults: Those that are known of it.
+    """
+    values = Values(document, faults)
     found: list[Fault] = []
     for rule in RULES:
-        try:
+        with suppress(NotValidError):
             found.extend(rule(values))
-        except NotValidError:
-            continue
     return found
 
 
-def server_label(models: Models, fleet: Fleet, server: ServerConfig) -> str:
+def server_label(scenario: Scenario) -> str:
     """Return the label of the server's architecture: its own, or else the first that the first group has."""
-    of_shares = next((label for shares in fleet[0].shares for label in shares), None)
-    return server.model or fleet[0].model or of_shares or next(iter(models))
+    first = scenario.fleet[0]
+    of_shares = next((label for shares in first.shares for label in shares), None)
+    return scenario.server.model or first.model or of_shares or next(iter(scenario.models))
 
 
 def _num_clients(values: Values) -> int:
@@ -109,33 +194,38 @@ def _public_set(values: Values) -> Iterator[Fault]:
 
 def _public_source(values: Values) -> Iterator[Fault]:
     source = values.at("data", "public", "source")
-    if source is None or values.at("data", "public", "size") == 0:  # with users alone, _public_users says
+    if source is None or values.at("data", "public", "size") == 0:  # with users alone, _users_or_samples says
         return
     (name, params), (other, others) = _chosen(values, "data"), _chosen(values, "data", "public", "source")
     own = DATASET.find(name)
+    if not own.has_samples:
+        return
     if not DATASET.find(other).has_samples:
         problem = f"data set {other!r} has sample counts only, so there is nothing to draw from"
         yield Fault("data.public.source", problem, "choose a data set with samples")
-    elif not own.has_samples:
-        problem = f"data set {quoted(name)} has sample counts only, so its public set is a number too"
-        yield Fault("data.public.source", problem, "leave it out")
-    elif own is DATASET.find(other) and _same_samples(own.origin, params, others):
+    elif own is DATASET.find(other) and all(
+        getattr(params, key) == getattr(others, key)
+        for key in (type(params).model_fields if own.origin is None else own.origin)
+    ):
         problem = f"{other!r} is the data set itself, whose samples clients train on"
         mend = "leave it out: the public set is then held out of it"
         mend += f"; or change its params.{own.origin[0]}" if own.origin else ""
         yield Fault("data.public.source", problem, mend)
 
 
-def _public_users(values: Values) -> Iterator[Fault]:
-    users = values.at("data", "public", "users")
-    if users == 0:
-        return
-    if (size := values.at("data", "public", "size")) > 0:
-        problem = f"{users} of the users, and size = {size} samples: the public set is one or the other"
-        yield Fault("data.public.users", problem, "keep one of the two")
-    for path, _ in values.given(("data", "public", "source")):
-        problem = "the public set is users of the data set itself, and its source is another one"
-        yield Fault(toml.path(*path), problem, "leave it out, or write size instead of users")
+def _users_or_samples(values: Values) -> Iterator[Fault]:
+    for users, samples, said in (
+        (("data", "global_test_users"), ("data", "global_test"), "global_test = {} of the samples: it"),
+        (("data", "public", "users"), ("data", "public", "size"), "size = {} samples: the public set"),
+    ):
+        share, other = _valid(values, *users, otherwise=0), _valid(values, *samples, otherwise=0)
+        if share and other:
+            problem = f"{share} of the users, and {said.format(other)} is one or the other"
+            yield Fault(toml.path(*users), problem, "keep one of the two")
+    if values.at("data", "public", "users"):
+        for path, _ in values.given(("data", "public", "source")):
+            problem = "the public set is users of the data set itself, and its source is another one"
+            yield Fault(toml.path(*path), problem, "leave it out, or write size instead of users")
 
 
 def _public_of_none(values: Values) -> Iterator[Fault]:
@@ -146,42 +236,25 @@ def _public_of_none(values: Values) -> Iterator[Fault]:
         yield Fault(toml.path(*path), problem, f"write size = 200, say, or leave {path[-1]} out")
 
 
-def _public_images(values: Values) -> Iterator[Fault]:
-    name, augment = values.at("data", "name"), values.at("data", "public", "augment")
-    if augment != "none" and _public_there(values) and not DATASET.find(name).has_samples:
-        problem = f"{augment!r} transforms images, and data set {quoted(name)} has sample counts only"
-        yield Fault("data.public.augment", problem, "leave it out")
-
-
-def _something_to_learn(values: Values) -> Iterator[Fault]:
-    name, executor = values.at("data", "name"), values.at("engine", "executor")
-    if EXECUTOR.find(executor).learns and not DATASET.find(name).has_samples:
-        yield Fault(
-            "engine.executor",
-            f"{executor!r} trains, and data set {quoted(name)} has sample counts only",
-            'write executor = "null" below [engine], or choose a data set with samples',
-        )
-
-
-def _counts_alone(values: Values) -> Iterator[Fault]:
+def _sample_counts(values: Values) -> Iterator[Fault]:
     name = values.at("data", "name")
     if DATASET.find(name).has_samples:
         return
-    of: dict[Path, str] = {
-        ("data", "global_test"): "samples",
-        ("data", "global_test_users"): "users",
-        ("data", "public", "users"): "users",
-    }
-    for path, share in values.given(*of):
-        problem = f"{share} of no {of[path]}: data set {quoted(name)} has sample counts only"
-        yield Fault(toml.path(*path), problem, "leave it out")
-
-
-def _one_global_test(values: Values) -> Iterator[Fault]:
-    samples, users = values.at("data", "global_test"), values.at("data", "global_test_users")
-    if samples > 0 and users > 0:
-        problem = f"{users} of the users, and global_test = {samples} of the samples: it is one or the other"
-        yield Fault("data.global_test_users", problem, "keep one of the two")
+    counts = f"data set {quoted(name)} has sample counts only"
+    executor = _valid(values, "engine", "executor")
+    if executor is not None and EXECUTOR.find(executor).learns:
+        mend = 'write executor = "null" below [engine], or choose a data set with samples'
+        yield Fault("engine.executor", f"{executor!r} trains, and {counts}", mend)
+    for path, share in values.given(("data", "global_test")):
+        yield Fault(toml.path(*path), f"{share} of no samples: {counts}", "leave it out")
+    for path, share in values.given(("data", "global_test_users"), ("data", "public", "users")):
+        yield Fault(toml.path(*path), f"{share} of no users: {counts}", "leave it out")
+    if _public_there(values):
+        for path, augment in values.given(("data", "public", "augment")):
+            yield Fault(toml.path(*path), f"{augment!r} transforms images, and {counts}", "leave it out")
+    if values.at("data", "public", "size"):
+        for path, _ in values.given(("data", "public", "source")):
+            yield Fault(toml.path(*path), f"{counts}, so its public set is a number too", "leave it out")
 
 
 def _something_to_measure(values: Values) -> Iterator[Fault]:
@@ -207,13 +280,13 @@ def _traces(values: Values) -> Iterator[Fault]:
 
 
 def _trace(values: Values, *place: str | int) -> Iterator[Fault]:
-    name, where = None, (*place, "file")
-    try:
-        files, name = values.at(*where), values.at(*place, "name")
-    except NotValidError:  # no table, perhaps, but the files alone
+    where: Path = (*place, "file")
+    files = _valid(values, *where)
+    if files is None:  # no table, perhaps, but the files alone
         files, where = values.at(*place), place
     if files is None:
         return
+    name = _valid(values, *place, "name")
     try:
         LinkTraceConfig.model_validate({"file": files, "name": name}).read()
     except DataError as error:
@@ -241,8 +314,6 @@ def _device_files(values: Values) -> Iterator[Fault]:
 
 
 def _cuda(values: Values) -> Iterator[Fault]:
-    import torch
-
     if values.at("engine", "device") == "cuda" and not torch.cuda.is_available():
         problem = "'cuda' is asked for, but torch finds no CUDA device on this computer"
         yield Fault("engine.device", problem, "write 'cpu', or install a torch with CUDA and its driver")
@@ -280,22 +351,14 @@ def _valid(values: Values, *place: str | int, otherwise: Any = None) -> Any:
 
 def _chosen(values: Values, *place: str) -> tuple[str, Config]:
     """Return the name and the parameters of a data set, which may be given by its name alone."""
-    name: Any = values.at(*place)
-    params: Any = None
-    if not isinstance(name, str):
-        name, params = values.at(*place, "name"), values.at(*place, "params")
-    config = DATASET.find(name).Config
+    table = values.at(*place)
+    given = {"name": table} if isinstance(table, str) else dict(table)
+    name = given.get("name") or values.at(*place, "name")
     try:
-        return name, config.model_validate(params if isinstance(params, Mapping | Config) else {})
+        return name, DATASET.find(name).Config.model_validate(given.get("params", {}))
     except ValidationError as error:
         # It lacks parameters, and the fault's path is not where they would be.
         raise NotValidError(toml.path(*place)) from error
-
-
-def _same_samples(origin: tuple[str, ...] | None, params: Config, others: Config) -> bool:
-    if origin is None:
-        return params == others
-    return all(getattr(params, key) == getattr(others, key) for key in origin)
 
 
 def _public_there(values: Values) -> bool:
@@ -309,12 +372,9 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _one_architecture,
     _public_set,
     _public_source,
-    _public_users,
+    _users_or_samples,
     _public_of_none,
-    _public_images,
-    _something_to_learn,
-    _counts_alone,
-    _one_global_test,
+    _sample_counts,
     _something_to_measure,
     _traces,
     _device_files,

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from fedsim.algorithms.base import Algorithm
-from fedsim.config import Config
+from fedsim.config import Config, fault
 from fedsim.data import DatasetPlugin, PartitionPlugin
 from fedsim.engine.executors.base import Executor
 from fedsim.errors import UnknownPluginError
@@ -70,14 +70,14 @@ class Kind(Generic[P]):
             plugin = load(self.folder, name)
         except UnknownPluginError as error:
             if error.is_there:
-                raise fault("plugin", str(error)) from error
+                raise fault(str(error)) from error
             raise self._unknown(f"no {self.word} is called {quoted(name)}", name) from error
         except Exception as error:
             # A private plugin is anybody's code, and may fail to be imported in any way.
             problem = (
                 f"{quoted(name)} cannot be imported: {type(error).__name__}: {shortened(error, MOST_SAID)}"
             )
-            raise fault("plugin", problem) from error
+            raise fault(problem) from error
         if not issubclass(plugin, self.base):
             raise self._unknown(f"{quoted(name)} is a plugin, but no {self.word}", name)
         return plugin
@@ -94,7 +94,7 @@ class Kind(Generic[P]):
         elif _is_module(name):
             mend += f"; a private plugin is named by a dotted path: put {name}.py in a package, "
             mend += f"lab/{name}.py is 'lab.{name}'"
-        return fault("plugin", problem, mend)
+        return fault(problem, mend)
 
 
 def _is_module(name: str) -> bool:
@@ -123,11 +123,6 @@ Params = SerializeAsAny[Config]
 def left_out() -> Any:
     """Return the default of a table: one without keys, which validation fills with defaults."""
     return Field(default_factory=dict, validate_default=True)
-
-
-def fault(kind: str, problem: str, mend: str = "") -> PydanticCustomError:
-    """Return an error for a validator to raise, which becomes a fault with this problem and mend."""
-    return PydanticCustomError(kind, "{problem}", {"problem": problem, "mend": mend})
 
 
 class Choice(Config):
@@ -240,9 +235,7 @@ def _spelt_out(value: Any) -> Any:
     if isinstance(value, str):
         return {"name": value}
     if not isinstance(value, Mapping | Choice):
-        raise fault(
-            "choice", f"{quoted(value)} is neither a name nor a table of name and params", "write a name"
-        )
+        raise fault(f"{quoted(value)} is neither a name nor a table of name and params", "write a name")
     return value
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsim.plugins import Found, available
+from fedsim.plugins import available
 from fedsim.scenario.choices import (
     ALGORITHM,
     DEVICE,
@@ -37,8 +37,17 @@ def json_schema() -> Json:
         ("EngineConfig", "executor", EXECUTOR),
     ):
         _name(definitions[table]["properties"][key], kind)
-    _label_is_name(schema["properties"]["models"], definitions)
-    _parameters_by_name(schema["properties"]["algorithms"], definitions)
+    models, algorithms = schema["properties"]["models"], schema["properties"]["algorithms"]
+    # A model's label is its name unless it says otherwise.
+    model, unnamed = {"$ref": "#/$defs/ModelChoice"}, {"not": {"required": ["name"]}}
+    models["properties"] = {
+        name: {**model, "if": unnamed, "then": {"properties": {"params": reference}}}
+        for name, reference in _parameters(MODEL, definitions).items()
+    }
+    models["additionalProperties"] = model
+    algorithms["properties"] = _parameters(ALGORITHM, definitions)
+    algorithms["patternProperties"] = {r"\.": {"type": "object"}}
+    algorithms["additionalProperties"] = False
     # What the loader fills in need not be written.
     schema["required"] = ["run", "fleet"]
     definitions["ModelChoice"].pop("required", None)
@@ -53,12 +62,11 @@ def _offer(table: Json, choice: type[Choice], definitions: Json) -> None:
     params = {key: text for key, text in table["properties"]["params"].items() if key == "description"}
     table["properties"]["params"] = {**params, "type": "object"}
     table["allOf"] = []
-    for found in available(choice.KIND.folder):
-        condition: Json = {"properties": {choice.KEY: {"const": found.name}}}
-        if found.name != default:
+    for name, reference in _parameters(choice.KIND, definitions).items():
+        condition: Json = {"properties": {choice.KEY: {"const": name}}}
+        if name != default:
             condition["required"] = [choice.KEY]
-        then = {"properties": {"params": _parameters(choice.KIND, found, definitions)}}
-        table["allOf"].append({"if": condition, "then": then})
+        table["allOf"].append({"if": condition, "then": {"properties": {"params": reference}}})
 
 
 def _name(property_: Json, kind: Kind[Any]) -> None:
@@ -68,38 +76,19 @@ def _name(property_: Json, kind: Kind[Any]) -> None:
     property_["anyOf"] = [*described, private]
 
 
-def _parameters(kind: Kind[Any], found: Found, definitions: Json) -> Json:
-    """Put the schema of a plugin's parameters among the definitions; return the reference to it."""
-    prefix = f"{kind.folder.removeprefix('fedsim.')}.{found.name}"
-    if prefix not in definitions:
-        own = found.plugin.Config.model_json_schema(
-            mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}"
-        )
-        definitions.update({f"{prefix}.{inner}": body for inner, body in own.pop("$defs", {}).items()})
-        definitions[prefix] = {**own, "title": f"{kind.word} {found.name}"}
-    return {"$ref": f"#/$defs/{prefix}"}
-
-
-def _label_is_name(models: Json, definitions: Json) -> None:
-    """A model's label is its name unless it says otherwise."""
-    table = {"$ref": "#/$defs/ModelChoice"}
-    models["properties"] = {
-        found.name: {
-            **table,
-            "if": {"not": {"required": ["name"]}},
-            "then": {"properties": {"params": _parameters(MODEL, found, definitions)}},
-        }
-        for found in available(MODEL.folder)
-    }
-    models["additionalProperties"] = table
-
-
-def _parameters_by_name(algorithms: Json, definitions: Json) -> None:
-    algorithms["properties"] = {
-        found.name: _parameters(ALGORITHM, found, definitions) for found in available(ALGORITHM.folder)
-    }
-    algorithms["patternProperties"] = {r"\.": {"type": "object"}}
-    algorithms["additionalProperties"] = False
+def _parameters(kind: Kind[Any], definitions: Json) -> Json:
+    """Put the schemas of plugins' parameters among the definitions; return references to them by name."""
+    references = {}
+    for found in available(kind.folder):
+        prefix = f"{kind.folder.removeprefix('fedsim.')}.{found.name}"
+        references[found.name] = {"$ref": f"#/$defs/{prefix}"}
+        if prefix not in definitions:
+            own = found.plugin.Config.model_json_schema(
+                mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}"
+            )
+            definitions |= {f"{prefix}.{inner}": body for inner, body in own.pop("$defs", {}).items()}
+            definitions[prefix] = {**own, "title": f"{kind.word} {found.name}"}
+    return references
 
 
 def _without_null(node: Any) -> Any:

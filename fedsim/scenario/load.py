@@ -1,6 +1,7 @@
 """Reading a scenario file: TOML, then ``--set``, then the schema, then what tables say about each other.
 
-All faults come at once, in the order of the file.
+An override is ``PATH=VALUE``: a path as in the file (``fleet.0.count``), and a value as in TOML, or a bare
+string. All faults come at once, in the order of the file.
 """
 
 from __future__ import annotations
@@ -8,29 +9,45 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from fedsim import toml
 from fedsim.errors import Fault, ScenarioError
+from fedsim.numerals import whole
 from fedsim.quoting import MOST_SAID, quoted, shortened
-from fedsim.scenario import overrides as setting
-from fedsim.scenario import toml
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
-from fedsim.scenario.schema import Scenario
-from fedsim.scenario.schema_paths import Values
+from fedsim.scenario.schema import Scenario, plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order
+
+EXAMPLE = "write --set PATH=VALUE, such as --set training.lr=0.1"
+
+SPELLING = (
+    "write keys with one dot between them; entries of a list are numbered from 0, as in fleet.0.count, "
+    "and a key with other characters than letters, digits, '-' and '_' stands in quotation marks"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One value to be put into a scenario.
+
+    Attributes:
+        keys: The path, key by key; a number is a place in a list, from 0.
+        value: What to put there.
+    """
+
+    keys: tuple[str, ...]
+    value: Any
 
 
 def load_scenario(
-    path: str | Path,
-    overrides: Sequence[str] = (),
-    *,
-    algorithm: str | None = None,
-    seed: int | None = None,
+    path: str | Path, overrides: Sequence[str] = (), *, algorithm: str | None = None, seed: int | None = None
 ) -> Scenario:
     """Return the scenario of a file.
 
@@ -48,13 +65,13 @@ def load_scenario(
     faults, moved = _adapt(document, overrides, algorithm, seed)
     run = document.setdefault("run", {})
     if isinstance(run, dict):
-        run.setdefault("name", _name(Path(path)))
+        run.setdefault("name", plain_name(Path(path).stem, "run"))
     scenario = None
     try:
         scenario = Scenario.model_validate(document)
     except ValidationError as error:
         faults += faults_of(error, document)
-    faults += check(Values(document, faults))
+    faults += check(document, faults)
     if faults or scenario is None:
         raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], str(path))
     return _with_models(scenario)
@@ -90,21 +107,90 @@ def _adapt(
     Returns:
         What is wrong with them, and for each path that was moved where the file has it.
     """
-    parsed = [setting.parse(text) for text in overrides]
-    faults = [item for item in parsed if isinstance(item, Fault)]
-    given = [item for item in parsed if isinstance(item, setting.Override)]
+    parsed = [parse_override(text) for text in overrides]
+    given = [item for item in parsed if isinstance(item, Override)]
+    found: list[Fault | None] = [item for item in parsed if isinstance(item, Fault)]
     # What is set for the algorithm is meant for the one that runs, so the change of algorithms comes between.
-    ours = [item for item in given if item.keys[0] == "algorithm"]
-    found = [setting.apply(document, item) for item in given if item not in ours]
+    found += [apply_override(document, item) for item in given if item.keys[0] != "algorithm"]
     twice, moved = _choose(document, algorithm)
-    found += [twice, *(setting.apply(document, item) for item in ours)]
+    found += [twice, *(apply_override(document, item) for item in given if item.keys[0] == "algorithm")]
     name = _name_of(document)
     if algorithm is not None and isinstance(name, str) and name != algorithm:
         problem = f"--set asks for {quoted(name)}, and the command for {quoted(algorithm)}"
         found.append(Fault("algorithm.name", problem, "leave one of them out"))
     if seed is not None and isinstance(document.setdefault("run", {}), dict):
         document["run"]["seed"] = seed
-    return [*faults, *(fault for fault in found if fault)], moved
+    return [fault for fault in found if fault is not None], moved
+
+
+def parse_override(text: str) -> Override | Fault:
+    """Read one ``PATH=VALUE``."""
+    left, equals, right = text.partition("=")
+    if not equals:
+        return Fault("", f"--set {quoted(text)} has no '='", EXAMPLE)
+    left = left.strip()
+    if not left:
+        return Fault("", f"--set {quoted(text)} names no path before '='", EXAMPLE)
+    keys = _keys(left)
+    if not keys:
+        return Fault("", f"--set {quoted(text)}: the path {quoted(left)} is malformed", SPELLING)
+    return Override(keys, _value(right.strip()))
+
+
+def apply_override(document: dict[str, Any], override: Override) -> Fault | None:
+    """Put a value into a document, in place; tables that are not there are made."""
+    place: Any = document
+    path = shortened(toml.path(*override.keys))
+    for depth, name in enumerate(override.keys):
+        here, above = toml.path(*override.keys[: depth + 1]), shortened(toml.path(*override.keys[:depth]))
+        index: Any = name
+        if isinstance(place, list):
+            index = whole(name)
+            if index is None or not 0 <= index < len(place):
+                return Fault(
+                    here,
+                    f"--set {path}: {above} is a list of {len(place)}, and has no entry {quoted(name)}",
+                    f"entries are numbered 0 to {len(place) - 1}" if place else "the file must give an entry",
+                )
+        elif not isinstance(place, dict):
+            value = shortened(toml.value(place))
+            problem = f"--set {path}: {above} is {value}, no table that could hold {quoted(name)}"
+            return Fault(here, problem, f"set {above} itself")
+        if depth == len(override.keys) - 1:
+            place[index] = override.value
+            return None
+        if isinstance(place, dict):
+            place.setdefault(index, {})
+            if override.keys[depth + 1] in {"name", "params"} and isinstance(place[index], str):
+                # The short form of a choice: selector = "uniform" is selector = { name = "uniform" }.
+                place[index] = {"name": place[index]}
+        place = place[index]
+    return None
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    try:
+        # A line break would make it a document instead of a key.
+        table: Any = tomllib.loads(f"{text} = 0") if "\n" not in text else {}
+    except tomllib.TOMLDecodeError:
+        return ()
+    keys: list[str] = []
+    while isinstance(table, dict):
+        if len(table) != 1:
+            return ()
+        [(name, table)] = table.items()
+        keys.append(name)
+    return tuple(keys)
+
+
+def _value(text: str) -> Any:
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except ValueError:
+        return text
+    value = table["value"]
+    # More than one key: the text had a line break. No scenario holds a date, so that was meant as text.
+    return text if len(table) > 1 or isinstance(value, date | time) else value
 
 
 def _choose(document: dict[str, Any], name: str | None) -> tuple[Fault | None, dict[str, str]]:
@@ -146,10 +232,6 @@ def _name_of(document: dict[str, Any]) -> Any:
     return own.get("name", default) if isinstance(own, dict) else None
 
 
-def _name(path: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-")[:100] or "run"
-
-
 def _with_models(scenario: Scenario) -> Scenario:
     """Write out which model each group and the server train."""
     label = next(iter(scenario.models))
@@ -157,6 +239,5 @@ def _with_models(scenario: Scenario) -> Scenario:
         group if group.shares else group.model_copy(update={"model": group.model or label})
         for group in scenario.fleet
     )
-    model = server_label(scenario.models, fleet, scenario.server)
-    server = scenario.server.model_copy(update={"model": model})
+    server = scenario.server.model_copy(update={"model": server_label(scenario)})
     return scenario.model_copy(update={"fleet": fleet, "server": server})

@@ -22,25 +22,15 @@ from pydantic import (
 )
 from pydantic.functional_validators import AfterValidator
 
-from fedsim.config import AsTuple, Config
-from fedsim.data import Shares, shares_fault
+from fedsim import ranges, toml
+from fedsim.config import AsTuple, Config, fault
+from fedsim.data.client_split import Shares, shares_fault
 from fedsim.data.public_from_other_data import Augment
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.quoting import quoted
-from fedsim.ranges import (
-    BatchSize,
-    Clients,
-    Interval,
-    PartialShare,
-    PositiveSamples,
-    Rounds,
-    Samples,
-    Seed,
-    Workers,
-)
 from fedsim.runtime.clients.interrupted_work import OnLeave
-from fedsim.scenario import toml
+from fedsim.runtime.parts import EvaluationConfig
 from fedsim.scenario.choices import (
     DATASET,
     DEVICE,
@@ -55,7 +45,6 @@ from fedsim.scenario.choices import (
     PartitionChoice,
     PublicSource,
     SelectorChoice,
-    fault,
     left_out,
 )
 from fedsim.units import PositiveSeconds
@@ -72,33 +61,41 @@ DEFAULT_MODEL = "mlp"
 DEFAULT_SPLIT: Shares = (0.7, 0.1, 0.2)
 
 
-def _plain_name(name: str) -> str:
-    if not NAME.fullmatch(name):
-        problem = (
-            f"{quoted(name)} cannot name a folder: a name is 1 to 100 letters, digits, '-', '_' and '.', and"
-        )
-        shown = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:MOST_NAME] or "my-run"
-        raise fault("name", f"{problem} begins with a letter, a digit or '_'", f"write {shown!r}")
-    return name
+def plain_name(text: str, otherwise: str) -> str:
+    """Return a name that is like a text, or another where nothing of the text could be in a name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("-.")[:MOST_NAME] or otherwise
+
+
+def _name_that(cannot: str, word: str) -> AfterValidator:
+    """Return a validator of names; its error says what a text cannot do, and what would."""
+
+    def check(name: str) -> str:
+        if NAME.fullmatch(name):
+            return name
+        rule = f"a {word} is 1 to {MOST_NAME} letters, digits, '-', '_' and '.', and begins with a letter"
+        problem = f"{quoted(name)} cannot {cannot}: {rule}, a digit or '_'"
+        raise fault(problem, f"write {plain_name(name, f'my-{word}')!r}")
+
+    return AfterValidator(check)
 
 
 class RunConfig(Config):
     """The run as a whole."""
 
-    name: Annotated[str, AfterValidator(_plain_name)] = "run"
+    name: Annotated[str, _name_that("name a folder", "name")] = "run"
     """Name of the results' folder; the scenario's file name if left out."""
-    seed: Seed = 0
+    seed: ranges.Seed = 0
     """The one seed from which all randomness flows."""
-    rounds: Rounds = Field(examples=[100])
+    rounds: ranges.Rounds = Field(examples=[100])
     """How many rounds to run."""
 
 
 class PublicConfig(Config):
     """The public set, on which knowledge is exchanged; nobody trains on its labels unless told to."""
 
-    size: Samples = 0
+    size: ranges.Samples = 0
     """Samples in the public set; without any there is none, and nothing else can be said about it."""
-    users: PartialShare = 0.0
+    users: ranges.PartialShare = 0.0
     """Instead of size, a share of the users, those of the global test set apart: all samples of theirs."""
     source: OrName[PublicSource] | None = None
     """Another data set to draw it from, without labels: a name, or a table of name and params; the public set
@@ -111,7 +108,7 @@ class PublicConfig(Config):
 
 def _shares(shares: Shares) -> Shares:
     if problem := shares_fault(shares):
-        raise fault("shares", problem, "write for example [0.7, 0.1, 0.2]")
+        raise fault(problem, "write for example [0.7, 0.1, 0.2]")
     return shares
 
 
@@ -134,15 +131,15 @@ class DataConfig(NamedChoice):
     name: str = "digits"
     root: Annotated[str, Field(min_length=1)] | None = None
     """Folder of data sets, relative to the working directory; FEDSIM_DATA if left out."""
-    limit: PositiveSamples | None = None
+    limit: ranges.PositiveSamples | None = None
     """Use only so many samples, equally many of each class (where there are no classes, or where samples have
     users: at random); all if left out."""
     split: Splits | None = Field(None, validate_default=True)
     """Shares of each client's samples for train, validation and test, [0.7, 0.1, 0.2] if left out; or a list
     of such, one of which each client draws."""
-    global_test: PartialShare = 0.0
+    global_test: ranges.PartialShare = 0.0
     """Share of all samples held out as the global test set, where the data set has no test part itself."""
-    global_test_users: PartialShare = 0.0
+    global_test_users: ranges.PartialShare = 0.0
     """Instead, a share of the users: all samples of theirs, and no client is one of them."""
     public: PublicConfig = PublicConfig()
     """The public set."""
@@ -161,7 +158,7 @@ class DataConfig(NamedChoice):
         if value is not None:
             problem = f"data set {quoted(info.data['name'])} has sample counts only, so there is nothing to"
             act = {"limit": "draw from", "split": "split", "partition": "spread"}[info.field_name or ""]
-            raise fault("counts", f"{problem} {act}", f"leave data.{info.field_name} out")
+            raise fault(f"{problem} {act}", f"leave data.{info.field_name} out")
         return value
 
 
@@ -187,7 +184,7 @@ class ServerEntry(ServerConfig):
 class ParticipationConfig(Config):
     """Who takes part, and how long the server waits."""
 
-    clients_per_round: Clients | None = None
+    clients_per_round: ranges.Clients | None = None
     """Clients asked in a round; all if left out."""
     client_timeout: PositiveSeconds = Field("1 h", validate_default=True)
     """How long the server waits for a client before it counts as dropped."""
@@ -205,23 +202,10 @@ class EngineConfig(Config):
 
     executor: Annotated[str, AfterValidator(EXECUTOR.known)] = "threads"
     """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
-    workers: Workers | Literal["auto"] = "auto"
+    workers: ranges.Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
-
-
-class EvaluationConfig(Config):
-    """When accuracy is measured, and on whom; it costs no virtual time."""
-
-    every: Interval = 1
-    """Rounds between two evaluations, the last round is always evaluated; 0: never."""
-    clients: Clients = 1000
-    """At most so many clients, drawn once by seed."""
-    split: Literal["test", "val"] = "test"
-    """On which of the clients' splits."""
-    batch_size: BatchSize = 256
-    """Samples in a forward pass."""
 
 
 def _labelled(models: Any) -> Any:
@@ -235,15 +219,6 @@ def _labelled(models: Any) -> Any:
     return named or {DEFAULT_MODEL: {"name": DEFAULT_MODEL}}
 
 
-def _label(label: str) -> str:
-    if not NAME.fullmatch(label):
-        raise fault(
-            "label",
-            f"{quoted(label)} cannot label a model: a label is 1 to 100 letters, digits, '-', '_' and '.'",
-        )
-    return label
-
-
 def _by_name(tables: Any) -> Any:
     """Read ``{fedprox = {mu = 1}}`` as choices of algorithms; validated ones are left as they are."""
     if not isinstance(tables, Mapping):
@@ -255,8 +230,9 @@ def _by_name(tables: Any) -> Any:
 
 
 def _params_alone(choices: Mapping[str, AlgorithmChoice]) -> dict[str, Any]:
-    params = {name: choice.params for name, choice in choices.items()}
-    return {name: own.model_dump(mode="json", exclude_none=True) for name, own in params.items()}
+    return {
+        name: choice.params.model_dump(mode="json", exclude_none=True) for name, choice in choices.items()
+    }
 
 
 class Scenario(Config):
@@ -269,7 +245,7 @@ class Scenario(Config):
     data: DataConfig = left_out()
     """The data set, and how it is spread over the clients."""
     models: Annotated[
-        dict[Annotated[str, AfterValidator(_label)], ModelChoice], BeforeValidator(_labelled)
+        dict[Annotated[str, _name_that("label a model", "label")], ModelChoice], BeforeValidator(_labelled)
     ] = left_out()
     """Architectures by label; one called mlp if left out."""
     algorithm: AlgorithmChoice = left_out()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
 from pydantic import ValidationError
 
-from fedsim import numerals
+from fedsim import numerals, toml
 from fedsim.errors import Fault
-from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
-from fedsim.scenario import toml
-from fedsim.scenario.schema_paths import field_at, table_at
+from fedsim.quoting import MOST_SAID, shortened
 
 _WANTED = {
     "int": "a whole number",
@@ -44,22 +42,27 @@ def faults_of(error: ValidationError, document: Mapping[str, Any]) -> list[Fault
         error: What validation raised.
         document: What was validated.
     """
-    by_path: dict[str, list[tuple[str, str]]] = {}
+    told: dict[str, tuple[list[str], list[str]]] = {}
     for line in error.errors():
         path = toml.path(*_written(line["loc"], document, line["type"] == "missing"))
-        by_path.setdefault(path, []).append(_reworded(line, document))
-    return [_merged(path, said) for path, said in by_path.items()]
+        problems, mends = told.setdefault(path, ([], []))
+        problem, mend = _reworded(line)
+        problems.append(problem)
+        mends.append(mend)
+    # Several faults of a place are the branches of a union, none of which fits.
+    return [
+        Fault(path, ", and ".join(dict.fromkeys(problems)), ", or ".join(dict.fromkeys(filter(None, mends))))
+        for path, (problems, mends) in told.items()
+    ]
 
 
 def in_order(faults: Sequence[Fault], document: Mapping[str, Any]) -> list[Fault]:
     """Sort faults as their places follow each other in the file; what is not there comes after its table."""
-    places = {path: number for number, path in enumerate(_paths(document, ()))}
+    places = [f"{path}." for path in _paths(document, ())]
 
     def place(fault: Fault) -> int:
-        path = fault.path
-        while path and path not in places:
-            path = path.rpartition(".")[0]
-        return places.get(path, len(places))
+        above = [number for number, path in enumerate(places) if f"{fault.path}.".startswith(path)]
+        return above[-1] if above else len(places)
 
     return sorted(faults, key=place)
 
@@ -75,49 +78,44 @@ def shown(item: Any) -> str:
     return shortened(text)
 
 
-def _paths(item: Any, above: tuple[str | int, ...]) -> list[str]:
-    children: Any = ()
-    if isinstance(item, Mapping):
-        children = item.items()
-    elif isinstance(item, list):
-        children = enumerate(item)
-    inside = [path for name, child in children for path in _paths(child, (*above, name))]
-    return [toml.path(*above), *inside] if above else inside
+def _paths(item: Any, above: tuple[str | int, ...]) -> Iterator[str]:
+    if isinstance(item, Mapping | list):
+        for name, child in item.items() if isinstance(item, Mapping) else enumerate(item):
+            yield toml.path(*above, name)
+            yield from _paths(child, (*above, name))
 
 
 def _written(loc: Sequence[str | int], document: Any, missing: bool) -> list[str | int]:
     """Return the path without what pydantic adds to it, such as the branch of a union that it tried.
 
-    What is missing may lie in a table that is left out itself.
+    What is missing may lie in a table that is left out itself, or that is given by its name alone.
     """
     path: list[str | int] = []
     item = document
-    for number, name in enumerate(loc):
+    for name in loc:
         in_table = isinstance(item, Mapping) and name in item
         in_list = isinstance(item, list) and isinstance(name, int) and name < len(item)
         if in_table or in_list:
             item = item[name]
             path.append(name)
-        elif missing and isinstance(name, str) and field_at(document, loc[: number + 1]):
-            item = {}
-            path.append(name)
+        elif missing and not isinstance(item, list):
+            given = item.values() if isinstance(item, Mapping) else ()
+            if name not in given:  # what is given is the value by which a union tells its branches apart
+                item = {}
+                path.append(name)
     return path
 
 
-def _merged(path: str, said: Sequence[tuple[str, str]]) -> Fault:
-    """Make one fault of a place: several are the branches of a union, none of which fits."""
-    problems = list(dict.fromkeys(problem for problem, _ in said))
-    mends = list(dict.fromkeys(mend for _, mend in said if mend))
-    return Fault(path, ", and ".join(problems), ", or ".join(mends))
-
-
-def _reworded(line: Any, document: Mapping[str, Any]) -> tuple[str, str]:
+def _reworded(line: Any) -> tuple[str, str]:
     kind: str = line["type"]
     item, loc, context = line["input"], line["loc"], line.get("ctx", {})
+    if kind == "missing" and loc == ("fleet",):
+        return "it is missing, and a run needs clients", "add a table [[fleet]] with count = 10, say"
+    if "problem" in context:
+        # Said by fedsim itself, in plain words.
+        return context["problem"], context.get("mend", "")
     if kind == "missing":
-        return _missing(loc, document)
-    if kind == "extra_forbidden":
-        return _unknown_key(loc, document)
+        return f"the list ends before its entry {loc[-1]}", f"give at least {loc[-1] + 1} entries"
     if kind in _LIMITS:
         broken, wanted = _LIMITS[kind]
         limit = {name: _limit(number) for name, number in context.items()}
@@ -130,11 +128,12 @@ def _reworded(line: Any, document: Mapping[str, Any]) -> tuple[str, str]:
         return f"{shown(item)} is not {context['expected']}", f"{guess}write {context['expected']}"
     if kind == "value_error":
         return shortened(context.get("error", line["msg"]), MOST_SAID), ""
-    if "problem" in context:
-        # Raised by fedsim itself, in plain words.
-        return context["problem"], context.get("mend", "")
-    if kind in {"too_short", "too_long"}:
-        return _length(kind, context)
+    if kind == "too_short":
+        problem = f"the list holds {context['actual_length']}, which is too few"
+        return problem, f"give at least {context['min_length']}"
+    if kind == "too_long":
+        problem = f"the list holds {context['actual_length']}, which is too many"
+        return problem, f"give at most {context['max_length']}"
     if kind == "string_too_short":
         return "the text is empty", "write something between the quotation marks, or leave the key out"
     if kind == "finite_number":
@@ -149,32 +148,6 @@ def _limit(number: float) -> str:
     """Write the end of a range exactly, and as short as that can be done."""
     short = f"{number:g}"
     return short if isinstance(number, float) and float(short) == number else str(number)
-
-
-def _missing(loc: Sequence[str | int], document: Mapping[str, Any]) -> tuple[str, str]:
-    if isinstance(loc[-1], int):
-        return f"the list ends before its entry {loc[-1]}", f"give at least {loc[-1] + 1} entries"
-    name = str(loc[-1])
-    field = field_at(document, loc)
-    if loc == ("fleet",):
-        return "it is missing, and a run needs clients", "add a table [[fleet]] with count = 10, say"
-    meaning = f" ({field.description.rstrip('.').replace('``', '')})" if field and field.description else ""
-    example = f"{name} = {field.examples[0]}, say" if field and field.examples else f"{name} = ..."
-    return f"it is missing, and has no default{meaning}", f"add {example}"
-
-
-def _unknown_key(loc: Sequence[str | int], document: Mapping[str, Any]) -> tuple[str, str]:
-    table = table_at(document, loc[:-1])
-    problem = f"no key is called {quoted(str(loc[-1]))} here"
-    names = list(table.model_fields) if table else []
-    return problem, nearest(loc[-1], names) if names else "leave it out: nothing can be set here"
-
-
-def _length(kind: str, context: Mapping[str, Any]) -> tuple[str, str]:
-    has, short = context["actual_length"], kind == "too_short"
-    limit = context["min_length" if short else "max_length"]
-    few = f"the list holds {has}, which is too {'few' if short else 'many'}"
-    return few, f"give at {'least' if short else 'most'} {limit}"
 
 
 def _wrong_type(item: Any, wanted: str, loc: Sequence[str | int]) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """Arrays behind the msgpack that describes them, in frames and in saved states.
 
-The list of arrays has each one's dtype, shape and length in bytes. For each follow up to fifteen ``nil``,
-then one ``bin`` with its C-contiguous little-endian bytes, the first of which lies at a multiple of 16. That
-is the only permitted form, so arrays are read by position, as read-only views of the bytes received.
+A list gives the dtype, shape and length in bytes of each array. Then follow, for each array, up to fifteen
+``nil`` as padding and one ``bin`` with its C-contiguous little-endian bytes, which start at a multiple of 16.
+No other form is valid, so arrays are read by position, as read-only views of the bytes received.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 class Bins:
-    """Arrays on their way, in parts that need not be joined; nothing is copied.
+    """Encoded arrays, in parts that need not be joined; nothing is copied.
 
     Args:
         arrays: As :func:`fedsim.wire.dtypes.plain` returns them.
 
     Attributes:
-        described: What the list of arrays says of them.
+        described: The list of arrays: dtype, shape and length of each.
         parts: The first array, the next padding and header, the next array, and so on.
         num_bytes: Length of all parts.
     """
@@ -61,15 +61,15 @@ class Bins:
         self.num_bytes = position
 
     def lead(self, position: int) -> bytes:
-        """Return the padding and header of the first array, for what ends at a position."""
+        """Return the padding and header of the first array, which follow an envelope of this length."""
         return _padding(position + len(self._first)) + self._first if self.parts else b""
 
 
 def described(wire: Any, limits: Limits) -> list[Described]:
-    """Check the list of arrays: nothing is allocated before every shape agrees with its bytes.
+    """Check the list of arrays, before anything is allocated for them.
 
     Raises:
-        DecodeError: It is no such list, or asks for more than the limits.
+        DecodeError: It is no such list, a shape does not fit its length, or it asks for more than the limits.
     """
     if type(wire) is not tuple or len(wire) > limits.arrays:
         raise DecodeError(f"envelope.arrays: {show(wire)} is not a list of at most {limits.arrays}")
@@ -92,7 +92,7 @@ def described(wire: Any, limits: Limits) -> list[Described]:
             raise DecodeError(
                 f"arrays[{number}]: {show(num_bytes)} bytes for {name} of shape {shortened(list(shape))}"
             )
-        # Beside a zero the other sizes are free, but NumPy counts them without it.
+        # An empty array may have any other sizes, but NumPy refuses a product beyond its index type.
         if num_bytes == 0 and prod(size or 1 for size in shape) > limits.frame_bytes:
             raise DecodeError(
                 f"arrays[{number}]: the shape {shortened(list(shape))} of an empty array is absurd"
@@ -102,84 +102,55 @@ def described(wire: Any, limits: Limits) -> list[Described]:
 
 
 def arrays_of_bytes(whole: memoryview, position: int, announced: list[Described]) -> list[Array]:
-    """Return the arrays that begin at a position and end with the bytes, as views of them.
+    """Return the arrays from a position to the end of the bytes, as views of them.
 
     Raises:
-        DecodeError: They are not there, or something else is.
+        DecodeError: The bytes are not exactly the arrays announced.
     """
     arrays = []
     for number, (dtype, shape, num_bytes) in enumerate(announced):
-        start = _bin_start(whole, position, 0, num_bytes, number)
+        start = _bin_start(whole, position, num_bytes, number)
         position = start + num_bytes
         if position > len(whole):
             raise DecodeError(
                 f"arrays[{number}]: {num_bytes} bytes from byte {start}, the frame ends at {len(whole)}"
             )
-        arrays.append(_view(whole, start, dtype, shape, number))
+        array: Array = np.ndarray(shape, dtype, whole, start)
+        if dtype is BOOL and array.view(np.uint8).max(initial=0) > 1:
+            raise DecodeError(f"arrays[{number}]: a bool is neither 0 nor 1")
+        arrays.append(array)
     if position != len(whole):
         raise DecodeError(f"frame: {len(whole) - position} bytes are left over at byte {position}")
     return arrays
 
 
-def arrays_of_parts(
-    parts: tuple[bytes | memoryview, ...], position: int, announced: list[Described]
-) -> list[Array]:
-    """Do as :func:`arrays_of_bytes` where every array lies in a part of its own."""
-    arrays = []
-    if len(parts) != (2 * len(announced) or 1):
-        raise DecodeError(f"frame: {len(parts)} parts for {len(announced)} arrays")
-    base = 0  # where in the frame the present part begins
-    for number, (dtype, shape, num_bytes) in enumerate(announced):
-        gap, data = parts[2 * number], parts[2 * number + 1]
-        start = _bin_start(gap, position, base, num_bytes, number)
-        if start != len(gap) or len(data) != num_bytes:
-            raise DecodeError(f"arrays[{number}]: {len(data)} bytes in its part instead of {num_bytes}")
-        arrays.append(_view(data, 0, dtype, shape, number))
-        base += len(gap) + num_bytes
-        position = 0
-    if not announced and position != len(parts[0]):
-        raise DecodeError(f"frame: {len(parts[0]) - position} bytes are left over at byte {position}")
-    return arrays
-
-
-def _bin_start(gap: bytes | memoryview, position: int, base: int, num_bytes: int, number: int) -> int:
-    """Skip padding and the header of a ``bin``, and return where in ``gap`` its bytes start."""
-    padding_end = min(position + ALIGNMENT - 1, len(gap))
-    while position < padding_end and gap[position] == 0xC0:
+def _bin_start(whole: memoryview, position: int, num_bytes: int, number: int) -> int:
+    """Skip padding and the header of a ``bin``, and return where its bytes start."""
+    padding_end = min(position + ALIGNMENT - 1, len(whole))
+    while position < padding_end and whole[position] == 0xC0:
         position += 1
-    width = _BIN_WIDTHS.get(gap[position]) if position < len(gap) else 0
+    width = _BIN_WIDTHS.get(whole[position]) if position < len(whole) else 0
     if width is None:
-        raise DecodeError(f"arrays[{number}]: byte {base + position} is neither nil (less than 16) nor bin")
+        raise DecodeError(f"arrays[{number}]: byte {position} is neither nil (less than 16) nor bin")
     start = position + 1 + width
-    if start > len(gap):
-        raise DecodeError(
-            f"arrays[{number}]: the frame ends at byte {base + len(gap)}, before the array starts"
-        )
-    length = int.from_bytes(gap[position + 1 : start], "big")
+    if start > len(whole):
+        raise DecodeError(f"arrays[{number}]: the frame ends at byte {len(whole)}, before the array starts")
+    length = int.from_bytes(whole[position + 1 : start], "big")
     if length != num_bytes:
         raise DecodeError(f"arrays[{number}]: a bin of {length} bytes, the envelope says {num_bytes}")
-    if (base + start) % ALIGNMENT:
-        raise DecodeError(f"arrays[{number}]: starts at byte {base + start}, not a multiple of {ALIGNMENT}")
+    if start % ALIGNMENT:
+        raise DecodeError(f"arrays[{number}]: starts at byte {start}, not a multiple of {ALIGNMENT}")
     return start
-
-
-def _view(
-    data: bytes | memoryview, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], number: int
-) -> Array:
-    array: Array = np.ndarray(shape, dtype, data, start)
-    if dtype is BOOL and array.view(np.uint8).max(initial=0) > 1:
-        raise DecodeError(f"arrays[{number}]: a bool is neither 0 nor 1")
-    return array
 
 
 def _header(num_bytes: int) -> bytes:
     if num_bytes < 1 << 8:
-        return b"\xc4" + num_bytes.to_bytes(1, "big")
+        return b"\xc4" + num_bytes.to_bytes(1)
     if num_bytes < 1 << 16:
-        return b"\xc5" + num_bytes.to_bytes(2, "big")
-    if num_bytes >= 1 << 32:
-        raise ValueError(f"an array of {num_bytes} bytes: msgpack holds less than 4 GiB in one")
-    return b"\xc6" + num_bytes.to_bytes(4, "big")
+        return b"\xc5" + num_bytes.to_bytes(2)
+    if num_bytes < 1 << 32:
+        return b"\xc6" + num_bytes.to_bytes(4)
+    raise ValueError(f"an array of {num_bytes} bytes: msgpack holds less than 4 GiB in one")
 
 
 def _padding(position: int) -> bytes:

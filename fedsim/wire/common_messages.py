@@ -1,4 +1,4 @@
-"""The messages that most algorithms share: models, and answers on public samples."""
+"""The messages that most algorithms share: models, and predictions on public samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsim.wire.declare import Message, counted, message
 
 
 def indices_digest(indices: Array) -> int:
-    """Return a number in ``[0, 2**63)`` that stands for a sequence of public samples.
+    """Return a digest in ``[0, 2**63)`` of a sequence of public samples.
 
     Args:
         indices: Whole numbers ``[p]`` of any integer dtype; equal numbers in equal order give equal digests.
@@ -29,12 +29,12 @@ def indices_digest(indices: Array) -> int:
 
 
 Form = Literal["logits", "probs"]
-"""What rows of answers are: raw scores, or probabilities."""
+"""What rows of predictions are: raw scores, or probabilities."""
 
 
 @message("any_model")
 class _Carrier(Message):
-    """A model on its way; what travels is one of the two below.
+    """Base of the two messages that carry a model.
 
     Attributes:
         architecture: Label of the architecture.
@@ -48,13 +48,13 @@ class _Carrier(Message):
 
     @cached_property
     def model(self) -> Model:
-        """The model carried, made once."""
+        """The model carried; made once."""
         return Model(self.architecture, self.params, self.buffers)
 
 
 @message("model")
 class ModelBroadcast(_Carrier):
-    """A model on its way to a client."""
+    """A model for a client."""
 
     @classmethod
     def of(cls, model: Model) -> Self:
@@ -64,10 +64,11 @@ class ModelBroadcast(_Carrier):
 
 @message("update")
 class ModelUpdate(_Carrier):
-    """A trained model, or the change of one, on its way to the server.
+    """A trained model, or the change of one, for the server.
 
     Attributes:
-        num_samples: Training samples behind it, its weight in a mean: from 1 to as many as the client holds.
+        num_samples: Samples that it was trained on, its weight in a mean: from 1 to as many as the client
+        has.
     """
 
     num_samples: int
@@ -78,7 +79,7 @@ class ModelUpdate(_Carrier):
 
     @classmethod
     def of(cls, model: Model, num_samples: int) -> Self:
-        """Return the message that carries a model trained on so many samples."""
+        """Return the message that carries a model trained on ``num_samples`` samples."""
         return cls(model.architecture, model.params, model.buffers, num_samples)
 
 
@@ -99,11 +100,11 @@ class PublicBatch(Message):
 
 @message("public_data", data=True)
 class PublicData(Message):
-    """Which public samples a round uses, for receivers that do not hold them.
+    """The public samples that a round uses, for receivers that do not have them.
 
     Attributes:
         indices: Their numbers, int64 ``[p]``.
-        values: The samples ``[p, ...]``: uint8 for images of eight bits, else of the task's type.
+        values: The samples ``[p, ...]``: uint8 for 8-bit images, else of the task's dtype.
     """
 
     indices: NDArray[np.int64]
@@ -119,14 +120,14 @@ class PublicData(Message):
 
 @message("any_logits")
 class _Logits(Message):
-    """Answers on public samples, on their way up or down; what travels is one of the two below.
+    """Base of the two messages that carry predictions on public samples.
 
     Attributes:
-        values: One row of N answers per sample, float32 ``[p, N]``.
+        values: One row of N outputs per sample, float32 ``[p, N]``.
         form: Whether rows are logits or probabilities.
-        temperature: What logits were divided by to become probabilities; 1.0 for logits.
+        temperature: Divisor of the logits in the softmax that gave probabilities; 1.0 for logits.
         indices_digest: :func:`indices_digest` of the samples, so that neither side mixes up two sets.
-        indices: The samples themselves, int64 ``[p]``, where the receiver does not know them.
+        indices: The numbers of the samples, int64 ``[p]``, where the receiver does not know them.
     """
 
     values: NDArray[np.float32] = counted()
@@ -151,12 +152,12 @@ class _Logits(Message):
 
 @message("logits_up")
 class LogitsUp(_Logits):
-    """A client's answers on public samples, with the fields of the server's."""
+    """A client's predictions on public samples."""
 
 
 @message("logits_down")
 class LogitsDown(_Logits):
-    """The server's answers on public samples, with the fields of a client's."""
+    """The server's predictions on public samples."""
 
 
 COMMON: tuple[type[Message], ...] = (

@@ -8,14 +8,15 @@
         params: Tree = counted()
         num_samples: int
 
-Annotations are read once, when the class is made; one that cannot travel is a ``TypeError`` there and then.
-A class may refuse values by raising ``ValueError`` in ``__post_init__``, a ``DecodeError`` for the receiver.
+Annotations are read once, when the class is made; one that cannot be encoded raises ``TypeError`` there. A
+class may refuse values by raising ``ValueError`` in ``__post_init__``, which a receiver sees as
+``DecodeError``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_type_hints
 
@@ -30,7 +31,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one class of messages travels.
+    """How one class of messages is encoded.
 
     Attributes:
         owner: The class.
@@ -50,12 +51,12 @@ class Plan:
 class Message:
     """Base of all messages; make one with :func:`message`.
 
-    Two messages are equal only if they are the same object: use :func:`fedsim.wire.same` to compare contents.
+    Messages compare by identity: use :func:`fedsim.wire.same` to compare contents.
 
     Attributes:
-        KIND: The word that names this kind of message in a frame.
-        IS_DATA: Whether its bytes are training or public data, which the ledger keeps apart.
-        PLAN: How it travels.
+        KIND: The name of this kind of message in a frame.
+        IS_DATA: Whether its bytes are training or public data, which the ledger counts apart.
+        PLAN: How it is encoded.
     """
 
     KIND: ClassVar[str]
@@ -97,7 +98,7 @@ def message(kind: str, *, data: bool = False) -> Callable[[type[M]], type[M]]:
 
 
 def plan_of(cls: type[Message]) -> Plan:
-    """Return how a class of messages travels.
+    """Return how a class of messages is encoded.
 
     Raises:
         TypeError: The class itself was not declared with :func:`message`.
@@ -113,8 +114,8 @@ def num_parameters(sent: Message) -> int:
     return sum([_scalars(getattr(sent, name)) for name in sent.PLAN.counted])
 
 
-class Kinds:
-    """The kinds of message that a receiver knows: the common ones and its algorithm's.
+class Kinds(dict[str, Plan]):
+    """The kinds of message that a receiver knows, and how each is encoded.
 
     Raises:
         ValueError: Two classes of one kind.
@@ -122,24 +123,14 @@ class Kinds:
     """
 
     def __init__(self, message_classes: Sequence[type[Message]]) -> None:
-        self._plans: dict[str, Plan] = {}
+        super().__init__()
         for cls in message_classes:
             plan = plan_of(cls)
-            other = self._plans.setdefault(cls.KIND, plan).owner
+            other = self.setdefault(cls.KIND, plan).owner
             if other is not cls:
                 raise ValueError(
                     f"{cls.__qualname__} and {other.__qualname__} are both of kind {cls.KIND!r}: rename one"
                 )
-
-    def plan(self, kind: str) -> Plan | None:
-        """Return how messages of this kind travel, or None where the kind is unknown."""
-        return self._plans.get(kind)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._plans)
-
-    def __contains__(self, kind: object) -> bool:
-        return kind in self._plans
 
 
 def _plan(cls: type[Message], kind: str) -> Plan:
@@ -167,12 +158,8 @@ def _plan(cls: type[Message], kind: str) -> Plan:
         names=frozenset(name for name, _, _ in fields),
         counted=tuple(field.name for field in declared if field.metadata.get("counted")),
         # A map of eight: version and kind here, the other six where the frame is made.
-        prefix=b"".join([b"\x88", *map(_packed, ("fedsim", VERSION, "kind", kind))]),
+        prefix=b"".join([b"\x88", *map(msgpack.packb, ("fedsim", VERSION, "kind", kind))]),
     )
-
-
-def _packed(value: object) -> bytes:
-    return bytes(msgpack.packb(value))
 
 
 def _scalars(value: Mapping[str, Any] | Array | None) -> int:

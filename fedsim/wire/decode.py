@@ -1,19 +1,23 @@
 """Bytes to message, trusting nobody.
 
-Only the envelope, at most 256 KiB, ever meets a general msgpack parser, by way of :mod:`fedsim.wire.unpack`:
-what it claims must be there. What follows it has one permitted form, so it is read by position: arrays become
-read-only views of the bytes received. So nothing is allocated on a sender's word alone, and decoding takes at
-most 16 times the frame and 1 MB of memory. Whatever is wrong is one ``DecodeError`` that says
-where and what. Non-finite numbers are not wrong here: the merge refuses them (specification 3.4, E9).
+Only the envelope, at most 256 KiB, is parsed as general msgpack, by :mod:`fedsim.wire.unpack`, which refuses
+lengths beyond the bytes that are there. What follows has a single valid form and is read by position: arrays
+become read-only views of the bytes received. So no memory is allocated on a sender's word alone, and decoding
+takes at most 16 times the frame and 1 MB. Every fault raises ``DecodeError``, which says where and what it
+is. Numbers that are not finite are no fault here: the merge refuses them (specification 3.4, E9).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedsim.errors import DecodeError
-from fedsim.wire.binary_arrays import arrays_of_bytes, arrays_of_parts, described
+from fedsim.params import Array
+from fedsim.wire.binary_arrays import arrays_of_bytes, described
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
 from fedsim.wire.frame import Frame
@@ -22,11 +26,11 @@ from fedsim.wire.unpack import unpack
 
 
 class Envelope(NamedTuple):
-    """What a frame says about itself.
+    """The address of a frame.
 
     Attributes:
         kind: Kind of the message.
-        sender: ``SERVER`` or the client that sent it; only the bus knows whether that is true.
+        sender: ``SERVER`` or the client that sent it; the bus checks whether that is true.
         receiver: ``SERVER`` or the client that it is for.
         round: Round or server version; -1 outside any.
         exchange: Name of the exchange that it belongs to.
@@ -58,18 +62,19 @@ def decode(
     Raises:
         DecodeError: Anything but one whole valid frame of a known kind.
     """
-    if len(frame) > limits.frame_bytes:
-        raise DecodeError(f"frame: {len(frame)} bytes, the limit is {limits.frame_bytes}")
-    if isinstance(frame, Frame):
-        parts = frame.parts
-        parsed, position = _envelope(parts[0], len(frame), limits)
-        envelope, plan = _route(parsed, kinds, limits)
-        arrays = arrays_of_parts(parts, position, described(parsed["arrays"], limits))
+    whole = frame if isinstance(frame, Frame) else memoryview(frame).cast("B").toreadonly()
+    if len(whole) > limits.frame_bytes:
+        raise DecodeError(f"frame: {len(whole)} bytes, the limit is {limits.frame_bytes}")
+    head = whole.head if isinstance(whole, Frame) else whole
+    parsed, position = _envelope(head, len(whole), limits)
+    envelope, plan = _route(parsed, kinds, limits)
+    announced = described(parsed["arrays"], limits)
+    arrays: list[Array]
+    if isinstance(whole, Frame):  # made in this process, so its arrays are where they belong
+        bodies = zip(whole.tail[::2], announced, strict=True)
+        arrays = [np.ndarray(shape, dtype, part) for part, (dtype, shape, _) in bodies]
     else:
-        whole = memoryview(frame).cast("B").toreadonly()
-        parsed, position = _envelope(whole, len(whole), limits)
-        envelope, plan = _route(parsed, kinds, limits)
-        arrays = arrays_of_bytes(whole, position, described(parsed["arrays"], limits))
+        arrays = arrays_of_bytes(whole, position, announced)
     return envelope, _message(parsed["fields"], plan, Received(arrays, limits))
 
 
@@ -95,11 +100,8 @@ def _envelope(head: bytes | memoryview, frame_bytes: int, limits: Limits) -> tup
 def _map(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        seen: dict[Any, None] = {}
-        for key, _ in pairs:
-            if key in seen:
-                raise DecodeError(f"envelope: the key {show(key)} occurs twice in one map")
-            seen[key] = None
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise DecodeError(f"envelope: the key {show(twice)} occurs twice in one map")
     return made
 
 
@@ -107,7 +109,7 @@ def _route(parsed: dict[Any, Any], kinds: Kinds, limits: Limits) -> tuple[Envelo
     version, kind, exchange = parsed["fedsim"], parsed["kind"], parsed["exchange"]
     if type(version) is not int or version != VERSION:
         raise DecodeError(f"envelope.fedsim: version {show(version)}, this is version {VERSION}")
-    plan = kinds.plan(kind) if type(kind) is str else None
+    plan = kinds.get(kind) if type(kind) is str else None
     if plan is None:
         raise DecodeError(f"envelope.kind: {show(kind)} is none of the kinds {', '.join(kinds) or '(none)'}")
     sender, receiver, round_ = parsed["sender"], parsed["receiver"], parsed["round"]

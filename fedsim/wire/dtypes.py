@@ -1,4 +1,4 @@
-"""The dtypes that travel, and arrays in the one layout that travels: C-contiguous, little-endian."""
+"""The dtypes that frames hold, and arrays in the layout of frames: C-contiguous, little-endian."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ NAMES: dict[np.dtype[Any], str] = {
     np.dtype(name): name
     for name in ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
 }
-"""The name in an envelope of every dtype that may travel: NumPy's type strings, byte order included."""
+"""The name of each dtype in an envelope: NumPy's type string, with the byte order."""
 
 DTYPES: dict[str, np.dtype[Any]] = {name: dtype for dtype, name in NAMES.items()}
 
@@ -19,10 +19,10 @@ BOOL = DTYPES["|b1"]
 
 
 def plain(array: Array, where: str) -> Array:
-    """Return the array as it travels; one that is C-contiguous and little-endian already is returned itself.
+    """Return an array in the layout of frames; one that is C-contiguous and little-endian is returned itself.
 
     Raises:
-        TypeError: No NumPy array, memory-mapped array or scalar, or a dtype that does not travel.
+        TypeError: No NumPy array, memory-mapped array or scalar, or a dtype that frames do not hold.
         ValueError: Too many bytes or dimensions.
     """
     if type(array) is not np.ndarray:

@@ -1,8 +1,8 @@
-"""What a field of a message may be, read once from its annotation.
+"""The types of fields of a message, read once from annotations.
 
-A field type turns a value into plain msgpack and back. Scalars stand for themselves. An array becomes its
-number in the frame's list of arrays, and a tree a map from names to such numbers, or to further maps. Arrays
-are numbered in the order in which declared fields mention them, so no two frames differ by numbering alone.
+A field type turns a value into plain msgpack and back. A scalar stays as it is. An array becomes its number
+in the frame's list of arrays, and a tree a map from names to such numbers, or to further maps. Arrays are
+numbered in the order of the fields, so no two frames differ in numbering alone.
 """
 
 from __future__ import annotations
@@ -39,19 +39,17 @@ class Received:
         self.limits = limits
 
     def take(self, number: object, where: str) -> Array:
-        """Return the next array, which is the one that a field must mention next.
+        """Return the next array, whose number a field must give.
 
         Raises:
             DecodeError: ``number`` is not the next array's.
         """
-        if type(number) is not int:
-            raise DecodeError(f"{where}: {show(number)} is not the number of an array")
-        if number != self._used or number >= len(self._arrays):
-            if not 0 <= number < len(self._arrays):
-                raise DecodeError(f"{where}: array {number} of {len(self._arrays)} does not exist")
-            if number < self._used:
-                raise DecodeError(f"{where}: array {number} is used already")
-            raise DecodeError(f"{where}: array {number} is out of order, the next is {self._used}")
+        # Booleans equal integers, and are no numbers of arrays.
+        if type(number) is not int or number != self._used or number == len(self._arrays):
+            raise DecodeError(
+                f"{where}: {show(number)} where array {self._used} of {len(self._arrays)} comes next: "
+                "each is used once, in order"
+            )
         self._used += 1
         return self._arrays[number]
 
@@ -89,23 +87,22 @@ class _Scalar(FieldType):
 
     Args:
         kind: The type.
-        rule: What an error at the sender says of any other value.
-        received_rule: What one at the receiver says.
+        rule: What an error says of any other value.
     """
 
-    def __init__(self, kind: type, rule: str, received_rule: str) -> None:
+    def __init__(self, kind: type, rule: str) -> None:
         self._kind = kind
         self._rule = rule
-        self._received_rule = received_rule
 
     def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
         if type(value) is not self._kind:
-            raise TypeError(f"{where}: {show(value)} {self._rule}")
+            name = self._kind.__name__
+            raise TypeError(f"{where}: {show(value)} {self._rule}: write {name}(...)")
         return value
 
     def decode(self, wire: Any, received: Received, where: str) -> Any:
         if not self._allows(wire):
-            raise DecodeError(f"{where}: {show(wire)} {self._received_rule}")
+            raise DecodeError(f"{where}: {show(wire)} {self._rule}")
         return wire
 
     def _allows(self, wire: Any) -> bool:
@@ -128,7 +125,7 @@ class _Float(_Scalar):
         if isinstance(value, float):
             return float(value)
         if type(value) is not int:  # an int where a float is meant is what type checkers allow too
-            raise TypeError(f"{where}: {show(value)} {self._rule}")
+            super().encode(value, arrays, where)
         try:
             return float(value)
         except OverflowError:
@@ -147,8 +144,7 @@ class _Str(_Scalar):
 
 class _Choice(_Scalar):
     def __init__(self, choices: tuple[str, ...]) -> None:
-        rule = f"is none of {', '.join(map(repr, choices))}"
-        super().__init__(str, rule, rule)
+        super().__init__(str, f"is none of {', '.join(map(repr, choices))}")
         self._choices = choices
 
     def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
@@ -227,10 +223,10 @@ class _Maybe(FieldType):
 
 
 _SCALARS: dict[Any, FieldType] = {
-    bool: _Scalar(bool, "is not a bool: write bool(...)", "is not a bool"),
-    int: _Int(int, "is not a Python int: write int(...)", "is not a signed 64-bit integer"),
-    float: _Float(float, "is not a Python float: write float(...)", "is not a float"),
-    str: _Str(str, "is not a str", "is not a string"),
+    bool: _Scalar(bool, "is not a bool"),
+    int: _Int(int, "is not a signed 64-bit integer"),
+    float: _Float(float, "is not a float"),
+    str: _Str(str, "is not a str"),
 }
 
 

@@ -6,23 +6,21 @@ A frame is a short sequence of plain msgpack objects, which any msgpack library 
   ``exchange``, ``fields`` (a map) and ``arrays`` (a list of dtype, shape, length in bytes);
 - the arrays, see :mod:`fedsim.wire.binary_arrays`.
 
-Only sender, receiver, round and exchange differ between the receivers of a broadcast. The three numbers take
-four bytes whatever their value, so a frame's length does not depend on whom it goes to, and the rest is made
-once.
+The frames of a broadcast differ only in sender, receiver, round and exchange; the rest is encoded once. The
+three numbers always take four bytes, so a frame's length does not depend on its receiver.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from dataclasses import dataclass
 
 import msgpack
-import numpy as np
 
 from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins
-from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
+from fedsim.wire.declare import Message, num_parameters, plan_of
 from fedsim.wire.limits import DEFAULT
 from fedsim.wire.unpack import fits
 
@@ -39,34 +37,35 @@ _SENDER, _RECEIVER, _ROUND, _EXCHANGE = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
     """One message on its way to one receiver, in parts that need not be joined.
 
     Attributes:
-        parts: The envelope with the first array's padding and header, the first array, the next padding and
-            header, the next array, and so on. Arrays are read-only views, shared by all frames of a message.
+        head: The envelope with the first array's padding and header.
+        tail: The first array, the next padding and header, the next array, and so on. Arrays are read-only
+            views, shared by all frames of a message.
+        length: Bytes of all parts.
     """
 
-    __slots__ = ("_head", "_length", "_tail")
-
-    def __init__(self, head: bytes, tail: tuple[bytes | memoryview, ...], length: int) -> None:
-        self._head = head
-        self._tail = tail
-        self._length = length
+    head: bytes
+    tail: tuple[bytes | memoryview, ...]
+    length: int
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     @property
     def parts(self) -> tuple[bytes | memoryview, ...]:
         """The frame's bytes, in order."""
-        return (self._head, *self._tail)
+        return (self.head, *self.tail)
 
     def join(self) -> bytes:
         """Return the frame as one string of bytes: the only copy of its arrays."""
         return b"".join(self.parts)
 
 
+@dataclass(slots=True, eq=False)
 class Packed:
     """A message ready for any number of receivers; made by :func:`pack`.
 
@@ -77,27 +76,15 @@ class Packed:
         received: The message as a receiver decoded it, kept by a bus in memory for the other receivers.
     """
 
-    __slots__ = (
-        "_bins",
-        "_last",
-        "_prefix",
-        "_suffix",
-        "is_data",
-        "kind",
-        "num_parameters",
-        "received",
-    )
-
-    def __init__(self, message: Message, prefix: bytes, suffix: bytes, bins: Bins) -> None:
-        self.kind = message.KIND
-        self.is_data = message.IS_DATA
-        self.num_parameters = num_parameters(message)
-        self.received: Message | None = None
-        self._prefix = prefix
-        self._suffix = suffix
-        self._bins = bins
-        # The last exchange asked for and what follows its key: a broadcast names the same one each time.
-        self._last: tuple[str | None, bytes] = (None, b"")
+    kind: str
+    is_data: bool
+    num_parameters: int
+    _prefix: bytes
+    _suffix: bytes
+    _bins: Bins
+    # The last exchange asked for and what follows its key: a broadcast names the same one each time.
+    _last: tuple[str | None, bytes] = (None, b"")
+    received: Message | None = None
 
     def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
         """Return the frame for one receiver, which shares the arrays with all others.
@@ -118,9 +105,12 @@ class Packed:
         try:
             route = _ROUTE.pack(_SENDER, sender, _RECEIVER, receiver, _ROUND, round, _EXCHANGE)
         except struct.error:
-            raise _bad_route(sender, receiver, round) from None
-        if sender < SERVER or receiver < SERVER or round < -1:
-            raise _bad_route(sender, receiver, round)
+            route = b""
+        if not route or sender < SERVER or receiver < SERVER or round < -1:
+            raise ValueError(
+                f"sender {quoted(sender)}, receiver {quoted(receiver)}, round {quoted(round)}: addresses are "
+                f"{SERVER} for the server or a client's number from 0, rounds integers from -1"
+            )
         head = b"".join((self._prefix, route, rest))
         return Frame(head, self._bins.parts, len(head) + self._bins.num_bytes)
 
@@ -135,41 +125,35 @@ class Packed:
 
 
 def pack(message: Message) -> Packed:
-    """Check a message and bring its arrays, once, into the layout that travels.
+    """Check a message and encode it once, for any number of receivers.
 
-    An array that is C-contiguous and little-endian already is not copied: frames are views of it, so nobody
-    may write into it afterwards (trees are values, see :mod:`fedsim.params`).
+    An array that is C-contiguous and little-endian is not copied: frames are views of it, so it must not be
+    changed afterwards (trees are values, see :mod:`fedsim.params`).
 
     Raises:
         TypeError: A class that is no declared message, or a field of another type than declared.
         ValueError: More than a frame can hold.
     """
     plan = plan_of(type(message))
-    fields, bins = _encoded(message, plan)
+    arrays: list[Array] = []
+    fields = {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}
+    bins = Bins(arrays)
     suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", msgpack.packb(bins.described)))
     _check_size(message, plan.prefix + suffix, bins)
-    return Packed(message, plan.prefix, suffix, bins)
+    return Packed(message.KIND, message.IS_DATA, num_parameters(message), plan.prefix, suffix, bins)
 
 
 def same(left: Message, right: Message) -> bool:
-    """Say whether two messages are of one class with fields that travel as the same bytes.
+    """Say whether two messages are of one class and are encoded as the same bytes.
 
-    So names count in their order, NaN equals a NaN of the same bits, 0.0 differs from -0.0, and neither byte
+    So the order of names counts, NaN equals a NaN of the same bits, 0.0 differs from -0.0, and neither byte
     order nor memory layout of an array matters.
     """
-    if type(left) is not type(right):
-        return False
-    plan = plan_of(type(left))
-    (fields, bins), (other_fields, others) = _encoded(left, plan), _encoded(right, plan)
-    return bool(
-        msgpack.packb((fields, bins.described)) == msgpack.packb((other_fields, others.described))
-    ) and all(map(np.array_equal, bins.parts, others.parts))
+    return type(left) is type(right) and _bytes(left) == _bytes(right)
 
 
-def _encoded(message: Message, plan: Plan) -> tuple[dict[str, Any], Bins]:
-    arrays: list[Array] = []
-    fields = {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}
-    return fields, Bins(arrays)
+def _bytes(message: Message) -> bytes:
+    return b"".join(pack(message).frame(sender=SERVER, receiver=SERVER, round=0, exchange="").parts)
 
 
 def _check_size(message: Message, known: bytes, bins: Bins) -> None:
@@ -190,10 +174,3 @@ def _check_size(message: Message, known: bytes, bins: Bins) -> None:
         )
     if envelope + body + 2 * ALIGNMENT > DEFAULT.frame_bytes:
         raise ValueError(f"a message {kind!r} of {body} bytes: a frame holds at most {DEFAULT.frame_bytes}")
-
-
-def _bad_route(sender: object, receiver: object, round: object) -> ValueError:  # noqa: A002
-    return ValueError(
-        f"sender {quoted(sender)}, receiver {quoted(receiver)}, round {quoted(round)}: addresses are "
-        f"{SERVER} for the server or a client's number from 0, rounds integers from -1"
-    )

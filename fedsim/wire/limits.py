@@ -1,4 +1,4 @@
-"""How much a frame may ask for. The same limits hold when packing, so what is sent by default can be read."""
+"""The limits of frames. They hold for packing too, so whatever is sent can be decoded under the default."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 class Limits:
     """What a decoder accepts.
 
-    Nesting needs no number of its own: the declared fields of a kind say how deep its trees go, and nothing
-    deeper is a valid value of any field.
+    There is no limit of nesting: the declared fields of a kind say how deep its trees go.
 
     Attributes:
         frame_bytes: Longest frame.

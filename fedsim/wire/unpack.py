@@ -1,10 +1,10 @@
-"""msgpack that a peer has sent: what it takes to read is in proportion to the bytes that are there.
+"""Parsing msgpack from a peer, in memory that is proportional to the bytes received.
 
-A msgpack parser sets a tuple's memory aside when it meets the header, which may claim what is not there, at
-each of hundreds of levels. So an object is first skipped, which sets nothing aside: it fails where something
-claimed is missing, and after it every claimed item is known to be at least a byte. What is left is that a
-small object takes more memory than bytes (an empty map 1 byte, and 64 as a dictionary). Where that could be
-too much, each object is weighed before any is made.
+A msgpack parser allocates a tuple when it reads its header, which may claim more items than follow, at each
+of hundreds of levels. So an object is first skipped without allocating anything: this fails where a claimed
+item is missing, and afterwards each item is known to take at least a byte. Small objects still take more
+memory than bytes (an empty map is 1 byte, and 64 as a dictionary). Where this could be too much, the memory
+of all objects is added up before any is made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedsim.errors import DecodeError
 from fedsim.quoting import MOST_SAID, shortened
 
 FACTOR = 16
-"""Reading takes at most so many times the bytes received, and :data:`FREE_BYTES` more."""
+"""Most bytes of memory for each byte received, beside :data:`FREE_BYTES`."""
 FREE_BYTES = 10**6
 
 _FIRST_FEED = 2048
@@ -47,7 +47,7 @@ def unpack(
     Args:
         data: The object, and perhaps more.
         where: What messages call it.
-        whole_bytes: Length of all that was received, which decides how much memory reading may take.
+        whole_bytes: Length of all that was received, which decides how much memory parsing may take.
         most_bytes: Longest object.
         pairs_hook: Makes a map from its keys and values; by default a dictionary.
         str_bytes: Longest string, in UTF-8.
@@ -88,7 +88,7 @@ def fits(data: bytes | memoryview, whole_bytes: int) -> bool:
 
 
 def _length(data: bytes | memoryview, where: str, most_bytes: int) -> int:
-    """Return the length of the object at the start of the data, of which nothing is made."""
+    """Return the length of the object at the start of the data without making it."""
     first = min(_FIRST_FEED, most_bytes)
     unpacker = msgpack.Unpacker(read_size=first, max_buffer_size=most_bytes)
     try:
@@ -114,11 +114,11 @@ def _no_ext(code: int, data: bytes) -> NoReturn:
 
 
 _Token = tuple[int, int, int, int]
-"""For a first byte: memory, bytes, bytes of these that are a count, and memory for each that is counted."""
+"""Of a first byte: memory, length in bytes, how many of these are a count, and memory for each item."""
 
 
 def _tokens() -> list[_Token]:
-    """Return the 256 of them."""
+    """Return one for each first byte."""
     tokens: list[_Token] = [(0, 1, 0, 0)] * 256  # small numbers, nil and booleans are there already
     for size in range(16):
         tokens[0x80 + size] = (_DICT + size * _PAIR, 1, 0, 0)

@@ -91,7 +91,7 @@ class LossyNetwork(NetworkPlugin[Config]):
         super().__init__(Config())
         self.doomed = doomed
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         return Loss(NAIVE(Config()).carrier(links), self.doomed, [])
 
 

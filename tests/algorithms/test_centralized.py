@@ -65,7 +65,7 @@ def test_uploaded_samples_count_as_data_alone(world: Any) -> None:
 def test_images_of_eight_bits_travel_as_bytes(world: Any) -> None:
     pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
     client = SimpleNamespace(own_values=lambda split: (pixels.astype(np.float32) / 255, np.arange(3)))
-    _, message = asyncio.run(world.algorithm("centralized").local_upload(client, None, None))
+    _, message = asyncio.run(world.algorithm("centralized").upload(client, None, None))
     assert message.values.dtype == np.uint8
     assert message.values.tolist() == pixels.tolist()
 

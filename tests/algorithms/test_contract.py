@@ -27,7 +27,7 @@ from fedsim.algorithms.base import (
     mirrored,
     unmirrored,
 )
-from fedsim.algorithms.common.weighted_means import shares
+from fedsim.algorithms.common.model_rounds import shares
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.clock import Trace
 from fedsim.config import Config

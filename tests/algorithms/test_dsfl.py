@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.dsfl import ServerState, SoftLabels, sharpened
+from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.dsfl import ServerState, SoftLabels
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run
@@ -29,25 +30,25 @@ def _entropy(rows: Array) -> Array:
 
 
 def test_sharpening_by_hand() -> None:
-    soft = sharpened(np.array([[0.5, 0.3, 0.2]]), 0.1)
+    soft = softmax(np.array([[0.5, 0.3, 0.2]]), 0.1)
     raised = np.exp([5.0, 3.0, 2.0])
     np.testing.assert_allclose(soft, [raised / raised.sum()], rtol=1e-6)
     assert _entropy(soft)[0] < _entropy(np.array([[0.5, 0.3, 0.2]]))[0]
     # A mean that is nearly one-hot gets softer: no class gets less than exp(-1 / T_e) of the largest.
     nearly = np.array([[0.99999, 0.00001, 0.0]])
-    assert _entropy(sharpened(nearly, 0.1))[0] > _entropy(nearly)[0]
+    assert _entropy(softmax(nearly, 0.1))[0] > _entropy(nearly)[0]
 
 
 def test_a_uniform_mean_stays_uniform_and_heat_makes_everything_so() -> None:
     uniform = np.full((2, 10), 0.1, np.float32)
-    np.testing.assert_allclose(sharpened(uniform, 0.1), uniform, rtol=1e-6)
-    np.testing.assert_allclose(sharpened(np.array([[0.9, 0.1, 0.0]]), 1e9), np.full((1, 3), 1 / 3), rtol=1e-6)
+    np.testing.assert_allclose(softmax(uniform, 0.1), uniform, rtol=1e-6)
+    np.testing.assert_allclose(softmax(np.array([[0.9, 0.1, 0.0]]), 1e9), np.full((1, 3), 1 / 3), rtol=1e-6)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda row: sum(row) > 0.1))
 def test_sharpening_keeps_the_largest(row: list[float]) -> None:
     mean = np.array([row]) / sum(row)
-    soft = sharpened(mean, 0.1)
+    soft = softmax(mean, 0.1)
     assert soft[0, int(mean.argmax())] == soft.max()
     assert soft.sum() == pytest.approx(1, abs=1e-5)
 
@@ -109,7 +110,7 @@ def test_labels_are_sharpened_unless_they_should_not_be(world: Any) -> None:
         for name in ("sa", "era")
     ]
     assert merged[0].labels[1].tolist() == [0.625, 0.375]
-    np.testing.assert_allclose(merged[1].labels, sharpened(merged[0].labels, 0.1))
+    np.testing.assert_allclose(merged[1].labels, softmax(merged[0].labels, 0.1))
 
 
 def test_replies_about_no_sample_change_nothing(world: Any) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import Distillation
-from fedsim.algorithms.feddf import MeanDivergence, ServerState, teacher_of
+from fedsim.algorithms.feddf import teacher_of
 from fedsim.engine.losses import Batch
 from fedsim.errors import UserError
 from fedsim.params import Model
@@ -36,7 +36,7 @@ def _reply(client: int, architecture: str, value: float, num_samples: int) -> Re
     return Reply(client, 0, "train", 0, 0, 1.0, message)
 
 
-STATE = ServerState({"a": _model("a", 9.0), "b": _model("b", 8.0), "c": _model("c", 7.0)})
+STATE = {"a": _model("a", 9.0), "b": _model("b", 8.0), "c": _model("c", 7.0)}
 REPLIES = [_reply(0, "a", 1, 10), _reply(1, "b", 5, 10), _reply(2, "a", 4, 20)]
 
 
@@ -48,7 +48,7 @@ class _Server:
     architecture_of = staticmethod("aba".__getitem__)
 
     def initial_model(self, architecture: str) -> Model:
-        return STATE.prototypes[architecture]
+        return STATE[architecture]
 
     def __init__(self, accuracies: Mapping[float, float] | None = None) -> None:
         self.accuracies = accuracies or {}
@@ -77,7 +77,7 @@ class _Server:
 
 def _merged(algorithm: Any, server: Any = None) -> dict[str, float]:
     state = asyncio.run(algorithm.merge(server or _Server(), STATE, REPLIES))
-    return {label: float(model.params["w"][0]) for label, model in state.prototypes.items()}
+    return {label: float(model.params["w"][0]) for label, model in state.items()}
 
 
 def test_models_are_averaged_by_architecture(world: Any) -> None:
@@ -144,7 +144,7 @@ def _gradient(loss: Any, logits: list[list[float]], teacher: Any) -> tuple[float
 def test_mean_loss_by_hand_and_its_gradient_is_that_of_mean_probabilities() -> None:
     teachers = np.array([[[0.5, 0.5], [0.9, 0.1]], [[1.0, 0.0], [0.2, 0.8]]])
     logits = [[log(4.0), 0.0], [0.3, -0.4]]
-    loss, gradient = _gradient(MeanDivergence(), logits, teachers)
+    loss, gradient = _gradient(Distillation(), logits, teachers)
     _, expected = _gradient(Distillation(), logits, teachers.mean(axis=1))
     np.testing.assert_allclose(gradient, expected, rtol=1e-6)
     first = (0.5 * log(0.5 / 0.8) + 0.5 * log(0.5 / 0.2) + 0.9 * log(0.9 / 0.8) + 0.1 * log(0.1 / 0.2)) / 2

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.fedet import Ensemble, ServerState, consensus, head_of, with_head
+from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.fedet import Ensemble, ServerState, certainty, consensus, head_of, with_head
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.losses import Batch
@@ -60,39 +61,47 @@ def _logits(probabilities: Any) -> Any:
 # The consensus
 
 
+def _probabilities(logits: Any) -> Any:
+    return softmax(logits).astype(np.float64)
+
+
 def test_consensus_by_hand() -> None:
     # One sample, three classes. Variances: (0.7, 0.2, 0.1) has 0.0689, (0.1, 0.5, 0.4) has 0.0289.
     probabilities = [[[0.7, 0.2, 0.1]], [[0.1, 0.5, 0.4]]]
     first, second = (sum((p - 1 / 3) ** 2 for p in row[0]) / 3 for row in probabilities)
-    agreed = consensus(_logits(probabilities))
+    logits = _logits(probabilities)
+    agreed, weights = consensus(logits), certainty(_probabilities(logits))
     weight = second / (first + second)
-    assert agreed.weights[:, 0] == pytest.approx([1 - weight, weight], abs=1e-6)
-    assert agreed.labels.tolist() == [0]
-    assert agreed.labels.dtype == np.int64
-    assert agreed.share == pytest.approx([weight], abs=1e-6)
-    assert agreed.dissent[0] == pytest.approx([weight * p for p in (0.1, 0.5, 0.4)], abs=1e-6)
-    assert agreed.dissent.dtype == agreed.share.dtype == np.dtype(np.float32)
+    assert weights[:, 0] == pytest.approx([1 - weight, weight], abs=1e-6)
+    assert agreed["label"].tolist() == [0]
+    assert agreed["label"].dtype == np.int64
+    assert agreed["share"] == pytest.approx([weight], abs=1e-6)
+    assert agreed["dissent"][0] == pytest.approx([weight * p for p in (0.1, 0.5, 0.4)], abs=1e-6)
+    assert agreed["dissent"].dtype == agreed["share"].dtype == np.dtype(np.float32)
 
 
 def test_models_that_are_sure_of_nothing_weigh_the_same() -> None:
-    agreed = consensus(np.zeros((3, 2, 10), np.float32))
-    assert agreed.weights.tolist() == [[1 / 3] * 2] * 3
-    assert agreed.labels.tolist() == [0, 0]  # of equal classes the lowest
-    assert not agreed.share.any()
+    logits = np.zeros((3, 2, 10), np.float32)
+    agreed, weights = consensus(logits), certainty(_probabilities(logits))
+    assert weights.tolist() == [[1 / 3] * 2] * 3
+    assert agreed["label"].tolist() == [0, 0]  # of equal classes the lowest
+    assert not agreed["share"].any()
 
 
 def test_a_model_that_is_sure_of_nothing_has_no_say() -> None:
-    agreed = consensus(_logits([[[1 / 3] * 3], [[0.2, 0.5, 0.3]]]))
-    assert agreed.weights[:, 0].tolist() == [0.0, 1.0]
-    assert agreed.labels.tolist() == [1]
-    assert agreed.share.tolist() == [0.0]  # it dissents, and weighs nothing
+    logits = _logits([[[1 / 3] * 3], [[0.2, 0.5, 0.3]]])
+    agreed, weights = consensus(logits), certainty(_probabilities(logits))
+    assert weights[:, 0].tolist() == [0.0, 1.0]
+    assert agreed["label"].tolist() == [1]
+    assert agreed["share"].tolist() == [0.0]  # it dissents, and weighs nothing
 
 
 def test_one_model_agrees_with_itself() -> None:
-    agreed = consensus(_logits([[[0.2, 0.5, 0.3], [0.6, 0.2, 0.2]]]))
-    assert agreed.weights.tolist() == [[1.0, 1.0]]
-    assert agreed.labels.tolist() == [1, 0]
-    assert not agreed.dissent.any()
+    logits = _logits([[[0.2, 0.5, 0.3], [0.6, 0.2, 0.2]]])
+    agreed, weights = consensus(logits), certainty(_probabilities(logits))
+    assert weights.tolist() == [[1.0, 1.0]]
+    assert agreed["label"].tolist() == [1, 0]
+    assert not agreed["dissent"].any()
 
 
 LOGITS = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(2, 6), st.integers(0, 10**6))
@@ -108,29 +117,30 @@ def _drawn(shape: tuple[int, int, int, int]) -> Any:
 @given(LOGITS)
 def test_laws_of_the_consensus(shape: tuple[int, int, int, int]) -> None:
     logits = _drawn(shape)
-    agreed = consensus(logits)
-    assert (agreed.weights >= 0).all()
-    assert agreed.weights.sum(axis=0) == pytest.approx(np.ones(shape[1]))
-    assert ((agreed.share >= 0) & (agreed.share <= 1 + 1e-6)).all()
-    assert agreed.dissent.sum(axis=1) == pytest.approx(agreed.share, abs=1e-6)
-    assert (agreed.dissent >= 0).all()
+    agreed, weights = consensus(logits), certainty(_probabilities(logits))
+    assert (weights >= 0).all()
+    assert weights.sum(axis=0) == pytest.approx(np.ones(shape[1]))
+    assert ((agreed["share"] >= 0) & (agreed["share"] <= 1 + 1e-6)).all()
+    assert agreed["dissent"].sum(axis=1) == pytest.approx(agreed["share"], abs=1e-6)
+    assert (agreed["dissent"] >= 0).all()
 
 
 @given(LOGITS)
 def test_identical_models_never_dissent(shape: tuple[int, int, int, int]) -> None:
     (one, *_) = _drawn(shape)
     agreed = consensus(np.stack([one] * 3))
-    assert agreed.labels.tolist() == consensus(one[None]).labels.tolist()
-    assert not agreed.share.any()
+    assert agreed["label"].tolist() == consensus(one[None])["label"].tolist()
+    assert not agreed["share"].any()
 
 
 @given(LOGITS)
 def test_the_order_of_models_makes_no_difference(shape: tuple[int, int, int, int]) -> None:
     logits = _drawn(shape)
     forward, backward = consensus(logits), consensus(logits[::-1])
-    assert forward.weights == pytest.approx(backward.weights[::-1])
-    same = forward.labels == backward.labels  # where two classes are all but equal, rounding decides
-    assert forward.share[same] == pytest.approx(backward.share[same], abs=1e-6)
+    weights = certainty(_probabilities(logits))
+    assert weights == pytest.approx(certainty(_probabilities(logits[::-1]))[::-1])
+    same = forward["label"] == backward["label"]  # where two classes are all but equal, rounding decides
+    assert forward["share"][same] == pytest.approx(backward["share"][same], abs=1e-6)
 
 
 # The loss
@@ -203,9 +213,9 @@ def test_all_models_share_one_head_after_a_round(world: Any) -> None:
     assert len(states) == 3
     for state in states:
         head = head_of(state.large)
-        assert list(head.params) == [name for name in NETS["large"].param_names if name.startswith("head.")]
+        assert list(head.params) == [name for name in state.large.params if name.startswith("head.")]
         for label, small in state.small.items():
-            assert list(small.params) == list(NETS[label].param_names)
+            assert list(small.params) == [name for name, _ in NETS[label].skeleton().named_parameters()]
             for name, array in head.params.items():
                 assert small.params[name].tobytes() == array.tobytes()
 
@@ -279,7 +289,7 @@ def test_one_step_without_dissent_is_a_step_on_the_consensus(world: Any) -> None
         heads = [head_of(model).params for model in models]
         mean = {name: np.mean([head[name] for head in heads], axis=0, dtype=np.float64) for name in heads[0]}
         x = server.public_values(np.arange(server.num_public)).reshape(40, 64)
-        seen.append(({**state.large.params, **mean}, x, agreed.labels))
+        seen.append(({**state.large.params, **mean}, x, agreed["label"]))
         return await merge(server, state, replies)
 
     algorithm.merge = watched_merge

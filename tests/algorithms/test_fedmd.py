@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.fedmd import ServerState
 from fedsim.params import Model
@@ -37,7 +38,7 @@ class _Server:
 
 
 def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
-    state = ServerState(POSITIONS, np.empty((0, 2), np.float32))
+    state = ServerState(POSITIONS, 2)
     replies = [_reply(0, _logits([[1, 2], [3, 4]])), _reply(1, _logits([[3, 2], [-3, 0]]))]
     merged = asyncio.run(world.algorithm("fedmd").merge_share(_Server(), state, replies))
     assert merged.consensus.tolist() == [[2.0, 2.0], [0.0, 2.0]]
@@ -53,7 +54,7 @@ def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
     ],
 )
 def test_misfits_are_rejected(message: LogitsUp, reason: str, world: Any) -> None:
-    state = ServerState(POSITIONS, np.empty((0, 2), np.float32))
+    state = ServerState(POSITIONS, 2)
     found = world.algorithm("fedmd").vet(_Server(), state, _reply(0, message))
     assert found is not None
     import re
@@ -63,7 +64,7 @@ def test_misfits_are_rejected(message: LogitsUp, reason: str, world: Any) -> Non
 
 def test_each_sample_is_averaged_over_those_who_sent_it(world: Any) -> None:
     # Client 1 holds sample 1 alone; sample 9 nobody has (specification 3.5, E10).
-    state = ServerState(np.array([4, 9, 1]), np.empty((0, 2), np.float32), asked=3)
+    state = ServerState(np.array([4, 9, 1]), asked=3)
     one = np.array([1], np.int64)
     two = np.array([1, 4], np.int64)
     replies = [
@@ -80,7 +81,7 @@ def test_each_sample_is_averaged_over_those_who_sent_it(world: Any) -> None:
 
 
 def test_samples_named_twice_or_not_asked_for_are_rejected(world: Any) -> None:
-    state = ServerState(POSITIONS, np.empty((0, 2), np.float32), asked=2)
+    state = ServerState(POSITIONS, asked=2)
     for named in ([4, 4], [4, 2]):
         indices = np.array(named, np.int64)
         reply = _reply(0, replace(_logits([[1, 2], [3, 4]], indices), indices=indices))
@@ -88,7 +89,7 @@ def test_samples_named_twice_or_not_asked_for_are_rejected(world: Any) -> None:
 
 
 def test_a_consensus_on_other_samples_is_not_digested(world: Any) -> None:
-    algorithm, state = world.algorithm("fedmd"), ClientState(Model("mlp", {}), POSITIONS)
+    algorithm, state = world.algorithm("fedmd"), ClientState(Model("mlp", {}), Announced(POSITIONS))
     message = LogitsDown(
         np.zeros((2, 2), np.float32),
         form="logits",

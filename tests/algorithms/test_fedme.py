@@ -565,7 +565,7 @@ def test_the_server_remembers_what_each_was_given_until_it_is_asked_again(world:
     assert state.given[0] in ((1, "m"), (2, "m"))
     alone = ServerState({1: stored[1]}, given={1: (9, "m")})
     state, messages = asyncio.run(algorithm.instruct_learn(server, alone, (1,)))
-    assert (messages, state.given) == ({1: None}, {})
+    assert (messages, state.given) == ({1: None}, {1: None})
 
 
 def test_regressions_are_refused(world: Any) -> None:

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.ktpfl import State
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
-from fedsim.engine.jobs import PublicSamples
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -159,7 +159,7 @@ def test_the_distillation_is_one_of_kl_by_hand(name: str, world: Any) -> None:
     parts = world.parts(algorithm, models=("linear", "linear"), rounds=1)
     run(parts)
     for (_, before, message), (after, _) in calls:
-        x = torch.from_numpy(parts.data.x[parts.data.public[before.positions]]).reshape(P, -1)
+        x = torch.from_numpy(parts.data.x[parts.data.public[before.announced.positions]]).reshape(P, -1)
         names = sorted(before.model.params, key=lambda each: -before.model.params[each].ndim)
         weight, bias = (torch.tensor(before.model.params[each], requires_grad=True) for each in names)
         student = F.log_softmax((x @ weight.T + bias) / 2, dim=1)
@@ -309,13 +309,13 @@ def test_public_samples_are_kept_as_they_came_and_only_until_they_are_used(
     assert (len(shared), len(distilled)) == (K * ROUNDS, K * ROUNDS)
     for (_, _, message), (state, _) in shared:
         if public_at_clients:
-            assert state.samples.positions is message.indices
+            assert state.announced.positions is message.indices
         else:
-            assert state.samples.values is message.values
-            assert state.samples.values.dtype == np.uint8
+            assert state.announced.values is message.values
+            assert state.announced.values.dtype == np.uint8
     for (_, before, _), (state, _) in distilled:
-        assert before.samples is not None
-        assert state.samples is None
+        assert before.announced is not None
+        assert state.announced is None
 
 
 @THREE
@@ -394,7 +394,7 @@ def test_nobody_having_any_sample_is_survived(world: Any) -> None:
 
 @THREE
 def test_a_teacher_on_other_samples_is_not_learned_from(name: str, world: Any) -> None:
-    state = ClientState(Model("mlp", {}), np.array([4, 1]))
+    state = ClientState(Model("mlp", {}), Announced(np.array([4, 1])))
     message = LogitsDown(
         np.zeros((2, 2), np.float32),
         form="probs",
@@ -426,7 +426,7 @@ def test_a_client_that_held_some_samples_learns_on_those_named(name: str, world:
             fitted.model = model
             return fitted
 
-    state = ClientState(Model("mlp", {}), np.array([4, 9, 1]), PublicSamples(np.array([4, 9, 1])))
+    state = ClientState(Model("mlp", {}), Announced(np.array([4, 9, 1])))
     left = np.array([4, 1])
     message = LogitsDown(
         np.array([[1, 0], [0, 1]], np.float32),
@@ -557,9 +557,9 @@ def test_the_step_runs_while_clients_distil(world: Any) -> None:
     under_way: list[int] = []
 
     async def merge_distil(server: Any, state: State, replies: Sequence[Reply]) -> State:
-        under_way.append(len(server._background.uncollected))
+        under_way.append(len(server._background))
         merged: State = await original(server, state, replies)
-        under_way.append(len(server._background.uncollected))
+        under_way.append(len(server._background))
         return merged
 
     algorithm.merge_distil = merge_distil

@@ -107,7 +107,7 @@ def test_an_identity_is_local_bit_for_bit(world: Any) -> None:
     local = world.run(world.algorithm("local")).model_hash
     assert world.run(world.algorithm("ktpfl_w", mixing="topk", neighbours=1)).model_hash == local
     fixed: Any = world.algorithm("ktpfl_w", c_lr=0.0)
-    fixed.start = lambda server: ServerState({}, {}, np.eye(server.num_clients))
+    fixed.start = lambda server: ServerState({}, np.eye(server.num_clients))
     assert world.run(fixed).model_hash == local
     assert world.run(world.algorithm("ktpfl_w", pull=0.0)).model_hash == local
 
@@ -186,7 +186,7 @@ def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
         assert (after.c[~block] == before.c[~block]).all()
         assert (after.c[block] != before.c[block]).all()
         np.testing.assert_allclose(after.c.sum(axis=1), 1, atol=1e-6)
-        assert set(after.models) == set(before.models) | set(members)  # stale models stay
+        assert set(after.uploads) == set(before.uploads) | set(members)  # stale models stay
 
 
 def test_who_never_uploaded_is_in_no_sum(world: Any) -> None:
@@ -195,11 +195,11 @@ def test_who_never_uploaded_is_in_no_sum(world: Any) -> None:
     calls = _recorded(algorithm, "send")
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     (_, (first, opening)), *later = calls
-    assert not first.models
+    assert not first.uploads
     assert len({id(message) for message in opening.values()}) == 1
     for _, (state, messages) in later:
-        assert sorted(state.models) == [0, 2, 3]
-        mean = np.mean([_weights(model) for model in state.models.values()], axis=0)
+        assert sorted(state.uploads) == [0, 2, 3]
+        mean = np.mean([_weights(upload) for upload in state.uploads.values()], axis=0)
         for client in range(4):
             np.testing.assert_allclose(_weights(messages[client]), mean, atol=1e-6)
 
@@ -216,23 +216,23 @@ def test_weights_can_follow_from_cosines_of_parameters(mixing: str, world: Any) 
     algorithm = world.algorithm("ktpfl_w", mixing=mixing, **params)
     states = _states(world, algorithm, clients_per_round=2, rounds=6)
     for state in states:
-        known = sorted(state.models)
+        known = sorted(state.uploads)
         c = state.c[known]
         np.testing.assert_allclose(c.sum(axis=1), 1)
-        others = c[:, [client for client in range(4) if client not in state.models]]
+        others = c[:, [client for client in range(4) if client not in state.uploads]]
         assert (others == 0).all()
         if mixing == "topk":
             assert ((c > 0).sum(axis=1) == min(2, len(known))).all()
-    assert len(states[-1].models) > 2
+    assert len(states[-1].uploads) > 2
     vectors = np.stack(
         [
-            np.concatenate([array.ravel() for array in states[-1].models[client].params.values()])
-            for client in sorted(states[-1].models)
+            np.concatenate([array.ravel() for array in states[-1].uploads[client].params.values()])
+            for client in sorted(states[-1].uploads)
         ]
     ).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1)
     cosines = vectors @ vectors.T / np.outer(lengths, lengths)
-    own = states[-1].c[np.ix_(sorted(states[-1].models), sorted(states[-1].models))]
+    own = states[-1].c[np.ix_(sorted(states[-1].uploads), sorted(states[-1].uploads))]
     if mixing == "similarity":
         wanted = cosines - cosines.min(axis=1, keepdims=True)
         np.testing.assert_allclose(own, wanted / wanted.sum(axis=1, keepdims=True), atol=1e-9)
@@ -283,8 +283,8 @@ def _reply(client: int, model: Model, num_samples: int = 10) -> Reply:
 
 def _merged(algorithm: Any, replies: Sequence[Reply], absent: int | None = None) -> Array:
     """Return c after the replies; ``absent``: samples of client 1, whose model came before."""
-    models, sizes = ({}, {}) if absent is None else ({1: _model(3.0)}, {1: absent})
-    state = ServerState(models, sizes, np.full((3, 3), 1 / 3))
+    uploads = {} if absent is None else {1: ModelUpdate.of(_model(3.0), num_samples=absent)}
+    state = ServerState(uploads, np.full((3, 3), 1 / 3))
     merged: ServerState = asyncio.run(algorithm.merge(_Server(), state, replies))
     return merged.c
 

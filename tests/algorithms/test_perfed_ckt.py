@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.perfed_ckt import Centroids, ClientState, HeldNear, ServerState, nearest
+from fedsim.algorithms.perfed_ckt import Centroids, ClientState, HeldNear, nearest
 from fedsim.engine.losses import Batch
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
@@ -91,10 +91,10 @@ def test_one_cluster_is_co_distillation_with_the_mean(world: Any) -> None:
     predictions = np.stack(
         [softmax(_logits(after.model, public)) for *_, after in sorted(first, key=_client)]
     )
-    np.testing.assert_allclose(states[0].clusters.centroids[0], predictions.mean(axis=0), atol=1e-6)
-    assert states[0].clusters.counts.tolist() == [4]
+    np.testing.assert_allclose(states[0].centroids[0], predictions.mean(axis=0), atol=1e-6)
+    assert states[0].counts.tolist() == [4]
     for client, _, before, message, after in (turn for turn in turns if turn[1] == 2):
-        assert np.array_equal(message.values, states[0].clusters.centroids)
+        assert np.array_equal(message.values, states[0].centroids)
         weight, bias = (torch.tensor(array, requires_grad=True) for array in before.model.params.values())
         own = data.indices(client, "train")
         logits = torch.tensor(data.x[own]) @ weight.T + bias
@@ -121,7 +121,7 @@ def test_with_a_cluster_for_each_all_are_pulled_to_their_own_last_predictions(
     algorithm = world.algorithm("perfed_ckt", clusters=wanted)
     turns, states = _recorded(algorithm)
     world.run(algorithm)
-    assert [state.clusters.counts.tolist() for state in states] == [[1, 1, 1, 1]] * 3
+    assert [state.counts.tolist() for state in states] == [[1, 1, 1, 1]] * 3
     for _, number, before, message, _ in turns:
         if number > 1:
             own = message.values[nearest(message.values, before.predictions)]
@@ -136,7 +136,7 @@ def test_two_groups_with_disjoint_labels_separate(world: Any) -> None:
     algorithm = world.algorithm("perfed_ckt", clusters=2)
     turns, states = _recorded(algorithm)
     world.run(algorithm, data=data, rounds=3, training={"epochs": 8})
-    assert [state.clusters.labels.tolist() for state in states] == [[0, 1, 0, 1]] * 3
+    assert [state.labels.tolist() for state in states] == [[0, 1, 0, 1]] * 3
     for client, number, before, message, _ in turns:
         if number > 1:
             assert nearest(message.values, before.predictions) == client % 2
@@ -200,7 +200,7 @@ def test_a_client_learns_from_the_centroid_nearest_to_its_last_predictions_or_it
     message = Centroids(centroids, np.ones(3, np.int32))
     predictions = None if said is None else np.array([said] * 3, np.float32)
     algorithm = world.algorithm("perfed_ckt", public_batch_size=2, lam=0.3)
-    before = ClientState(None, Model("first", {}), predictions)
+    before = ClientState(Model("first", {}), None, predictions)
     state, reply = asyncio.run(algorithm.train(client, before, message))
     (fit,) = client.fits
     assert fit["model"] == "first"
@@ -227,7 +227,7 @@ def test_a_lost_upload_keeps_the_model_and_is_not_clustered(world: Any) -> None:
     algorithm = world.algorithm("perfed_ckt", clusters=4)
     turns, states = _recorded(algorithm)
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 2, client_timeout_s=60.0)
-    assert [state.clusters.counts.tolist() for state in states] == [[1, 1, 1]] * 3
+    assert [state.counts.tolist() for state in states] == [[1, 1, 1]] * 3
     mine = sorted((turn for turn in turns if turn[0] == 2), key=lambda turn: int(turn[1]))
     for earlier, later in pairwise(mine):
         assert later[2] is earlier[4]  # it resumes from its own last model
@@ -239,7 +239,7 @@ def test_fewer_uploads_than_clusters_are_fewer_centroids(world: Any) -> None:
     algorithm = world.algorithm("perfed_ckt", clusters=3)
     _, states = _recorded(algorithm)
     world.run(algorithm, clients_per_round=2)
-    assert [len(state.clusters.centroids) for state in states] == [2, 2, 2]
+    assert [len(state.centroids) for state in states] == [2, 2, 2]
 
 
 def test_a_silent_round_keeps_the_centroids(world: Any) -> None:
@@ -309,7 +309,7 @@ def _reply(values: Array, named: Array, form: Any = "probs", temperature: float 
 )
 def test_what_cannot_be_clustered_is_rejected(reply: Reply, reason: str, world: Any) -> None:
     server = SimpleNamespace(num_public=9, task=SimpleNamespace(num_outputs=2, kind="classification"))
-    found = world.algorithm("perfed_ckt", public_size=3).vet(server, ServerState(), reply)
+    found = world.algorithm("perfed_ckt", public_size=3).vet(server, None, reply)
     assert (found is None) if not reason else (reason in found)
 
 

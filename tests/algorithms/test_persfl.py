@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from fedsim.algorithms.base import Setting
-from fedsim.algorithms.common.fine_tuning import FineTuning
-from fedsim.algorithms.common.validation_loss import validation_loss
+from fedsim.algorithms.common.fine_tuning import FineTuning, validation_loss
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
 from fedsim.data import LoadContext, Spreading, federate
@@ -216,7 +215,7 @@ def test_a_model_is_considered_by_its_loss_unless_it_is_the_initial_one() -> Non
 # Whole runs
 
 
-class _Tuned(FineTuning[Any, Any], FedAvg):  # type: ignore[misc]
+class _Tuned(FineTuning[Any, Any], FedAvg):
     """FedAvg, then five passes in the order in which PersFL's first student meets its samples."""
 
     Config = FedAvgConfig
@@ -227,7 +226,7 @@ class _Tuned(FineTuning[Any, Any], FedAvg):  # type: ignore[misc]
 
     async def local_finetune(self, client: Any, state: Any, message: Any) -> Any:
         fitted = await client.fit(message.model, epochs=2, name="distil 0 1")
-        return replace(state, model=fitted.model), None
+        return replace(state, tuned=fitted.model), None
 
 
 @pytest.mark.parametrize("temperature", [1.0, 25.0])

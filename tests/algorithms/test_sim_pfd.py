@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsim.algorithms.common.codistillation import ServerState
 from fedsim.params import Array
 from fedsim.rng import Key
 
@@ -26,7 +27,7 @@ def _predictions(num_clients: int, *, alike: bool = False) -> Array:
 
 def _weights(algorithm: Any, values: Array) -> Array:
     given = np.ones(values.shape[:2], np.bool_)
-    weights: Array = asyncio.run(algorithm.weights(_Server(), None, values, given))
+    weights: Array = asyncio.run(algorithm.weights(_Server(), ServerState(values=values, given=given)))
     return weights
 
 
@@ -63,7 +64,8 @@ def test_of_two_each_learns_from_itself_alone(world: Any) -> None:
 def test_similarity_is_charged_to_the_server(world: Any) -> None:
     server = _Server()
     values = _predictions(5)
-    asyncio.run(world.algorithm("sim_pfd").weights(server, None, values, np.ones((5, 20), np.bool_)))
+    state = ServerState(values=values, given=np.ones((5, 20), np.bool_))
+    asyncio.run(world.algorithm("sim_pfd").weights(server, state))
     assert server.flops == 2 * 5 * 6 * 20 * 5
 
 

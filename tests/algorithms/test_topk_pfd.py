@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsim.algorithms.common.codistillation import ServerState
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 
@@ -22,7 +23,7 @@ def _weights(algorithm: Any, num_clients: int) -> Array:
     scores = np.exp(Key.root(3).numpy().standard_normal((num_clients, 20, 5)))
     values = (scores / scores.sum(axis=2, keepdims=True)).astype(np.float32)
     given = np.ones((num_clients, 20), np.bool_)
-    weights: Array = asyncio.run(algorithm.weights(_Server(), None, values, given))
+    weights: Array = asyncio.run(algorithm.weights(_Server(), ServerState(values=values, given=given)))
     return weights
 
 

@@ -1,3 +1,4 @@
+from array import array
 from dataclasses import fields
 
 import numpy as np
@@ -90,7 +91,8 @@ def test_of_several_copies_the_best_outcome_stands(ends: list[Outcome], outcome:
 
 
 def test_a_row_costs_at_most_64_bytes() -> None:
-    assert Ledger().row_bytes == 47 <= 64
+    columns = [column for column in vars(Ledger()).values() if isinstance(column, array)]
+    assert sum(column.itemsize for column in columns) == 47 <= 64
 
 
 def test_columns_are_copies_so_the_ledger_can_grow() -> None:

@@ -8,34 +8,15 @@ from click.testing import CliRunner, Result
 
 from fedsim.cli import main
 
-TINY = """
-[run]
-rounds = 2
-
-[data]
-name = "digits"
-limit = 200
-global_test = 0.1
-
-[data.public]
-size = 20
-
-[models.linear]
-
-[[fleet]]
-count = 4
-device = "high"
-"""
-
 Call = Callable[..., Result]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_scenario: str) -> Path:
     """The working folder, empty but for the scenario ``tiny.toml``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "tiny.toml").write_text(tiny_scenario)
     return tmp_path
 
 

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from fedsim import clock
+from fedsim.clock import loop
 from fedsim.errors import DeadlockError, LivelockError
 
 
@@ -47,7 +48,10 @@ def test_deadlock_of_many_tasks_is_shortened() -> None:
         clock.run(main())
 
 
-def test_livelock_names_those_who_spin() -> None:
+def test_livelock_names_those_who_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LIVELOCK_LIMIT", 500)
+    monkeypatch.setattr(loop, "_WATCHED_EVENTS", 500)
+
     async def spin() -> None:
         for _ in count():
             await asyncio.sleep(0)
@@ -57,7 +61,7 @@ def test_livelock_names_those_who_spin() -> None:
         await asyncio.create_task(spin(), name="spinner")
 
     with pytest.raises(LivelockError) as caught:
-        clock.run(main(), livelock_limit=500)
+        clock.run(main())
     assert "1.5 s" in str(caught.value)
     assert "more than 500 events" in str(caught.value)
     assert "task 'spinner' (test_livelock_names_those_who_spin.<locals>.spin)" in str(caught.value)

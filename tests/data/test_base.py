@@ -77,7 +77,10 @@ def test_a_regression_has_finite_targets() -> None:
         ({**arrays(), "users": np.zeros(3, np.int64)}, "one user a sample"),
         ({**arrays(), "users": np.zeros(4, np.int32)}, "users is int32"),
         ({**arrays(), "users": np.array([0, 1, -2, 3])}, "users holds -2"),
-        ({"sizes": np.array([1]), "users": np.array([1])}, "counts only has no users"),
+        (
+            {"sizes": np.array([1]), "users": np.array([1])},
+            "counts only has no test_x, no test_y and no users",
+        ),
         ({"sizes": np.array([1.0])}, "one int64"),
         ({"sizes": np.array([-1])}, "at least 0"),
         ({"sizes": np.array([1]), **{f"test_{k}": v for k, v in arrays().items()}}, "no test_x"),

@@ -11,10 +11,10 @@ import pytest
 from fedsim.data.base import LoadContext
 from fedsim.data.cifar10 import Cifar10
 from fedsim.data.cifar100 import Cifar100
-from fedsim.data.torchvision_datasets import torchvision_datasets
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
+from fedsim.torchvision_compat import torchvision_module
 
 Plugin = type[Cifar10] | type[Cifar100]
 SETS = [(Cifar10, "CIFAR10", "labels"), (Cifar100, "CIFAR100", "fine_labels")]
@@ -30,7 +30,7 @@ def images(n: int) -> Any:
 
 def fill(root: Path, name: str, key: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write two images in each file, and make torchvision expect their checksums."""
-    kind = getattr(torchvision_datasets(), name)
+    kind = getattr(torchvision_module("datasets"), name)
     folder: Path = root / kind.base_folder
     folder.mkdir()
 
@@ -101,7 +101,7 @@ def test_missing_files_say_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: Plugin, name: str, key: str
 ) -> None:
     folder = fill(tmp_path, name, key, monkeypatch)
-    meta = getattr(torchvision_datasets(), name).meta["filename"]
+    meta = getattr(torchvision_module("datasets"), name).meta["filename"]
     (folder / meta).unlink()
     with pytest.raises(DataError, match=f"lacks {meta}: unpack .*download=True"):
         plugin(plugin.Config()).load(context(tmp_path))

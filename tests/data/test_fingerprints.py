@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.data import Dataset, FederatedData, Spreading, differences, federate, fingerprint, fingerprints
+from fedsim.data import Dataset, FederatedData, Spreading, federate, fingerprints
 from fedsim.data.federated import Holdings
+from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.rng import Key
 from fedsim.task import Task

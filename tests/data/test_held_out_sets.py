@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from fedsim.data.base import Dataset, Indices, LoadContext
 from fedsim.data.client_split import SPLITS
-from fedsim.data.federated import FederatedData, Spreading, federate
+from fedsim.data.federated import FederatedData, federate
 from fedsim.data.files import Files, FilesConfig
-from fedsim.data.held_out_sets import Drawn, HoldOut, hold_out
+from fedsim.data.held_out_sets import Drawn, hold_out
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
+from fedsim.data.spreading_settings import Spreading
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import DataError
@@ -25,15 +26,16 @@ from fedsim.task import Task
 KEY = Key.root(0)
 
 
-def draw(users: Any, *, key: Key = KEY, num_clients: int = 1, **wanted: Any) -> Drawn:
+def draw(users: Any, *, key: Key = KEY, **wanted: Any) -> Drawn:
     users = np.array(users, np.int64)
-    return hold_out(len(users), users, HoldOut(**wanted), num_clients, key)
+    spreading = Spreading(num_clients=1, shares=(1.0, 0.0, 0.0), **wanted)
+    return hold_out(len(users), users, spreading, False, key)
 
 
 def test_whole_users_by_hand() -> None:
     # Ten users with one to ten samples: two for the test, a quarter of the other eight for the public set.
     users = np.repeat(np.arange(10), np.arange(1, 11))
-    drawn = draw(users, test_users=0.2, public_users=0.25)
+    drawn = draw(users, global_test_users=0.2, public_users=0.25)
     groups = [set(users[part].tolist()) for part in (drawn.test, drawn.public, drawn.rest)]
     assert [len(group) for group in groups] == [2, 2, 6]
     assert set.union(*groups) == set(range(10))
@@ -49,12 +51,12 @@ def test_a_share_of_users_is_at_least_one_of_them() -> None:
 
 def test_users_for_the_test_and_samples_for_the_public_set() -> None:
     users = np.repeat(np.arange(5), 10)
-    drawn = draw(users, test_users=0.2, public_size=15)
+    drawn = draw(users, global_test_users=0.2, public_size=15)
     assert [len(part) for part in (drawn.test, drawn.public, drawn.rest)] == [10, 15, 25]
     (tested,) = set(users[drawn.test].tolist())
     assert tested not in set(users[drawn.public].tolist()) | set(users[drawn.rest].tolist())
     # And the other way round; a share of samples is one of all of them.
-    drawn = draw(users, public_users=0.4, test_share=0.1)
+    drawn = draw(users, public_users=0.4, global_test_share=0.1)
     assert [len(part) for part in (drawn.test, drawn.public, drawn.rest)] == [5, 20, 25]
     assert len(set(users[drawn.public].tolist())) == 2
 
@@ -62,7 +64,7 @@ def test_users_for_the_test_and_samples_for_the_public_set() -> None:
 def test_samples_are_in_no_order_and_the_key_decides() -> None:
     users = np.repeat(np.arange(4), 50)
     one, again, other = (
-        draw(users, key=Key.root(seed), public_users=0.5, test_users=0.25) for seed in (0, 0, 1)
+        draw(users, key=Key.root(seed), public_users=0.5, global_test_users=0.25) for seed in (0, 0, 1)
     )
     assert one.public.tolist() == again.public.tolist() != other.public.tolist()
     assert one.public.tolist() != sorted(one.public.tolist())
@@ -78,7 +80,7 @@ def test_samples_are_in_no_order_and_the_key_decides() -> None:
 def test_nobody_is_in_two_places(users: list[int], public: float, test: float, seed: int) -> None:
     people, names = np.array(users), set(users)
     try:
-        drawn = draw(users, key=Key.root(seed), public_users=public, test_users=test)
+        drawn = draw(users, key=Key.root(seed), public_users=public, global_test_users=test)
     except DataError:
         assert len(names) < 5
         return
@@ -124,18 +126,23 @@ def spread(held: Dataset, **settings: Any) -> FederatedData:
             "global_test_users",
         ),
         (dataset(PEOPLE.copy()), {"public_users": 0.5, "num_clients": 6}, "use fewer clients", "partition"),
-        (dataset(PEOPLE.copy()), {"public_users": 0.5, "public_size": 3}, "so many samples or whole", ""),
+        (
+            dataset(PEOPLE.copy()),
+            {"public_users": 0.5, "public_size": 3},
+            "so many samples, .* or it is whole",
+            "public_users",
+        ),
         (
             dataset(PEOPLE.copy()),
             {"global_test_users": 0.5, "global_test_share": 0.1},
             "of samples or of users: give one",
             "",
         ),
-        (dataset(PEOPLE.copy()), {"public_users": 1.0}, "public_users = 1 and .*below 1", ""),
+        (dataset(PEOPLE.copy()), {"public_users": 1.0}, "public_users = 1: .*below 1", ""),
         (
             dataset(PEOPLE.copy()),
             {"public_users": 0.1, "public_source": dataset(None)},
-            "another data set, or it is whole users of this one",
+            "or of another, or it is whole users of this one",
             "public_users",
         ),
         (

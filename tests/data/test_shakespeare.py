@@ -48,6 +48,11 @@ def test_a_byte_order_mark_is_no_character(tmp_path: Path) -> None:
     assert said(load(tmp_path, "\ufeff" + PLAY)) == said(load(tmp_path))
 
 
+def test_line_ends_of_other_systems_are_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_bytes(PLAY.replace("\n", "\r\n").encode())
+    assert said(load(tmp_path, file="other.txt")) == said(load(tmp_path))
+
+
 def test_a_stride_skips_windows(tmp_path: Path) -> None:
     assert said(load(tmp_path, stride=3)) == [(0, "bba"), (1, "ab\n"), (1, "ca\n")]
 
@@ -89,7 +94,7 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a file"):
         load(tmp_path, file="other.txt")
     (tmp_path / "latin.txt").write_bytes(b"Al:\n\xe9\n")
-    with pytest.raises(DataError, match="no text in UTF-8"):
+    with pytest.raises(DataError, match="cannot be read as text in UTF-8"):
         load(tmp_path, file="latin.txt")
     with pytest.raises(DataError, match="no speaker"):
         load(tmp_path, "")

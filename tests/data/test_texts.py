@@ -70,9 +70,9 @@ def test_users_with_few_texts_are_left_out_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        ("user,label,text\na,0,x\n,1,y\n", "line 3, column 'user' is empty"),
-        ("user,label,text\na, ,x\n", "line 2, column 'label' is empty"),
-        ('user,label,text\nb,1,"two\nlines"\na,0\n', "line 4, column 'text' is empty"),
+        ("user,label,text\na,0,x\n,1,y\n", "line 3: column 'user' is empty"),
+        ("user,label,text\na, ,x\n", "line 2: column 'label' is empty"),
+        ('user,label,text\nb,1,"two\nlines"\na,0\n', "line 4: column 'text' is empty"),
         ("user,label,text\na,0,x, y\n", "line 2: more cells than columns"),
         ('user,label,text\na,0,"x"y\n', "line 2: "),
         ("user,label,text\n", "has a line of columns and no text below it"),

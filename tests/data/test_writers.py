@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.data.base import Dataset, LoadContext
-from fedsim.data.writers import SOURCE, Writers, WritersConfig, _draw, _placed, _source, sizes
+from fedsim.data.writers import SOURCE, Writers, WritersConfig, _inked, _page, _placed, _source, sizes
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -25,11 +25,8 @@ def load(num_clients: int = 4, **settings: Any) -> Dataset:
 
 def draw(style: Array, size: int = SOURCE) -> Array:
     """Return the first source image in a style."""
-    config = WritersConfig(size=size, wobble=0.0)
-    x = np.empty((1, size**2), np.float32)
-    parts = (_source()[0], np.array([0]), np.array([1]), style[None])
-    image: Array = _draw(x, *parts, config, KEY.numpy())[0, 0]
-    return image
+    strokes = np.ascontiguousarray(_source()[0][:1].T)
+    return _inked(_placed(strokes, _page(size), style), style[6]).reshape(size, size)
 
 
 def test_its_form() -> None:

@@ -17,7 +17,6 @@ from fedsim.data import FederatedData
 from fedsim.data.client_split import Split
 from fedsim.data.federated import Holdings
 from fedsim.engine.executors.base import Executor, ExecutorConfig
-from fedsim.engine.executors.thread_pool import Pool
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.optimisers import Sgd
@@ -183,7 +182,7 @@ class Pooled(Threads):
     """Threads in any case, also for one worker."""
 
     def open(self, resources: Resources) -> None:
-        self._crew = Pool(resources, self.config.workers)
+        self._start(resources, self.config.workers)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fedsim import clock
-from fedsim.clock import Trace, deadline_after, now_ns, sleep_for
+from fedsim.clock import Trace, now_ns, sleep_for, wait
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -96,14 +96,13 @@ async def test_of_one_instant_ordinary_events_come_first_and_deadlines_last(engi
     order: list[str] = []
 
     async def work() -> None:
-        async with deadline_after(2.0):
-            await run(engine, call(order.append, "result"), 2.0)
-            order.append("in time")
+        assert await wait([run(engine, call(order.append, "result"), 2.0)], timeout=2.0)
+        order.append("in time")
 
     async def late() -> None:
-        with pytest.raises(TimeoutError):
-            async with deadline_after(2.0):
-                await run(engine, call(order.append, "never"), 2.000000001)
+        job = run(engine, call(order.append, "never"), 2.000000001)
+        assert not await wait([job], timeout=2.0)
+        job.cancel()
         order.append("too late")
 
     tasks = [asyncio.get_running_loop().create_task(one()) for one in (work, late)]
@@ -223,7 +222,7 @@ def _simulation(
             if (number, turn) == (3, 1):
                 job = call(int, "x")
             try:
-                async with deadline_after(2.5):
+                async with asyncio.timeout(2.5):
                     fitted = await engine.run(
                         job, client=number, dispatch=turn, flops=1.0, duration_s=1.0 + (number * turn) % 3
                     )

@@ -7,29 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.engine.jobs import Extra, Fit, Fitted, Score, per_client, per_sample, shared
+from fedsim.engine.jobs import Extra, Fit, Fitted, Score, per_sample
 from fedsim.params import Model
 
 ROWS = np.zeros((11, 3), np.float32)
 
 
-def test_extras_know_their_scope() -> None:
-    assert shared(ROWS).scope == "shared"
-    assert per_client({"a": ROWS}).scope == "client"
-    assert (per_sample(ROWS, "public").scope, per_sample(ROWS, "public").stream) == ("sample", "public")
+def test_an_extra_follows_a_stream_or_none() -> None:
+    assert Extra({"a": ROWS}).stream == ""
+    assert (per_sample(ROWS, "public").value is ROWS, per_sample(ROWS, "public").stream) == (True, "public")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ((ROWS, "sample"), "so name it"),
-        ((ROWS, "shared", "train"), "other extras follow none"),
-        (({"a": ROWS}, "sample", "train"), "is one array"),
-    ],
-)
-def test_an_extra_that_could_not_be_handed_out_is_refused(arguments: Any, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        Extra(*arguments)
+def test_a_tree_follows_no_stream() -> None:
+    with pytest.raises(ValueError, match="is one array"):
+        Extra({"a": ROWS}, "train")
 
 
 @pytest.mark.parametrize(

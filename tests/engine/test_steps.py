@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedsim.engine.execute import fit
-from fedsim.engine.jobs import Fit, shared
+from fedsim.engine.jobs import Extra, Fit
 from fedsim.engine.losses import Batch, Batches, Extras, LiveModel, Models
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent, Work
@@ -99,7 +99,7 @@ def test_a_correction_changes_the_gradient_before_it_is_applied(
     job = make_fit(
         models={"model": model},
         step=Descent(correct=Towards(1.0)),
-        extras={"anchor": shared(anchor.params)},
+        extras={"anchor": Extra(anchor.params)},
         optimiser=Sgd(0.5),
         num_steps=1,
     )

@@ -24,7 +24,7 @@ def test_the_optimiser_is_made_from_the_settings() -> None:
         ({"optimiser": "sgdm"}, "'sgd' or 'adam'"),
         ({"keep_optimiser": True}, "remembers nothing that could be kept"),
         ({"keep_optimiser": True, "momentum": 0.0}, "set momentum, take adam, or leave it out"),
-        ({"learning_rate": 0.1}, "not permitted"),
+        ({"learning_rate": 0.1}, "no key is called .learning_rate. here"),
         ({"lr": float("nan")}, "finite"),
     ],
 )

@@ -52,6 +52,7 @@ sys.meta_path.insert(0, Finder())
 
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.plugins import load
+from fedsim.report import preview
 from fedsim.rng import Key
 
 file = own / "phones.csv"
@@ -65,7 +66,7 @@ print(json.dumps({
     "server": fleet.server.battery_j,
     "default": load("fedsim.fleet.devices", "mid").Config.model_fields["battery"].default,
     "doc": GroupConfig.model_fields["battery"].description,
-    "quantiles": fleet.quantiles()[-2].quantity,
+    "quantiles": preview.fleet(fleet).rows[-2][0],
 }))
 """
 

@@ -4,8 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.errors import DataError, UnknownPluginError
-from fedsim.fleet import Fixed, GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.distributions import Fixed
 from fedsim.plugins import load
 from fedsim.rng import Key
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import InvariantError, UnknownPluginError
-from fedsim.fleet import Device, DevicePlugin, Fixed, Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet import Device, DevicePlugin, Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.availability.base import AvailabilityPlugin
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.distributions import Values
+from fedsim.fleet.distributions import Fixed, Values
 from fedsim.plugins import load
 from fedsim.rng import Key
 
@@ -33,6 +33,15 @@ SLOW = {
 OPEN = {name: value for name, value in SLOW.items() if name not in ("up", "down")}
 
 
+def nbytes(fleet: Fleet) -> int:
+    """Return the bytes of the arrays that describe devices; one that repeats a number holds it once."""
+    arrays: list[Any] = []
+    for group in fleet.groups:
+        arrays += [*group.columns.values(), group.rows, group.places]
+        arrays += [array for traces in group.traces.values() for array in (traces.numbers, traces.turns)]
+    return sum(one.nbytes for one in arrays if isinstance(one, np.ndarray) and one.strides != (0,))
+
+
 def fleet_of(*entries: Mapping[str, object], key: Key = KEY) -> Fleet:
     return build_fleet([GroupConfig.model_validate(entry) for entry in entries], ServerConfig(), key)
 
@@ -48,7 +57,7 @@ def test_a_fleet_of_fixed_quantities_is_exact() -> None:
     assert [fleet.group(i) for i in range(5)] == [0, 0, 1, 1, 1]
     assert [fleet.model(i) for i in range(5)] == ["small", "small", "model", "model", "model"]
     assert fleet.values("speed").tolist() == [1e9, 1e9, 3.3e9, 3.3e9, 3.3e9]
-    assert fleet.nbytes == 0
+    assert nbytes(fleet) == 0
     assert fleet.server_model == "model"
 
 
@@ -102,29 +111,13 @@ def test_draws_follow_from_the_key_and_from_nothing_else() -> None:
     assert abs(np.corrcoef(np.log(first.values("up")), np.log(first.values("down")))[0, 1]) < 0.5
 
 
-def test_quantiles_by_hand() -> None:
-    fleet = fleet_of(*({"count": 1, **SLOW, "speed": f"{i} GFLOP/s"} for i in range(1, 22)))
-    rows = {row.quantity: row for row in fleet.quantiles()}
-    assert list(rows) == list(QUANTITIES)
-    assert rows["speed"].cells == (
-        "speed",
-        "1 GFLOP/s",
-        "2 GFLOP/s",
-        "11 GFLOP/s",
-        "20 GFLOP/s",
-        "21 GFLOP/s",
-    )
-    assert rows["variation"].cells == ("variation", *["0.1"] * 5)
-    assert rows["latency"].median == 0.07
-
-
 def test_a_million_clients_cost_arrays_of_few_bytes() -> None:
     spread = {"distribution": "lognormal", "sigma": 0.1}
     medians = {"memory": "1 GB", "latency": "1 ms", "overhead": "1 s"}
     drawn = {name: {**spread, "median": median} for name, median in medians.items()}
     variation = {"distribution": "uniform", "low": 0, "high": 1}
     fleet = fleet_of({"count": 1_000_000, "device": "low", "variation": variation, **drawn})
-    assert fleet.nbytes == 28 * len(fleet)
+    assert nbytes(fleet) == 28 * len(fleet)
     assert fleet.device(999_999).speed_flops > 0
 
 
@@ -187,24 +180,24 @@ def presence(name: str, **settings: object) -> AvailabilityPlugin[Any]:
 
 def test_clients_are_always_there_unless_something_else_is_said() -> None:
     fleet = fleet_of({"count": 2}, {"count": 1})
-    assert fleet.available(np.array([2, 0]), 1e6).tolist() == [True, True]
-    assert fleet.availability.next_change(2, 0.0) == float("inf")
+    assert fleet.availability.available(np.array([2, 0]), 1e6).tolist() == [True, True]
+    assert fleet.availability.look(2, 0.0)[1] == float("inf")
     with pytest.raises(IndexError, match="no client 3"):
-        fleet.available(np.array([3]), 0.0)
+        fleet.availability.available(np.array([3]), 0.0)
 
 
 def test_each_group_comes_and_goes_in_its_own_way() -> None:
     entries = [GroupConfig(count=2000), GroupConfig(count=3), GroupConfig(count=2000)]
     models = [presence("duty_cycle", on_share=0.5), presence("always"), presence("duty_cycle", on_share=0.5)]
     fleet = build_fleet(entries, ServerConfig(), KEY, availability=models)
-    there = fleet.available(np.arange(4003), 7e5)
+    there = fleet.availability.available(np.arange(4003), 7e5)
     assert there[2000:2003].all()
     assert there[:2000].mean() == pytest.approx(0.5, abs=0.04)
     # The third group's phases are its own.
     assert (there[:2000] == there[2003:]).mean() == pytest.approx(0.5, abs=0.04)
-    assert fleet.availability.is_available(4002, 7e5) == there[4002]
+    assert fleet.availability.look(4002, 7e5)[0] == there[4002]
     again = build_fleet(entries, ServerConfig(), KEY, availability=models)
-    assert np.array_equal(again.available(np.arange(4003), 7e5), there)
+    assert np.array_equal(again.availability.available(np.arange(4003), 7e5), there)
     # Devices are the same, whenever they are there.
     plain = build_fleet(entries, ServerConfig(), KEY)
     assert np.array_equal(plain.values("speed"), fleet.values("speed"))
@@ -246,29 +239,31 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
         {"count": 100_000, **OPEN, "up_trace": files, "down_trace": {"file": files[0], "shift": False}},
     )
     assert fleet.is_traced
-    assert fleet.traces("speed") is None
-    up, down = fleet.traces("up"), fleet.traces("down")
-    assert up is not None
-    assert down is not None
-    assert (up.of(1), down.of(0)) == (None, None)
+    assert fleet.trace_of("speed") is None
+    up_of, down_of = fleet.trace_of("up"), fleet.trace_of("down")
+    assert up_of is not None
+    assert down_of is not None
+    assert (up_of(1), down_of(0)) == (None, None)
+    up, down = fleet.groups[1].traces["up"], fleet.groups[1].traces["down"]
     assert len(up.capacities) == 2
-    assert sorted(np.bincount(up.numbers[2:])) == [50_000, 50_000]
+    assert sorted(np.bincount(up.numbers)) == [50_000, 50_000]
     assert not down.turns.any()
     # Two numbers for each link, and a float32 for the mean where means differ.
-    assert fleet.nbytes == 100_000 * (8 + 8 + 4)
+    assert nbytes(fleet) == 100_000 * (8 + 8 + 4)
     for client in (2, 3, 777):
-        shifted = up.of(client)
+        shifted = up_of(client)
         assert shifted is not None
-        mean_bps = up.capacities[up.numbers[client]].mean_bps
+        mean_bps = up.capacities[up.numbers[client - 2]].mean_bps
         assert shifted.bytes_between(0, 2_000_000_000) == pytest.approx(mean_bps * 2 / 8)
         assert fleet.device(client).up_bps == fleet.values("up")[client] == mean_bps
     assert set(fleet.values("down")[2:]) == {1e6}
     constant = fleet.without_traces()
     assert not constant.is_traced
-    assert constant.traces("up") is None
+    assert constant.trace_of("up") is None
     np.testing.assert_array_equal(constant.values("up"), fleet.values("up"))
-    again = fleet_of({"count": 1, **SLOW}, {"count": 100_000, **OPEN, "up_trace": files}).traces("up")
-    assert again is not None
+    again = (
+        fleet_of({"count": 1, **SLOW}, {"count": 100_000, **OPEN, "up_trace": files}).groups[1].traces["up"]
+    )
     # A group's draws depend on its place, not on the groups before it.
-    np.testing.assert_array_equal(again.numbers[1:], up.numbers[2:])
-    np.testing.assert_array_equal(again.turns[1:], up.turns[2:])
+    np.testing.assert_array_equal(again.numbers, up.numbers)
+    np.testing.assert_array_equal(again.turns, up.turns)

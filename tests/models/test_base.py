@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import cast
 
 import pytest
 import torch
@@ -90,8 +91,7 @@ def test_logits_are_the_head_of_the_features_and_every_cut_composes(name: str, t
     assert net.features(x).ndim == 2
     assert torch.equal(logits, net.head(net.features(x)))
     for k in range(1, len(net.body) + 1):
-        extractor, rest = net.split(k)
-        assert torch.equal(logits, rest(extractor(x)))
+        assert torch.equal(logits, Net(cast("torch.nn.Sequential", net.body[k:]), net.head)(net.body[:k](x)))
 
 
 @pytest.mark.parametrize(
@@ -114,25 +114,9 @@ def test_the_smallest_image_works_and_a_smaller_one_or_a_flat_sample_teaches(
 
 def test_every_parameter_is_of_the_base_or_of_the_head() -> None:
     net = three_blocks()
-    assert net.head_names == ("head.weight", "head.bias")
-    assert net.base_names == tuple(f"body.{block}.{kind}" for block in "abc" for kind in ("weight", "bias"))
+    parts = {name: net.part_of(name) for name, _ in net.named_parameters()}
+    assert [name for name, part in parts.items() if part == "head"] == ["head.weight", "head.bias"]
     assert (net.part_of("body.a.weight"), net.part_of("head.bias")) == ("base", "head")
-
-
-def test_a_cut_shares_parameters_and_keeps_their_names() -> None:
-    net = three_blocks()
-    extractor, rest = net.split(2)
-    assert [name for name, _ in extractor.named_parameters()] == ["a.weight", "a.bias", "b.weight", "b.bias"]
-    assert [name for name, _ in rest.named_parameters()] == [
-        "body.c.weight", "body.c.bias", "head.weight", "head.bias",
-    ]  # fmt: skip
-    assert rest.body.get_parameter("c.weight") is net.body.get_parameter("c.weight")
-
-
-@pytest.mark.parametrize("k", [0, 4, -1])
-def test_a_cut_outside_the_body_teaches(k: int) -> None:
-    with pytest.raises(ValueError, match="give 1 to 3, blocks are a, b, c"):
-        three_blocks().split(k)
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "lenet"])

@@ -8,5 +8,5 @@ def test_parameter_counts_are_those_of_the_specification(make: Callable[..., Arc
     architecture = make("cnn_ckt", Task((3, 32, 32), 10))
     net = architecture.skeleton()
     sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
-    assert sum(sizes[name] for name in net.base_names) == 75_826
-    assert sum(sizes[name] for name in net.head_names) == 510
+    assert sum(size for name, size in sizes.items() if net.part_of(name) == "base") == 75_826
+    assert sum(size for name, size in sizes.items() if net.part_of(name) == "head") == 510

@@ -115,7 +115,3 @@ def test_threads_draw_from_generators_of_their_own() -> None:
 def test_another_probability_teaches(p: float) -> None:
     with pytest.raises(ValueError, match="give a probability from 0 to below 1"):
         Dropout(p)
-
-
-def test_it_says_what_it_is() -> None:
-    assert str(Dropout(0.25)) == "Dropout(p=0.25)"

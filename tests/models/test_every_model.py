@@ -22,7 +22,7 @@ from fedsim.engine.optimisers import Adam
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import DataError
-from fedsim.models import Architecture
+from fedsim.models import Architecture, Net
 from fedsim.models.flops import forward
 from fedsim.params import Model
 from fedsim.plugins import available
@@ -142,7 +142,7 @@ def test_start_values_fit_the_skeleton_and_follow_from_the_key(
     assert {name: array.shape for name, array in first.params.items()} == {
         name: tuple(p.shape) for name, p in net.named_parameters()
     }
-    assert tuple(first.buffers) == architecture.buffer_names
+    assert list(first.buffers) == [name for name, _ in net.named_buffers()]
 
 
 @every_model
@@ -153,9 +153,9 @@ def test_passes_and_steps_cost_operations(
     one = forward(architecture, 1).flops
     assert one > 0
     costs, model = Costs(resources_of(architecture)), initial(architecture)
-    assert costs.flops(Predict(model, ClientSamples(0), 3)) == SIZE * one
+    assert costs.work(Predict(model, ClientSamples(0), 3)).total.flops == SIZE * one
     # Two steps of three samples; backward is at least as much as forward, and at most twice.
-    assert 2 * SIZE * one <= costs.flops(fit_of(model)) <= 3 * SIZE * one
+    assert 2 * SIZE * one <= costs.work(fit_of(model)).total.flops <= 3 * SIZE * one
 
 
 @every_model
@@ -199,13 +199,14 @@ def test_logits_are_the_head_of_the_features_and_every_cut_composes(
         assert net.features(x).ndim == 2
         assert torch.equal(logits, net.head(net.features(x)))
         for k in range(1, len(net.body) + 1):
-            extractor, rest = net.split(k)
+            extractor, rest = net.body[:k], Net(net.body[k:], net.head)
             # Twice, in case a layer behind the cut writes into what it is given.
             given = extractor(x)
             assert torch.equal(logits, rest(given))
             assert torch.equal(logits, rest(given))
-    assert net.head_names
-    assert net.base_names + net.head_names == architecture.param_names
+    parts = [net.part_of(name) for name, _ in net.named_parameters()]
+    assert "head" in parts
+    assert parts == sorted(parts)
 
 
 @every_model

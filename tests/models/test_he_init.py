@@ -44,7 +44,7 @@ def test_the_signal_survives_a_deep_body_without_normalisation(
     architecture = make(name, Task((3, 32, 32), 10), width=8, **settings)
     model, net = architecture.initial(Key.root(0)), architecture.skeleton()
     values = {name: torch.tensor(array) for name, array in model.params.items()}
-    convolutions, _ = net.split(5)
+    convolutions = net.body[:5]
     below = {place: values[f"body.{place}"] for place, _ in convolutions.named_parameters()}
     x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -81,8 +81,3 @@ def test_none_adds_nothing() -> None:
 def test_none_cannot_be_encrypted() -> None:
     with pytest.raises(ValidationError, match="tls = true needs a protocol"):
         OverheadConfig(protocol="none", tls=True)
-
-
-def test_a_message_has_no_negative_length() -> None:
-    with pytest.raises(ValueError, match="-1 bytes"):
-        OverheadConfig().wire_bytes(-1, "up")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.network.progressive_filling import Filling, max_min_bps
+from fedsim.network.progressive_filling import ProgressiveFilling, max_min_bps
 
 numbers = st.integers(0, 20).map(float) | st.floats(0.01, 20.0)
 
@@ -72,7 +72,7 @@ def test_every_flow_has_a_full_link_on_which_nobody_has_more(
 
 
 def test_flows_over_a_parking_lot_through_time() -> None:
-    filling = Filling([10, 4])
+    filling = ProgressiveFilling([10, 4])
     for name, route in enumerate([[0], [0, 1], [1]]):
         filling.add(name, 16.0, route)
     assert (filling.next_end_s(), filling.rates_bps()) == (2.0, {0: 8, 1: 2, 2: 2})
@@ -91,7 +91,7 @@ def test_flows_over_a_parking_lot_through_time() -> None:
 
 
 def test_weights_through_time() -> None:
-    filling = Filling([4])
+    filling = ProgressiveFilling([4])
     filling.add(1, 3.0, [0], weight=3.0)
     filling.add(0, 2.0, [0])
     filling.advance(1.0)
@@ -100,7 +100,7 @@ def test_weights_through_time() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    filling = Filling([4])
+    filling = ProgressiveFilling([4])
     filling.add(1, 3.0, [0])
     with pytest.raises(ValueError, match="flow 1 is under way"):
         filling.add(1, 3.0, [0])

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.bus.http import access
 from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import Address, address, client_tls, server_tls, server_url
 
@@ -19,7 +20,7 @@ from fedsim.processes.addresses_and_tls import Address, address, client_tls, ser
 def test_addresses(text: str, host: str, port: int, shown: str, is_loopback: bool) -> None:
     read = address(text)
     assert read == Address(host, port)
-    assert (str(read), read.is_loopback) == (shown, is_loopback)
+    assert (str(read), access.is_loopback(read.host)) == (shown, is_loopback)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from fedsim.bus.http.access import ClientRanges
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
 from fedsim.runtime.sockets.handshake import Greeting
@@ -25,14 +25,14 @@ def greeting(scenario: str) -> Greeting:
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_the_server_says_whether_to_verify(verify: bool, scenario: str) -> None:
-    parts = PROCESS.build(replace(greeting(scenario), verify=verify))
+def test_the_server_says_whether_to_verify(verify: bool, tiny_scenario: str) -> None:
+    parts = PROCESS.build(replace(greeting(tiny_scenario), verify=verify))
     assert parts.verify is verify
     assert parts.executor.config.workers == 1
 
 
-def test_other_data_than_the_servers_are_refused(scenario: str) -> None:
-    said = greeting(scenario)
+def test_other_data_than_the_servers_are_refused(tiny_scenario: str) -> None:
+    said = greeting(tiny_scenario)
     other = {**said.data, "who holds what": "4 clients #0123"}
     with pytest.raises(UserError, match=r"who holds what \(4 clients, .* here, 4 clients there\)"):
         PROCESS.build(replace(said, data=other))

@@ -10,12 +10,12 @@ import pytest
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.clock import Trace
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import RunError
 from fedsim.processes.addresses_and_tls import Address
 from fedsim.processes.children import ChildProcesses
 from fedsim.processes.server import ServerProcess, _PrintingLog
-from fedsim.runtime.records.log import silent
+from fedsim.runtime.records.recorder import silent
 from fedsim.runtime.sockets.handshake import Greeting, read
 from fedsim.scenario import Plan, Scenario, build
 
@@ -84,15 +84,15 @@ class Visitor(ChildProcesses):
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_the_greeting_tells_what_the_server_runs(verify: bool, scenario: str) -> None:
-    parts = replace(build(Scenario.model_validate(tomllib.loads(scenario))), verify=verify)
+def test_the_greeting_tells_what_the_server_runs(verify: bool, tiny_scenario: str) -> None:
+    parts = replace(build(Scenario.model_validate(tomllib.loads(tiny_scenario))), verify=verify)
     heard: list[Greeting] = []
     perform = ServerProcess(
-        plan=Plan("tiny", "fedavg", scenario, parts),
+        plan=Plan("tiny", "fedavg", tiny_scenario, parts),
         address=Address("127.0.0.1", 0),
         access=Access.open(),
         children=lambda here: Visitor(here, heard),
     )
     with pytest.raises(RunError, match="heard enough"):
         perform(parts, trace=Trace(keep=verify), log=silent(), watch=lambda row: None)
-    assert heard == [Greeting(scenario, "fedavg", fingerprint(parts.data), verify)]
+    assert heard == [Greeting(tiny_scenario, "fedavg", fingerprint(parts.data), verify)]

@@ -84,8 +84,8 @@ def test_several_seeds_are_means_with_their_spread_over_seeds() -> None:
     ]
     (row,) = comparison.rows(runs)
     assert row.seeds == (0, 1, 2)
-    assert row.figures["accuracy"].mean == pytest.approx(0.8)
-    assert row.figures["accuracy"].std == pytest.approx(statistics.stdev((0.7, 0.8, 0.9)))
+    assert row.mean["accuracy"] == pytest.approx(0.8)
+    assert row.std["accuracy"] == pytest.approx(statistics.stdev((0.7, 0.8, 0.9)))
     grid = comparison.table(runs)
     assert grid.rows[0][1] == "80.0 ± 10.0"
     assert "seeds" in grid.notes[0]
@@ -100,15 +100,18 @@ def test_a_regression_is_compared_by_its_loss() -> None:
         summary("local", loss={"personal_mean": 2.0}, **nothing),
     ]
     grid = comparison.table(runs)
-    assert grid.headings[1:3] == ("loss", "global\nloss")
+    assert list(grid.headings[1:3]) == ["loss", "global\nloss"]
     assert [row[1:3] for row in grid.rows] == [("0.0123 ± 0.5*", "1.23e+03"), ("2 ± 0.02", "-")]
     assert grid.notes[0] == "loss: mean over clients ± standard deviation over clients"
     assert not any("worst" in note for note in grid.notes)
 
 
 def test_what_some_seeds_lack_is_left_out_of_the_mean() -> None:
-    assert comparison.Spread.of([None, 2.0]) == comparison.Spread(2.0, None)
-    assert comparison.Spread.of([None]) == comparison.Spread(None, None)
+    runs = [summary("fedavg", seed, accuracy={"global": there}) for seed, there in enumerate((None, 2.0))]
+    (row,) = comparison.rows(runs)
+    assert (row.mean["global"], row.std["global"]) == (2.0, None)
+    (row,) = comparison.rows(runs[:1])
+    assert (row.mean["global"], row.std["global"]) == (None, None)
 
 
 def test_the_csv_has_a_line_for_each_run() -> None:

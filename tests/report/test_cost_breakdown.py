@@ -69,7 +69,7 @@ def result() -> RunResult:
 
 
 def told(columns: cost_breakdown.Columns) -> dict[str, list[Any]]:
-    return {name: np.asarray(values).tolist() for name, (_, values) in columns.items()}
+    return {name: values.tolist() for name, values in columns.items()}
 
 
 def test_the_summary(result: RunResult) -> None:

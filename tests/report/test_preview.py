@@ -7,6 +7,7 @@ import numpy as np
 
 from fedsim import plugins
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet.device import QUANTITIES
 from fedsim.report import preview
 from fedsim.report.rehearsal import rehearse
 from fedsim.rng import Key
@@ -15,8 +16,8 @@ from fedsim.runtime.parts import Parts
 
 def test_the_tables_of_a_scenario(make_parts: Callable[..., Parts]) -> None:
     parts = make_parts()
-    assert preview.fleet(parts).title == "Fleet: 4 clients"
-    assert [row[0] for row in preview.fleet(parts).rows][:2] == ["speed", "memory"]
+    assert preview.fleet(parts.fleet).title == "Fleet: 4 clients"
+    assert [row[0] for row in preview.fleet(parts.fleet).rows][:2] == ["speed", "memory"]
     train, val, test = preview.data(parts).rows
     assert train == ("train", "24", "24", "24", "24", "24", "96")
     assert (val[-1], test[-1]) == ("16", "48")
@@ -76,9 +77,21 @@ def test_links_that_follow_traces_are_told_and_rehearsed_at_their_mean(
         return make_parts(fleet=fleet, network=fluid(fluid.Config()))
 
     traced = parts_of(up_trace=str(path))
-    grid = preview.fleet(traced)
+    grid = preview.fleet(traced.fleet)
     assert grid.notes == ["up of riders: mean of a trace, of 1 trace"]
     assert next(row for row in grid.rows if row[0] == "up")[1] == "2 Mbit/s"
     constant = parts_of(up="2 Mbit/s")
-    assert preview.fleet(constant).notes == []
+    assert preview.fleet(constant.fleet).notes == []
     assert rehearse(traced).simulated_s == rehearse(constant).simulated_s
+
+
+def test_the_quantities_of_a_fleet_by_hand() -> None:
+    same = {"device": "mid", "latency": "70 ms", "variation": 0.1}
+    entries = [{"count": 1, **same, "speed": f"{i} GFLOP/s"} for i in range(1, 22)]
+    groups = [GroupConfig.model_validate(entry) for entry in entries]
+    rows = preview.fleet(build_fleet(groups, ServerConfig(), Key.root(0))).rows
+    assert [row[0] for row in rows] == list(QUANTITIES)
+    assert rows[0] == ("speed", "1 GFLOP/s", "2 GFLOP/s", "11 GFLOP/s", "20 GFLOP/s", "21 GFLOP/s")
+    told = {name: numbers for name, *numbers in rows}
+    assert told["variation"] == ["0.1"] * 5
+    assert told["latency"] == ["70 ms"] * 5

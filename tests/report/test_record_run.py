@@ -20,9 +20,9 @@ from fedsim.network import OverheadConfig
 from fedsim.report import record_run as module
 from fedsim.report import tables
 from fedsim.report.record_run import record
-from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 from fedsim.scenario import Plan
@@ -317,7 +317,7 @@ def test_a_full_disk_ends_a_run_whoever_swallows_the_error(plan: Plan, tmp_path:
 
 
 def test_evaluation_of_some_clients_only(plan: Plan, tmp_path: Path) -> None:
-    parts = replace(plan.parts, evaluation=EvaluationSettings(every=2, clients=2))
+    parts = replace(plan.parts, evaluation=EvaluationConfig(every=2, clients=2))
     done = record(replace(plan, parts=parts), tmp_path / "run")
     measured = {row["client"] for row in table(done.folder, "evaluations")}
     assert len(measured) == 2

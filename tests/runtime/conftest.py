@@ -17,9 +17,8 @@ from fedsim.clock import Trace, call_after, now_s
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
-from fedsim.engine.executors.base import Due, ExecutorConfig, Promise
+from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
-from fedsim.engine.executors.null import Kept
 from fedsim.engine.jobs import ClientSamples, Evaluate, Job, Score
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
@@ -27,7 +26,7 @@ from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel
 from fedsim.rng import Key
-from fedsim.runtime.parts import EvaluationSettings, Parts
+from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.run import run
@@ -183,7 +182,7 @@ class Wires(NetworkPlugin[Config]):
         self.broken = frozenset(broken)
         self.delay_s = delay_s
 
-    def carrier(self, links: Links) -> Carrier:
+    def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
         return WiresCarrier(self)
 
 
@@ -223,11 +222,11 @@ class Oracle(NULL):
         self._score = score
         self.jobs: list[Evaluate] = []
 
-    def submit(self, job: Job, due: Due) -> Promise:
+    def _result(self, job: Job) -> Any:
         if not isinstance(job, Evaluate):
-            return super().submit(job, due)
+            return super()._result(job)
         self.jobs.append(job)
-        return Kept([self._score(part) for part in job.parts])
+        return [self._score(part) for part in job.parts]
 
 
 def by_client(*scores: tuple[int, int], everything: tuple[int, int] = (0, 0)) -> Callable[[Any], Score]:
@@ -276,7 +275,7 @@ def make_parts(algorithm: Any, sizes: Sequence[int] = (2, 2, 2), **changes: Any)
         training=TrainingConfig(),
         rounds=1,
         client_timeout_s=10.0,
-        evaluation=EvaluationSettings(),
+        evaluation=EvaluationConfig(),
         verify=True,
     )
     return replace(parts, **changes)

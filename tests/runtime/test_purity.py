@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim.errors import InvariantError
 from fedsim.runtime.purity import fingerprint, unchanged
@@ -45,6 +47,23 @@ def test_equal_values_have_equal_fingerprints() -> None:
 )
 def test_different_values_have_different_fingerprints(left: Any, right: Any) -> None:
     assert fingerprint(left) != fingerprint(right)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple)
+        | st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+        | st.builds(Record, inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(values, values)
+def test_fingerprints_are_equal_where_values_are_and_nowhere_else(one: Any, other: Any) -> None:
+    assert (fingerprint(one) == fingerprint(other)) is (repr(one) == repr(other))
 
 
 def test_a_changed_argument_is_named() -> None:

@@ -17,7 +17,7 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import InvariantError, JobError
 from fedsim.fleet import Fleet
 from fedsim.network.fluid import PLUGIN as FLUID
-from fedsim.network.max_min_star import Star
+from fedsim.network.max_min_star import MaxMinStar
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
 
@@ -298,8 +298,8 @@ def test_arrays_that_arrive_cannot_be_written_into(world: Any) -> None:
 def test_a_link_that_carries_too_much_ends_a_verified_run(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fair_bps = Star._fair_bps
-    monkeypatch.setattr(Star, "_fair_bps", lambda star: 2 * fair_bps(star))
+    fair_bps = MaxMinStar._fair_bps
+    monkeypatch.setattr(MaxMinStar, "_fair_bps", lambda star: 2 * fair_bps(star))
     parts = world.make_parts(world.Scripted(), sizes=(2,) * 40, network=FLUID(FLUID.Config()))
     slow = replace(parts.fleet.server, up_bps=1000.0)
     parts = replace(parts, fleet=Fleet(parts.fleet.groups, slow, "linear"), client_timeout_s=1e6)

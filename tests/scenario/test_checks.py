@@ -370,9 +370,13 @@ def test_links_follow_traces_where_the_network_model_does(
         (
             "up_trace.file = 'none.csv'",
             "fleet.0.up_trace.file",
-            "none.csv: cannot be read: No such file or direc",
+            "none.csv: it cannot be read: No such file or direc",
         ),
-        ("up_trace = 'none.csv'", "fleet.0.up_trace", "none.csv: cannot be read: No such file or directory"),
+        (
+            "up_trace = 'none.csv'",
+            "fleet.0.up_trace",
+            "none.csv: it cannot be read: No such file or directory",
+        ),
         (
             "down_trace.file = 'zero.csv'",
             "fleet.0.down_trace.file",
@@ -383,7 +387,7 @@ def test_links_follow_traces_where_the_network_model_does(
             "fleet.0.down_trace.file",
             "zero.csv: the capacity is never above 0",
         ),
-        ("up_trace.file = 'bad.csv'", "fleet.0.up_trace.file", "bad.csv:3: 'x Mbps' is not a number"),
+        ("up_trace.file = 'bad.csv'", "fleet.0.up_trace.file", "bad.csv, line 3: 'x Mbps' is not a number"),
         (
             "up_trace = { file = 'link.csv', shfit = true }",
             "fleet.0.up_trace.shfit",
@@ -419,7 +423,7 @@ def test_a_fault_beside_a_link_s_files_hides_none_of_theirs(faults: Faults) -> N
     found = faults("up_trace = { file = 'none.csv', shfit = true }\ndown_trace = 'gone.csv'\n")
     assert list(found) == ["fleet.0.up_trace.file", "fleet.0.up_trace.shfit", "fleet.0.down_trace"]
     found = faults("up_trace = 'none.csv'\n", overrides=["network.model=naive"])
-    assert "none.csv: cannot be read" in found["fleet.0.up_trace"].problem
+    assert "none.csv: it cannot be read" in found["fleet.0.up_trace"].problem
 
 
 PHONES = "speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms\n0.6,2,10,40,50\n6,8,26.4,34.4,20\n"

@@ -8,7 +8,7 @@ import pytest
 from fedsim.algorithms.fedmd import FedMDConfig
 from fedsim.algorithms.fedprox import FedProxConfig
 from fedsim.errors import Fault, ScenarioError
-from fedsim.fleet import Fixed
+from fedsim.fleet.distributions import Fixed
 from fedsim.quoting import quoted
 from fedsim.scenario import load_scenario
 

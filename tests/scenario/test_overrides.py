@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsim import toml
 from fedsim.errors import Fault
-from fedsim.scenario import toml
-from fedsim.scenario.overrides import Override, apply, parse
+from fedsim.scenario.load import Override, apply_override, parse_override
 
 Load = Callable[..., Any]
 Faults = Callable[..., dict[str, Fault]]
@@ -32,12 +32,12 @@ Faults = Callable[..., dict[str, Fault]]
     ],
 )
 def test_paths_and_values(text: str, keys: Any, value: Any) -> None:
-    assert parse(text) == Override(keys, value)
+    assert parse_override(text) == Override(keys, value)
 
 
 @pytest.mark.parametrize("text", ["training.lr", "", "lr 0.1"])
 def test_no_equals_sign(text: str) -> None:
-    fault = parse(text)
+    fault = parse_override(text)
     assert fault == Fault(
         "", f"--set {text!r} has no '='", "write --set PATH=VALUE, such as --set training.lr=0.1"
     )
@@ -45,7 +45,7 @@ def test_no_equals_sign(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["=3", " = 3"])
 def test_no_path(text: str) -> None:
-    fault = parse(text)
+    fault = parse_override(text)
     assert isinstance(fault, Fault)
     assert "names no path before '='" in fault.problem
 
@@ -54,7 +54,7 @@ def test_no_path(text: str) -> None:
     "path", ["run..rounds", "fleet.*.count", "fleet[0].count", "a b", ".a", "a.", "[a]\nb=3\nc"]
 )
 def test_a_malformed_path(path: str) -> None:
-    fault = parse(f"{path}=3")
+    fault = parse_override(f"{path}=3")
     assert isinstance(fault, Fault)
     first = path.partition("=")[0]
     assert fault.problem == f"--set {f'{path}=3'!r}: the path {first!r} is malformed"
@@ -66,19 +66,19 @@ def test_any_path_can_be_written(keys: Any, value: Any) -> None:
     if any("=" in key for key in keys):
         return
     written = f"{toml.path(*keys)}={toml.value(value)}"
-    assert parse(written) == Override(tuple(keys), value)
+    assert parse_override(written) == Override(tuple(keys), value)
 
 
 def test_tables_are_made_and_entries_replaced() -> None:
     document = {"fleet": [{"count": 1}, {"count": 2}]}
-    assert apply(document, Override(("fleet", "1", "count"), 5)) is None
-    assert apply(document, Override(("a", "b", "c"), 1)) is None
+    assert apply_override(document, Override(("fleet", "1", "count"), 5)) is None
+    assert apply_override(document, Override(("a", "b", "c"), 1)) is None
     assert document == {"fleet": [{"count": 1}, {"count": 5}], "a": {"b": {"c": 1}}}
 
 
 def test_the_short_form_of_a_choice_gives_way() -> None:
     document: dict[str, Any] = {"participation": {"selector": "uniform"}}
-    assert apply(document, Override(("participation", "selector", "params", "x"), 1)) is None
+    assert apply_override(document, Override(("participation", "selector", "params", "x"), 1)) is None
     assert document == {"participation": {"selector": {"name": "uniform", "params": {"x": 1}}}}
 
 

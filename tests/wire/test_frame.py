@@ -204,9 +204,12 @@ def test_a_memory_mapped_array_travels(tmp_path: Any) -> None:
     ("sent", "problem"),
     [
         (Scalars(1, 3, 0.5, ""), "yes: 1 is not a bool: write bool"),  # type: ignore[arg-type]
-        (Scalars(True, True, 0.5, ""), "whole: True is not a Python int"),
-        (Scalars(True, np.int64(3), 0.5, ""), "whole: a value of type int64 is not a Python int: write int"),  # type: ignore[arg-type]
-        (Scalars(True, 3, "0.5", ""), "real: '0.5' is not a Python float"),  # type: ignore[arg-type]
+        (Scalars(True, True, 0.5, ""), "whole: True is not a signed 64-bit integer"),
+        (
+            Scalars(True, np.int64(3), 0.5, ""),  # type: ignore[arg-type]
+            "whole: a value of type int64 is not a signed 64-bit integer: write int",
+        ),
+        (Scalars(True, 3, "0.5", ""), "real: '0.5' is not a float"),  # type: ignore[arg-type]
         (Scalars(True, 3, np.float32(1), ""), "real: a value of type float32 is not"),  # type: ignore[arg-type]
         (Scalars(True, 3, 0.5, b"x"), "word: a value of type bytes is not a str"),  # type: ignore[arg-type]
         (Scalars(True, 3, 0.5, None), "word: None is not a str"),  # type: ignore[arg-type]

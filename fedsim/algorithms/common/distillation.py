@@ -1,22 +1,26 @@
 """Distillation: bringing a student's predictions near a teacher's (specification 3.2).
 
-Teachers are probabilities, one row per sample, given as the extra ``teacher`` that follows the stream of the
-samples (PersFL's are logits, since each of its students has a temperature of its own). The KL divergence and
-the cross-entropy of mutual learning, PersFL and Fed-ET are also those of this module. b: batch, N: classes.
+Teachers are probabilities, one row per sample, given as the extra ``teacher`` (PersFL's are
+logits, since each of its students has a temperature of its own). The KL divergence of mutual learning, PersFL
+and Fed-ET is also that of this module. b: batch, m: teachers, N: classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import DTypeLike
 from torch import Tensor
 
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Models
-from fedsim.params import Array
-from fedsim.task import Task
+from fedsim.engine.compute_context import ComputeContext
+from fedsim.engine.jobs import Samples, Stream, per_sample
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Loss, Models
+from fedsim.engine.steps import Descent
+from fedsim.params import Array, Model
 
 SMALLEST = 1e-12
 """A teacher's probabilities are taken to be at least this inside a logarithm."""
@@ -32,69 +36,83 @@ def softmax(logits: Array, temperature: float = 1.0, dtype: DTypeLike = np.float
 
 
 def divergences(of: Tensor, log_from: Tensor, log_of: Tensor | None = None) -> Tensor:
-    """Return each row's KL(of || from) ``[b]``, summed over classes; ``0 log 0`` is 0.
+    """Return each row's KL(of || from) ``[...]``, summed over classes; ``0 log 0`` is 0.
 
     Gradients go through all arguments.
 
     Args:
-        of: Probabilities ``[b, N]``.
-        log_from: Logarithms of those that they are compared with ``[b, N]``.
-        log_of: Logarithms of ``of``, where they are known better than by taking them ``[b, N]``.
+        of: Probabilities ``[..., N]``.
+        log_from: Logarithms of those that they are compared with ``[..., N]``.
+        log_of: Logarithms of ``of``, where they are known better than by taking them ``[..., N]``.
     """
-    return (of * ((of.clamp_min(SMALLEST).log() if log_of is None else log_of) - log_from)).sum(dim=1)
-
-
-def cross_entropies(labels: Tensor, log_student: Tensor) -> Tensor:
-    """Return each row's cross-entropy to soft labels ``[b]``: KL(labels || student) and the labels' entropy.
-
-    Gradients go through both arguments.
-
-    Args:
-        labels: Probabilities ``[b, N]``.
-        log_student: Logarithms of the student's probabilities ``[b, N]``.
-    """
-    return -(labels * log_student).sum(dim=1)
+    return (of * ((of.clamp_min(SMALLEST).log() if log_of is None else log_of) - log_from)).sum(dim=-1)
 
 
 def kl_divergence(teacher: Tensor, log_student: Tensor) -> Tensor:
-    """Return KL(teacher || student), mean over the batch.
+    """Return KL(teacher || student), mean over all rows.
 
     Args:
-        teacher: Probabilities ``[b, N]``; no gradient goes through them.
-        log_student: Logarithms of the student's probabilities ``[b, N]``.
+        teacher: Probabilities ``[..., N]``; no gradient goes through them.
+        log_student: Logarithms of the student's probabilities ``[..., N]``.
     """
     return divergences(teacher.detach(), log_student).mean()
 
 
-def no_classes(task: Task) -> str | None:
-    """Return why predictions of a task cannot be distilled as probabilities, or None."""
-    if task.kind == "classification":
-        return None
-    return (
-        f"it learns from probabilities of classes, and the task is a {task.kind}: take a data set with "
-        "classes, or an algorithm that exchanges models alone, such as 'fedavg'"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """The loss ``factor * KL(teacher || softmax(logits / temperature))`` of one model on one stream.
+    """The loss ``factor * KL(teacher || softmax(logits / temperature))`` of one model on public samples.
 
-    It is computed in the teacher's precision. With float64 a student that agrees with its teacher has a
-    gradient of nearly exactly 0; what rounding leaves in float32, Adam would enlarge to steps of full length.
+    With several teachers, ``[b, m, N]``, it is the mean over them. It is computed in the teacher's precision.
+    With float64 a student that agrees with its teacher has a gradient of nearly exactly 0; what rounding
+    leaves in float32, Adam would enlarge to steps of full length.
 
     Attributes:
         temperature: What the student's logits are divided by; the teacher's have been already.
         factor: Weight of the loss, such as ``temperature ** 2``.
-        stream: The stream that the teacher's rows follow.
     """
 
     temperature: float = 1.0
     factor: float = 1.0
-    stream: str = PUBLIC
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         teacher = extras[TEACHER]
-        logits = models[MODEL](batches[self.stream].x).to(teacher.dtype)
-        return self.factor * kl_divergence(teacher, F.log_softmax(logits / self.temperature, dim=1))
+        logits = models[MODEL](batches[PUBLIC].x).to(teacher.dtype)
+        log_student = F.log_softmax(logits / self.temperature, dim=1)
+        if teacher.ndim > log_student.ndim:
+            log_student = log_student[:, None, :]
+        return self.factor * kl_divergence(teacher, log_student)
+
+
+async def distil(
+    party: ComputeContext,
+    model: Model,
+    samples: Samples,
+    rows: Mapping[str, Array],
+    *,
+    loss: Loss,
+    batch_size: int,
+    shuffled: bool = True,
+    **work: Any,
+) -> Model:
+    """Return a model trained on public samples, at a client or at the server.
+
+    Args:
+        party: Who trains.
+        model: The model.
+        samples: The samples, the stream ``public`` of the loss.
+        rows: The extras of the loss by name, one row for each sample, such as ``teacher``.
+        loss: The loss.
+        batch_size: Samples in a mini-batch.
+        shuffled: Whether each pass takes the samples in another order.
+        **work: Optimiser, epochs or steps, and name, as of
+            :meth:`fedsim.engine.compute_context.ComputeContext.fit`.
+    """
+    fitted = await party.fit(
+        model,
+        step=Descent(loss=loss),
+        streams={PUBLIC: Stream(samples, batch_size, shuffled=shuffled)},
+        extras={name: per_sample(array, PUBLIC) for name, array in rows.items()},
+        **work,
+    )
+    return fitted.model

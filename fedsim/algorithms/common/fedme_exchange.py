@@ -1,4 +1,4 @@
-"""What FedMe sends, and its arithmetic: whose model goes to whom, and what becomes of the copies.
+"""FedMe's messages and arithmetic: whose model is sent to whom, and the means of its copies.
 
 A client's model comes back from several clients: from itself, and from those who had it as the exchanged
 model. m: models, p: public samples, N: classes.
@@ -13,39 +13,23 @@ from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.common.finite_outputs import logits_of_finite
 from fedsim.algorithms.common.prediction_clusters import clustered
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.params import Array, Model, Tree, count, mean_model
+from fedsim.params import Array, Model, Tree, mean_model
 from fedsim.rng import Key
-from fedsim.wire import Message, counted, message
+from fedsim.wire import Message, ModelBroadcast, counted, message
 
 NOBODY = -1
 """Owner of the exchanged model where there is none."""
 
 
 @message("fedme_exchanged")
-class ExchangedModel(Message):
+class ExchangedModel(ModelBroadcast):
     """A client's model on its way to another.
 
     Attributes:
-        architecture: Label of the architecture.
-        params: Trainable parameters.
-        buffers: Running statistics and counters.
         owner: Whose model it is.
     """
 
-    architecture: str
-    params: Tree = counted()
-    buffers: Tree
     owner: int
-
-    @classmethod
-    def of(cls, model: Model, owner: int) -> ExchangedModel:
-        """Return the message that carries a model."""
-        return cls(model.architecture, model.params, model.buffers, owner)
-
-    @property
-    def model(self) -> Model:
-        """The model carried."""
-        return Model(self.architecture, self.params, self.buffers)
 
 
 @message("fedme_pair")
@@ -103,26 +87,21 @@ class ModelPair(Message):
         return Model(self.exchanged_architecture, self.exchanged_params, self.exchanged_buffers)
 
 
-Line = tuple[int, str]
+Copied = tuple[int, str]
 """A client's model as it comes back from several clients: whose it is, and of which architecture."""
 
 
-def aggregated(models: Sequence[tuple[int, Model]]) -> dict[Line, Model]:
+def means_of_copies(models: Sequence[tuple[int, Model]]) -> dict[Copied, Model]:
     """Return the plain mean of all that came back of each client's model (equations 8 and 9).
 
     Args:
         models: Whose model each is, and the model as somebody trained it. Where copies differ in
             architecture, because a client never got what it had chosen, each architecture has its own mean.
     """
-    lines: dict[Line, list[Model]] = {}
+    groups: dict[Copied, list[Model]] = {}
     for owner, model in models:
-        lines.setdefault((owner, model.architecture), []).append(model)
-    return {line: mean_model(copies, [1 / len(copies)] * len(copies)) for line, copies in lines.items()}
-
-
-def aggregated_flops(models: Sequence[tuple[int, Model]]) -> float:
-    """Return what :func:`aggregated` costs: a multiplication and an addition for each number."""
-    return float(max(1, 2 * sum(count(model.params) for _, model in models)))
+        groups.setdefault((owner, model.architecture), []).append(model)
+    return {of: mean_model(copies, [1 / len(copies)] * len(copies)) for of, copies in groups.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,30 +137,30 @@ async def outputs_of(
 ) -> tuple[Mapping[int, Stored], dict[int, Array]]:
     """Return the models stored with the outputs of some clients', and these by client, float32 ``[p, N]``.
 
-    Only models without outputs are asked, each once; takes the server's time. Those whose outputs are not
+    Each model without outputs predicts once; takes the server's time. Those whose outputs are not
     finite are no longer stored: they cannot be compared, and would spoil the model of whoever got one.
     """
     new: dict[int, tuple[int, Model]] = {}  # by identity: several clients may have one model
     for client in clients:
         if stored[client].outputs is None:
             new.setdefault(id(stored[client].model), (client, stored[client].model))
-    owners, models = [owner for owner, _ in new.values()], [model for _, model in new.values()]
-    sound = await logits_of_finite(server, owners, models)
-    asked = {of: softmax(sound[place]) for place, of in enumerate(new) if place in sound}
-    after, outputs = dict(stored), {}
+    logits = await logits_of_finite(server, list(new.values()))
+    predicted = {of: softmax(logits[place]) for place, of in enumerate(new) if place in logits}
+    after, outputs = dict(stored), dict[int, Array]()
     for client in clients:
-        known = stored[client].outputs
-        if known is None:
-            known = asked.get(id(stored[client].model))
-        if known is None:
-            del after[client]
-        else:
-            outputs[client] = known
-            after[client] = Stored(stored[client].model, known)
+        one = after.pop(client)
+        known = predicted.get(id(one.model)) if one.outputs is None else one.outputs
+        if known is not None:
+            after[client], outputs[client] = Stored(one.model, known), known
     return after, outputs
 
 
-async def grouped(server: ServerContext, outputs: Mapping[int, Array], num_clusters: int) -> dict[int, int]:
-    """Return the cluster of each client by what its model says, probabilities ``[p, N]``."""
+async def grouped(
+    server: ServerContext, stored: Mapping[int, Stored], clients: Sequence[int], num_clusters: int
+) -> tuple[Mapping[int, Stored], dict[int, int]]:
+    """Return the models stored, after :func:`outputs_of`, and the cluster of each client with outputs."""
+    stored, outputs = await outputs_of(server, stored, clients)
+    if not outputs:
+        return stored, {}
     found = await clustered(server, list(outputs.values()), num_clusters)
-    return dict(zip(outputs, found.labels.tolist(), strict=True))
+    return stored, dict(zip(outputs, found.labels.tolist(), strict=True))

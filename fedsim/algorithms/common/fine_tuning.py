@@ -2,20 +2,21 @@
 
 Every client trains it on its own samples (specification 5.A.4). How long is a setting, or its
 own choice: after each of up to ten passes it measures the loss on its validation samples, and keeps the best,
-the start included. Without validation samples it makes five passes.
+the start included. Without validation samples it makes five passes. Other choices by validation fall back on
+the training samples there (specification 3.5, E11).
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from math import inf, isnan
+from typing import Any, cast
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
-from fedsim.algorithms.common.validation_loss import validation_loss
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.base import C, Exchange, Exchanges, Predictor, Predictors, S
+from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
+from fedsim.data import Split
 from fedsim.params import Model
 from fedsim.ranges import Epochs
 from fedsim.wire import ModelBroadcast
@@ -26,13 +27,26 @@ PASSES_UNSEEN = 5
 """Passes of a client that has no validation samples to choose by."""
 
 
-class TuningConfig(Config):
+class FineTuningConfig(Config):
     """How long to fine-tune."""
 
     finetune_epochs: Epochs | None = None
     """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
     loss, and makes 5 where it has no validation samples. The papers do not say. Where a client chooses, each
     pass begins with a new optimiser; a fixed number of passes is one training, whose momentum goes on."""
+
+
+async def validation_loss(client: ClientContext, model: Model, split: Split = "val") -> float:
+    """Return a model's mean loss on the client's validation samples; infinite where it is no number.
+
+    Without validation samples it is the loss on the training samples, with a warning (specification 3.5,
+    E11). Takes the client's time. Another ``split`` measures on that instead.
+    """
+    if not client.num_samples(split):
+        client.warn("no validation samples", instead="training loss")
+        split = "train"
+    loss = (await client.evaluate(model, client.own(split))).loss
+    return inf if isnan(loss) else loss
 
 
 async def finetuned(client: ClientContext, model: Model, passes: int | None) -> Model:
@@ -52,67 +66,52 @@ async def finetuned(client: ClientContext, model: Model, passes: int | None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """A client after the end.
+class ClientState:
+    """What a client keeps.
 
     Attributes:
-        model: Its fine-tuned model; None before.
+        tuned: Its fine-tuned model; None before the end.
     """
 
-    model: Model | None = None
+    tuned: Model | None = None
 
 
-class FineTuning(Algorithm[C, S, Any]):
-    """Adds an exchange after the last round to an algorithm whose clients remember nothing.
+class FineTuning(ModelTraining[C, S]):
+    """Adds an exchange after the last round to an algorithm whose clients keep nothing.
 
     A class derives from this and from the algorithm, in this order; its config has ``finetune_epochs``.
     """
-
-    tuned_label: ClassVar[str] = "untuned"
-    """Under which name the model before fine-tuning is measured on clients' own samples."""
 
     @property
     def exchanges(self) -> Exchanges[S, Any]:
         """The algorithm's, and fine-tuning at the end."""
         finetune = Exchange(
-            "finetune", instruct=self.instruct_finetune, local=self.local_finetune, when="closing", who="all"
+            "finetune", instruct=self.send, local=self.local_finetune, when="closing", who="all"
         )
-        return (*super().exchanges, finetune)  # type: ignore[safe-super]
+        return (*super().exchanges, finetune)
 
-    def join(self, client: ClientContext) -> Tuned:
+    def join(self, client: ClientContext) -> ClientState:
         """Nothing is tuned yet."""
-        return Tuned()
-
-    @abstractmethod
-    def model_for(self, server: ServerContext, state: S, client: int) -> Model:
-        """Return what a client starts from."""
-
-    async def instruct_finetune(
-        self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, ModelBroadcast]]:
-        """Send every client the model that it is to make its own."""
-        # By identity: a model for many is one message. Models are kept too, for an identity lasts no longer.
-        made: dict[int, tuple[Model, ModelBroadcast]] = {}
-        messages: dict[int, ModelBroadcast] = {}
-        for client in cohort:
-            model = self.model_for(server, state, client)
-            if id(model) not in made:
-                made[id(model)] = model, ModelBroadcast.of(model)
-            messages[client] = made[id(model)][1]
-        return state, messages
+        return ClientState()
 
     async def local_finetune(
-        self, client: ClientContext, state: Tuned, message: ModelBroadcast
-    ) -> tuple[Tuned, None]:
-        """Train it, and keep it."""
-        config = cast(TuningConfig, self.config)
-        return Tuned(await finetuned(client, message.model, config.finetune_epochs)), None
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+    ) -> tuple[ClientState, None]:
+        """Train the model that came, and keep it."""
+        epochs = cast(FineTuningConfig, self.config).finetune_epochs
+        return ClientState(await finetuned(client, message.model, epochs)), None
 
-    async def models_of(self, observer: ClientContext, server_state: S, client_state: Tuned) -> Predictors:
+    async def models_of(
+        self, observer: ClientContext, server_state: S, client_state: ClientState
+    ) -> Predictors:
         """Return what the algorithm returns and, after the end, the client's own model."""
         models = await super().models_of(observer, server_state, client_state)  # type: ignore[safe-super]
-        if client_state.model is None:
-            return models
-        untuned = models.get("personal", models.get("global"))
-        personal = {"personal": Predictor(client_state.model)}
-        return {**models, **personal, **({} if untuned is None else {self.tuned_label: untuned})}
+        return with_tuned(models, client_state)
+
+
+def with_tuned(models: Predictors, state: ClientState) -> Predictors:
+    """Return the models of an algorithm and, after fine-tuning, the client's own and the one before it."""
+    if state.tuned is None:
+        return models
+    untuned = models.get("personal") or models["global"]
+    return {**models, "personal": Predictor(state.tuned), "untuned": untuned}

@@ -2,7 +2,7 @@
 
 An update may be finite and its outputs not: with weights of 1e30 a forward pass overflows. Such a model
 spoils every mean that it is in, and what is learned from that mean; so servers that ask models about public
-samples leave it out before they take any mean, and give up what has diverged at the server itself.
+samples leave it out before they take any mean, and discard a model that diverged in training at the server.
 """
 
 from __future__ import annotations
@@ -11,36 +11,42 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedsim.algorithms.base import Replies
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array, Model
+from fedsim.wire import ModelUpdate
 
 
-async def logits_of_finite(
-    server: ServerContext, owners: Sequence[int], models: Sequence[Model]
-) -> dict[int, Array]:
-    """Ask models about all public samples; takes the server's time.
+async def logits_of_finite(server: ServerContext, models: Sequence[tuple[int, Model]]) -> dict[int, Array]:
+    """Predict all public samples with each model; takes the server's time.
 
     Args:
-        server: Who asks.
-        owners: The client of each model, for the log.
-        models: The models.
+        server: Whose device predicts.
+        models: The models, each with its client, for the log.
 
     Returns:
         By place among the models, in their order, the logits float32 ``[p, N]`` of those whose are all
         finite; the others are noted in the log.
     """
-    logits = await server.predict_each(models, server.public(np.arange(server.num_public)))
-    finite: dict[int, Array] = {}
-    for place, (owner, values) in enumerate(zip(owners, logits, strict=True)):
-        if np.isfinite(values).all():
-            finite[place] = values
-        else:
-            server.warn("model left out", client=owner, reason="its outputs are not finite")
+    everything = server.public(np.arange(server.num_public))
+    logits = await server.predict_each([model for _, model in models], everything)
+    finite = {place: values for place, values in enumerate(logits) if np.isfinite(values).all()}
+    for place, (client, _) in enumerate(models):
+        if place not in finite:
+            server.warn("model left out", client=client, reason="its outputs are not finite")
     return finite
 
 
-def taken_up(server: ServerContext, trained: Model, former: Model) -> Model:
-    """Return what the server has trained, or, if that has diverged, the former model, and say so."""
+async def finite_replies(
+    server: ServerContext, replies: Replies[ModelUpdate]
+) -> tuple[Replies[ModelUpdate], list[Array]]:
+    """Return the replies whose models give finite outputs, and their logits, float32 ``[p, N]`` each."""
+    logits = await logits_of_finite(server, [(reply.client, reply.message.model) for reply in replies])
+    return [replies[place] for place in logits], list(logits.values())
+
+
+def unless_diverged(server: ServerContext, trained: Model, former: Model) -> Model:
+    """Return what the server has trained, or, if that has diverged, the former model, with a warning."""
     if trained.is_finite():
         return trained
     server.warn("training at the server diverged", architecture=trained.architecture, instead="former model")

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from fedsim.algorithms.common.distillation import SMALLEST
-from fedsim.algorithms.common.simplex import project
 from fedsim.config import Config
 from fedsim.params import Array
 from fedsim.ranges import Coefficient
@@ -77,17 +76,11 @@ def mixture(weights: Array, values: Array, given: Array) -> Array:
     mass = product(weights, given)[:, :, None]
     flat = values.reshape(len(values), -1)
     total = product(weights, flat).reshape(len(weights), *values.shape[1:])
-    mixed = total / np.where(mass > 0, mass, 1)
+    mixed: Array = total / np.where(mass > 0, mass, 1)
     if not (mass > 0).all():
         senders = np.maximum(given.sum(axis=0), 1)[:, None]
         mixed = np.where(mass > 0, mixed, values.sum(axis=0, dtype=np.float64) / senders)
-    result: Array = mixed
-    return result
-
-
-def teachers(weights: Array, values: Array, given: Array) -> Array:
-    """Return the :func:`mixture` as it travels, float32 ``[r, p, N]``."""
-    return mixture(weights, values, given).astype(np.float32)
+    return mixed
 
 
 def mixture_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
@@ -116,6 +109,26 @@ def gradient(weights: Array, values: Array, given: Array) -> Array:
     level = product((ratio * teacher).sum(axis=2), given.T)
     result: Array = (towards - level) / np.maximum(given.sum(axis=1), 1)[:, None]
     return result
+
+
+def project(rows: Array, mass: Array) -> Array:
+    """Return each row's nearest neighbour among non-negative rows that sum to its mass, float64 ``[r, m]``.
+
+    Duchi, Shalev-Shwartz, Singer, Chandra: Efficient projections onto the l1-ball, ICML 2008, figure 1.
+
+    Args:
+        rows: ``[r, m]``, m at least 1.
+        mass: ``[r]``, non-negative; a row of mass zero becomes zero.
+    """
+    rows, mass = rows.astype(np.float64), np.asarray(mass, np.float64)[:, None]
+    falling = -np.sort(-rows, axis=1)
+    excess = np.cumsum(falling, axis=1) - mass
+    counts = np.arange(1, rows.shape[1] + 1)
+    # As many entries stay positive as exceed the level that they themselves would set.
+    kept = np.maximum((falling * counts > excess).sum(axis=1, keepdims=True), 1)
+    level = np.take_along_axis(excess, kept - 1, axis=1) / kept
+    projected: Array = np.where(mass > 0, np.maximum(rows - level, 0), 0)
+    return projected
 
 
 def step(block: Array, slope: Array, mass: Array, uniform: float, config: CoefficientConfig) -> Array:

@@ -36,10 +36,7 @@ class MutualLearning:
         """Return the loss of each of the two models."""
         batch = batches[TRAIN]
         own, other = models[PERSONAL](batch.x), models[EXCHANGED](batch.x)
-        losses = {
-            PERSONAL: label_loss(own, batch.labels),
-            EXCHANGED: label_loss(other, batch.labels),
-        }
+        losses = {PERSONAL: label_loss(own, batch.labels), EXCHANGED: label_loss(other, batch.labels)}
         if self.imitate:
             losses[PERSONAL] = losses[PERSONAL] + _towards(other, own)
             losses[EXCHANGED] = losses[EXCHANGED] + _towards(own, other)

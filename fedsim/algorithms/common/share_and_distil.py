@@ -1,98 +1,103 @@
-"""The clients' side of a round in which predictions travel: share them, then distil what comes back.
+"""Rounds in which predictions travel: clients share them, then distil what the server makes of them.
 
-A client predicts the public samples that the server names (*share*). Later it learns from the server's answer
-about these samples (*distil*). p: samples, N: classes.
+The server names public samples and the cohort predicts them (*share*). Those who replied get values of the
+server's on the same samples, and learn from them (*distil*). p: samples, N: classes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
-from fedsim.algorithms.common import public_samples
-from fedsim.algorithms.common.public_samples import Sent
-from fedsim.algorithms.contexts import ClientContext
-from fedsim.engine.jobs import PublicSamples, Stream, per_sample
-from fedsim.engine.losses import PUBLIC, TEACHER, Loss
-from fedsim.engine.steps import Descent
+import numpy as np
+from typing_extensions import TypeVar
+
+from fedsim.algorithms.base import Algorithm, C, Predictor, Predictors, broadcast
+from fedsim.algorithms.common.public_predictions import Announced, announce
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.engine.jobs import Samples
 from fedsim.params import Array, Model
 from fedsim.wire import Form, LogitsDown, PublicBatch, PublicData, indices_digest
 
 
 @dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds between the two exchanges of a round; the base of such states.
+
+    Attributes:
+        positions: The round's public samples, int64 ``[p]``; after the share, those that anybody predicted.
+        asked: How many samples the cohort was asked about.
+    """
+
+    positions: Array = field(default_factory=partial(np.empty, 0, np.int64))
+    asked: int = 0
+
+    def message(self, values: Array, form: Form, temperature: float) -> LogitsDown:
+        """Return the message that carries values ``[p, N]`` on the samples.
+
+        Clients know the samples, unless some of those asked about were left out.
+        """
+        named = None if len(self.positions) == self.asked else self.positions
+        digest = indices_digest(self.positions)
+        return LogitsDown(values, form=form, temperature=temperature, indices_digest=digest, indices=named)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client remembers.
+    """What a client keeps.
 
     Attributes:
         model: Its own model; never travels.
-        positions: The public samples of its last share, int64 ``[p]``.
-        samples: The samples themselves; None before the first share, and once they were learned from.
+        announced: The public samples of its last share; None before, and once they were learned from.
     """
 
     model: Model
-    positions: Array
-    samples: Sent | PublicSamples | None = None
+    announced: Announced | None = None
 
 
-async def shared(
-    client: ClientContext, model: Model, message: PublicBatch | PublicData, batch_size: int
-) -> tuple[ClientState, Array]:
-    """Predict the samples that the server names; return the client's state and its logits ``[p, N]``."""
-    kept = public_samples.announced(message)
-    logits = await client.predict(model, public_samples.samples_of(kept), batch_size=batch_size)
-    return ClientState(model, message.indices, kept), logits
+S = TypeVar("S", bound=ServerState, default=Any)
 
 
-def answer(values: Array, positions: Array, asked: int, form: Form, temperature: float) -> LogitsDown:
-    """Return the server's answer; clients know the samples, unless some of those asked about were left out.
+class ShareAndDistil(Algorithm[C, S, ClientState]):
+    """Rounds with both exchanges, over public samples drawn anew; a subclass declares the exchanges."""
 
-    Args:
-        values: ``[p, N]``.
-        positions: The samples that they are about, int64 ``[p]``.
-        asked: How many samples clients were asked about.
-        form: Whether values are logits or probabilities.
-        temperature: What the logits were divided by.
-    """
-    named = None if len(positions) == asked else positions
-    return LogitsDown(
-        values, form=form, temperature=temperature, indices_digest=indices_digest(positions), indices=named
-    )
+    mixed_architectures = True
+    needs_public = True
 
+    @abstractmethod
+    def drawn(self, server: ServerContext) -> Array:
+        """Return the round's public samples, int64 ``[p]``."""
 
-async def distilled(
-    client: ClientContext,
-    state: ClientState,
-    message: LogitsDown,
-    loss: Loss,
-    *,
-    batch_size: int,
-    lr: float | None,
-    epochs: int,
-    name: str,
-    shuffled: bool = True,
-) -> Model | None:
-    """Return the client's model, trained on the server's answer; None where that is on other samples.
+    @abstractmethod
+    async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
+        """Return a client's model, trained on the server's values ``[p, N]`` on public samples."""
 
-    Args:
-        client: Who learns.
-        state: After the share.
-        message: The answer.
-        loss: Distance to it.
-        batch_size: Public samples in a mini-batch.
-        lr: Learning rate; that of the training if None.
-        epochs: Passes over the samples.
-        name: Names the job and its generators.
-        shuffled: Whether each pass takes the samples in another order.
-    """
-    samples = public_samples.answered(state.positions, state.samples, message)
-    if samples is None:
-        return None
-    fitted = await client.fit(
-        state.model,
-        step=Descent(loss=loss),
-        streams={PUBLIC: Stream(samples, batch_size, shuffled=shuffled)},
-        extras={TEACHER: per_sample(message.values, PUBLIC)},
-        optimiser=client.training.make_optimiser(lr),
-        epochs=epochs,
-        name=name,
-    )
-    return fitted.model
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(client.initial_model())
+
+    async def instruct_share(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
+        """Draw the round's public samples and name them."""
+        positions = self.drawn(server)
+        state = replace(state, positions=positions, asked=len(positions))
+        return state, broadcast(cohort, announce(server, positions))
+
+    async def local_distil(
+        self, client: ClientContext, state: ClientState, message: LogitsDown
+    ) -> tuple[ClientState, None]:
+        """Learn from the server's values, unless they are on samples other than those of the last share."""
+        samples = None if state.announced is None else state.announced.samples_of(message)
+        if samples is None:
+            return state, None
+        return ClientState(await self.distilled(client, state.model, samples, message.values)), None
+
+    async def models_of(
+        self, observer: ClientContext, server_state: S, client_state: ClientState
+    ) -> Predictors:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}

@@ -91,7 +91,6 @@ def _shares(amounts: Array) -> Array:
 
 def _rounded(products: Array, squares: Array, others: Array) -> Array:
     lengths = np.sqrt(squares * others)
-    found = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
+    found: Array = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
     np.fill_diagonal(found, 1)
-    result: Array = found
-    return result
+    return found

@@ -11,7 +11,6 @@ from contextlib import suppress
 import aiohttp
 
 from fedsim.bus.base import Delivery, Header
-from fedsim.bus.client_reports import Report
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.answers import Answer, Answers
 from fedsim.bus.http.arrivals import Arrivals
@@ -34,6 +33,7 @@ from fedsim.bus.http.session import (
 )
 from fedsim.bus.http.store import StateFolder
 from fedsim.bus.http.transfer import Backoff, SessionGone, Transfers, jitter, open_http
+from fedsim.bus.reply_report import Report
 from fedsim.errors import UserError
 from fedsim.wire import SERVER, Kinds, Message, Packed
 

@@ -3,7 +3,7 @@
 Nothing of it is a part of the run: no ledger counts it, and no hook sees it. It travels in the control part
 of the answer, so it is taken as often as the answer is, which is once, and is lost with it. Whoever sends it
 may lie: times are held against what the server has seen itself (:mod:`fedsim.bus.http.accounts`), notes are
-bounded (:mod:`fedsim.bus.client_reports`; their number here), and what is none is turned away by itself,
+bounded (:mod:`fedsim.bus.reply_report`; their number here), and what is none is turned away by itself,
 without harm to the answer.
 """
 
@@ -13,8 +13,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fedsim.bus.client_reports import MOST_PER_ANSWER, Note, Report, checked
 from fedsim.bus.http.control import MOST_NOTES, MOST_SPENT_S
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note, Report, checked
 
 
 def enclosed(report: Report, held_ns: int) -> dict[str, Any]:
@@ -36,12 +36,12 @@ def written(notes: Sequence[Note], left_out: int = 0) -> str:
     """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
 
     Args:
-        notes: What was noted, as :func:`fedsim.bus.client_reports.in_words` gives it.
+        notes: What was noted, as :func:`fedsim.bus.reply_report.in_words` gives it.
         left_out: How many were left out before.
     """
     lines: list[str] = []
     room = MOST_NOTES - 100  # for the last one
-    for note in notes[:MOST_PER_ANSWER]:
+    for note in notes[:MOST_PER_REPLY]:
         line = json.dumps(note)
         if len(line) + 2 > room:
             continue  # a shorter one may yet find room
@@ -64,6 +64,6 @@ def read(text: Any) -> list[Note]:
         said = json.loads(text)
     except RecursionError:
         raise ValueError("notes are nested too deeply") from None
-    if type(said) is not list or len(said) > MOST_PER_ANSWER + 1:
-        raise ValueError(f"notes are a list of at most {MOST_PER_ANSWER} and the count of the rest")
+    if type(said) is not list or len(said) > MOST_PER_REPLY + 1:
+        raise ValueError(f"notes are a list of at most {MOST_PER_REPLY} and the count of the rest")
     return [checked(one) for one in said]

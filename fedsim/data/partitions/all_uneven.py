@@ -7,19 +7,9 @@ gives no numbers; 0.1 and 1 are this project's choice (specification 6.2).
 import numpy as np
 
 from fedsim.config import Config
-from fedsim.data.base import Indices
-from fedsim.data.partitions.base import (
-    PartitionPlugin,
-    Pool,
-    apportion_to_all,
-    by_class,
-    class_labels,
-    cut,
-    require_samples,
-)
-from fedsim.errors import DataError
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition, apportion_to_all
 from fedsim.ranges import Concentration, Share
-from fedsim.rng import Key
 
 
 class AllUnevenConfig(Config):
@@ -31,29 +21,21 @@ class AllUnevenConfig(Config):
     """Concentration of the Dirichlet law."""
 
 
-class AllUneven(PartitionPlugin[AllUnevenConfig]):
+class AllUneven(ClassPartition[AllUnevenConfig]):
     """Every class for every client, in uneven parts."""
 
     Config = AllUnevenConfig
+    order_first = True
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread all samples."""
-        labels, num_classes = class_labels(pool, self), pool.num_classes
-        require_samples(len(labels), num_clients)
-        generator = key.numpy()
-        classes = by_class(labels, num_classes, generator)
-        drawn = generator.dirichlet(np.full(num_clients, self.config.alpha), num_classes)
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return numbers that give all samples away."""
+        self.require_holders(totals, np.tile(totals > 0, (num_clients, 1)))
+        drawn = generator.dirichlet(np.full(num_clients, self.config.alpha), len(totals))
         shares = self.config.even / num_clients + (1 - self.config.even) * drawn
-        counts = np.zeros((num_clients, num_classes), np.int64)
-        for j, samples in enumerate(classes):
-            if 0 < len(samples) < num_clients:
-                raise DataError(
-                    f"class {j} has {len(samples)} samples for {num_clients} clients, each of which has "
-                    "every class under all_uneven: use fewer clients or a larger data set"
-                )
-            if len(samples):
-                counts[:, j] = apportion_to_all(len(samples), shares[j])
-        return cut(classes, counts)
+        counts = np.zeros((num_clients, len(totals)), np.int64)
+        for j in np.flatnonzero(totals):
+            counts[:, j] = apportion_to_all(int(totals[j]), shares[j])
+        return counts
 
 
 PLUGIN = AllUneven

@@ -6,9 +6,9 @@ Letters for shapes: n samples, K clients, N classes. A partition never sees the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,18 +55,91 @@ class PartitionPlugin(Plugin[C], ABC):
         """
 
 
-def class_labels(pool: Pool, partition: PartitionPlugin[Any]) -> NDArray[np.int64]:
-    """Return int64 (n,), the classes that ``partition`` spreads.
+class ClassPartition(PartitionPlugin[C]):
+    """Base of the partitions by class: they say how many samples of each class each client gets.
 
-    Raises:
-        DataError: The pool is that of a regression, which has none.
+    Attributes:
+        order_first: Whether the order of the samples is drawn before :meth:`counts` draws, or after it.
     """
-    if pool.labels.dtype.kind == "f":
+
+    order_first: ClassVar[bool] = False
+
+    @abstractmethod
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return int64 (K, N), each client's number of samples of each class.
+
+        Args:
+            totals: int64 (N,), the pool's samples of each class, of which no more can be given away.
+            num_clients: K.
+            generator: Randomness of the draw.
+
+        Raises:
+            DataError: So many samples cannot be spread as asked.
+        """
+
+    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
+        """Deal each class's samples, in a drawn order, to the clients.
+
+        Raises:
+            DataError: The labels are the targets of a regression, or the samples do not suffice.
+        """
+        if pool.labels.dtype.kind == "f":
+            raise DataError(
+                f"{name_of(self)} spreads classes, and the labels of this data set are the targets of a "
+                "regression: use iid, or by_user where samples have users"
+            )
+        require_samples(len(pool), num_clients)
+        labels, generator = pool.labels.astype(np.int64, copy=False), key.numpy()
+        totals = np.bincount(labels, minlength=pool.num_classes)
+        if self.order_first:
+            classes = by_class(labels, pool.num_classes, generator)
+            return cut(classes, self.counts(totals, num_clients, generator))
+        counts = self.counts(totals, num_clients, generator)
+        return cut(by_class(labels, pool.num_classes, generator), counts)
+
+    def require_holders(self, totals: Counts, holds: NDArray[np.bool_], least: int = 1) -> None:
+        """Refuse classes that cannot give each of their holders ``least`` samples.
+
+        Args:
+            totals: int64 (N,), samples of each class.
+            holds: (K, N), which client holds which class.
+            least: Samples of each of its classes that a client gets at least.
+
+        Raises:
+            DataError: There is such a class.
+        """
+        holders = holds.sum(axis=0)
+        for j in np.flatnonzero(totals < least * holders):
+            raise DataError(
+                f"class {j} has {totals[j]} samples for the {holders[j]} of {len(holds)} clients that hold "
+                f"it under {name_of(self)}, each of which gets at least {least}: use fewer clients or a "
+                "larger data set" + (", or lower least" if least > 1 else "")
+            )
+
+    def redrawn(self, draw: Callable[[], Counts], num_draws: int, min_size: int, setting: str) -> Counts:
+        """Return the first of some draws in which every client has ``min_size`` samples.
+
+        Args:
+            draw: Draws counts, int64 (K, N).
+            num_draws: How many draws there are before the request counts as impossible.
+            min_size: Fewest samples of a client.
+            setting: The setting that makes sizes more even when it is raised, for the message.
+
+        Raises:
+            DataError: There is none.
+        """
+        best = -1
+        for _ in range(num_draws):
+            counts = draw()
+            smallest = int(counts.sum(axis=1).min())
+            if smallest >= min_size:
+                return counts
+            best = max(best, smallest)
         raise DataError(
-            f"{name_of(partition)} spreads classes, and the labels of this data set are the targets of a "
-            "regression: use iid, or by_user where samples have users"
+            f"{num_draws} draws of {name_of(self)} with {setting} = {getattr(self.config, setting):g} over "
+            f"{len(counts)} clients and {counts.sum()} samples: in the best of them the smallest client had "
+            f"{best}, min_size is {min_size}. Raise {setting}, lower min_size, or use fewer clients"
         )
-    return pool.labels.astype(np.int64, copy=False)
 
 
 def require_samples(num_samples: int, num_clients: int, per_client: int = 1) -> None:
@@ -123,13 +196,12 @@ def apportion_to_all(total: int, weights: NDArray[np.float64]) -> Counts:
     return counts
 
 
-def holders_of_neighbours(num_clients: int, num_classes: int, hand: int = 2) -> list[Indices]:
-    """Return for each class the clients that hold it where each holds ``hand`` neighbouring classes.
+def neighbouring_classes(num_clients: int, num_classes: int, hand: int = 2) -> NDArray[np.bool_]:
+    """Return bool (K, N), which client holds which class where each holds ``hand`` neighbouring ones.
 
     Client k holds classes k, k + 1, ... modulo N; ``hand`` is at most N, or all are held.
     """
-    clients = np.arange(num_clients)
-    return [np.flatnonzero((j - clients) % num_classes < hand) for j in range(num_classes)]
+    return (np.arange(num_classes) - np.arange(num_clients)[:, None]) % num_classes < hand
 
 
 def scaled(

@@ -45,12 +45,10 @@ class ByUser(PartitionPlugin[ByUserConfig]):
                 "writers draw) or smaller held-out sets"
                 + (", or lower min_samples" if self.config.min_samples > 1 else "")
             )
-        order = np.argsort(pool.users, kind="stable")
-        starts = np.searchsorted(pool.users[order], users)
+        samples = np.split(np.argsort(pool.users, kind="stable"), np.cumsum(sizes)[:-1])
         # In the order of their numbers, so that with as many clients as users client k is user k.
         chosen = np.sort(key.numpy().permutation(eligible)[:num_clients])
-        drawn = np.searchsorted(users, chosen)
-        return [order[starts[user] : starts[user] + sizes[user]] for user in drawn]
+        return [samples[at] for at in np.searchsorted(users, chosen)]
 
 
 PLUGIN = ByUser

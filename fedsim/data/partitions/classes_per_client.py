@@ -13,19 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.config import Config
-from fedsim.data.base import Counts, Indices
-from fedsim.data.partitions.base import (
-    PartitionPlugin,
-    Pool,
-    by_class,
-    class_labels,
-    cut,
-    require_samples,
-    scaled,
-)
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition, scaled
 from fedsim.errors import DataError
 from fedsim.ranges import Classes
-from fedsim.rng import Key
 
 ITERATIONS = 200
 """How often rows and columns are scaled."""
@@ -38,36 +29,27 @@ class ClassesPerClientConfig(Config):
     """Classes that each client holds."""
 
 
-class ClassesPerClient(PartitionPlugin[ClassesPerClientConfig]):
+class ClassesPerClient(ClassPartition[ClassesPerClientConfig]):
     """Equally many classes and samples for each client, in different parts."""
 
     Config = ClassesPerClientConfig
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread the samples of every class that has a holder, but for the left-overs."""
-        labels, num_classes = class_labels(pool, self), pool.num_classes
-        require_samples(len(labels), num_clients)
-        totals = np.bincount(labels, minlength=num_classes)
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return numbers that give away every class that has a holder, but for the left-overs."""
         there = np.flatnonzero(totals)
         if len(there) < self.config.classes:
             raise DataError(
                 f"classes = {self.config.classes} for each client, and the data set has {len(there)}: "
                 f"write {len(there)} or fewer"
             )
-        generator = key.numpy()
-        holds = np.zeros((num_clients, num_classes), bool)
+        holds = np.zeros((num_clients, len(totals)), bool)
         holds[:, there] = deal(num_clients, len(there), self.config.classes, generator)
+        self.require_holders(totals, holds)
         held = np.where(holds.any(axis=0), totals, 0)
-        for j in np.flatnonzero(held < holds.sum(axis=0)):
-            raise DataError(
-                f"class {j} has {held[j]} samples for the {holds[:, j].sum()} of {num_clients} clients that "
-                "hold it under classes_per_client: use fewer clients or a larger data set"
-            )
         # Uniform on (0, 1], and not [0, 1): every holder wants some.
         wishes = np.where(holds, 1 - generator.random(holds.shape), 0.0)
         rows = np.full(num_clients, held.sum() / num_clients)
-        counts = _whole(scaled(wishes, rows, held, ITERATIONS), holds, held)
-        return cut(by_class(labels, num_classes, generator), counts)
+        return _whole(scaled(wishes, rows, held, ITERATIONS), holds, held)
 
 
 def deal(num_clients: int, num_classes: int, hand: int, generator: np.random.Generator) -> NDArray[np.bool_]:

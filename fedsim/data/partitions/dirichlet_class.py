@@ -16,18 +16,10 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from fedsim.config import Config
-from fedsim.data.base import Counts, Indices
-from fedsim.data.partitions.base import (
-    PartitionPlugin,
-    Pool,
-    by_class,
-    class_labels,
-    cut,
-    require_samples,
-)
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition, require_samples
 from fedsim.errors import DataError
 from fedsim.ranges import Concentration, Samples
-from fedsim.rng import Key
 
 MAX_DRAWS = 2000
 """How often everything is drawn before a request counts as impossible."""
@@ -55,34 +47,23 @@ class DirichletClassConfig(Config):
         return self
 
 
-class DirichletClass(PartitionPlugin[DirichletClassConfig]):
+class DirichletClass(ClassPartition[DirichletClassConfig]):
     """Class-wise Dirichlet shares, redrawn until every client has ``min_size`` samples."""
 
     Config = DirichletClassConfig
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread all samples."""
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return numbers that give all samples away."""
         config = self.config
-        labels, num_classes = class_labels(pool, self), pool.num_classes
-        require_samples(len(labels), num_clients, max(config.min_size, 1))
-        totals = np.bincount(labels, minlength=num_classes)
-        generator = key.numpy()
-        best = -1
-        for _ in range(MAX_DRAWS):
+        require_samples(int(totals.sum()), num_clients, config.min_size)
+
+        def draw() -> Counts:
             if config.every_class:
-                counts = self._to_everybody(totals, num_clients, generator)
-            else:
-                shares = generator.dirichlet(np.full(num_clients, config.alpha), num_classes)
-                counts = _capped(shares, totals) if config.cap else _counts(shares, totals)
-            smallest = int(counts.sum(axis=0).min())
-            if smallest >= config.min_size:
-                return cut(by_class(labels, num_classes, generator), counts.T)
-            best = max(best, smallest)
-        raise DataError(
-            f"{MAX_DRAWS} draws of dirichlet_class with alpha = {config.alpha:g} over {num_clients} clients "
-            f"and {len(labels)} samples: in the best of them the smallest client had {best}, "
-            f"min_size is {config.min_size}. Raise alpha, lower min_size, or use fewer clients"
-        )
+                return self._to_everybody(totals, num_clients, generator).T
+            shares = generator.dirichlet(np.full(num_clients, config.alpha), len(totals))
+            return (_capped(shares, totals) if config.cap else _counts(shares, totals)).T
+
+        return self.redrawn(draw, MAX_DRAWS, config.min_size, "alpha")
 
     def _to_everybody(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
         """Return (N, K) counts, of which only the rows of classes without samples have zeros.

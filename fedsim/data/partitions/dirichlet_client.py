@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.config import Config
-from fedsim.data.base import Counts, Indices
-from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class, class_labels, cut, require_samples
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition
 from fedsim.ranges import Concentration
-from fedsim.rng import Key
 from fedsim.shares import apportion
 
 
@@ -24,28 +23,24 @@ class DirichletClientConfig(Config):
     """Concentration: near 0 every client has a single class, large values give everybody the same mixture."""
 
 
-class DirichletClient(PartitionPlugin[DirichletClientConfig]):
+class DirichletClient(ClassPartition[DirichletClientConfig]):
     """Client-wise Dirichlet label distributions with equal sizes."""
 
     Config = DirichletClientConfig
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread all samples; where they do not divide evenly, the first clients get one more."""
-        labels, num_classes = class_labels(pool, self), pool.num_classes
-        require_samples(len(labels), num_clients)
-        generator = key.numpy()
-        left = np.bincount(labels, minlength=num_classes)
-        present = np.flatnonzero(left)
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return equal sums; where samples do not divide evenly, the first clients get one more."""
+        total, left, present = int(totals.sum()), totals, np.flatnonzero(totals)
         # NumPy refuses a concentration of zero, to which a tiny alpha times a rare class may round.
-        concentration = np.maximum(self.config.alpha * left[present] / len(labels), 1e-300)
-        wishes = np.zeros((num_clients, num_classes))
+        concentration = np.maximum(self.config.alpha * totals[present] / total, 1e-300)
+        wishes = np.zeros((num_clients, len(totals)))
         wishes[:, present] = generator.dirichlet(concentration, num_clients)
-        sizes = apportion(len(labels), np.ones(num_clients))
-        counts = np.zeros((num_clients, num_classes), np.int64)
+        sizes = apportion(total, np.ones(num_clients))
+        counts = np.zeros(wishes.shape, np.int64)
         for client in generator.permutation(num_clients):
             counts[client] = _serve(wishes[client], int(sizes[client]), left, generator)
             left = left - counts[client]
-        return cut(by_class(labels, num_classes, generator), counts)
+        return counts
 
 
 def _serve(wish: NDArray[np.float64], size: int, left: Counts, generator: np.random.Generator) -> Counts:

@@ -11,19 +11,9 @@ alpha_size = 10 the law's is 753, and one draw in about forty is as uneven as th
 import numpy as np
 
 from fedsim.config import Config
-from fedsim.data.base import Indices
-from fedsim.data.partitions.base import (
-    PartitionPlugin,
-    Pool,
-    by_class,
-    class_labels,
-    cut,
-    require_samples,
-    scaled,
-)
-from fedsim.errors import DataError
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition, require_samples, scaled
 from fedsim.ranges import Concentration, Samples
-from fedsim.rng import Key
 from fedsim.shares import apportion
 
 MAX_DRAWS = 200
@@ -47,34 +37,26 @@ class DirichletTwoLevelConfig(Config):
     """Fewest samples that a client may end up with; everything is drawn again until nobody has fewer."""
 
 
-class DirichletTwoLevel(PartitionPlugin[DirichletTwoLevelConfig]):
+class DirichletTwoLevel(ClassPartition[DirichletTwoLevelConfig]):
     """Dirichlet sizes and Dirichlet label preferences, made to fit by alternating scaling."""
 
     Config = DirichletTwoLevelConfig
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread all samples."""
-        config, labels, num_classes = self.config, class_labels(pool, self), pool.num_classes
-        require_samples(len(labels), num_clients, max(config.min_size, 1))
-        generator = key.numpy()
-        totals = np.bincount(labels, minlength=num_classes)
-        best = -1
-        for _ in range(MAX_DRAWS):
-            sizes = len(labels) * generator.dirichlet(np.full(num_clients, config.alpha_size))
-            wishes = generator.dirichlet(np.full(num_classes, config.alpha_label), num_clients)
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return numbers that give all samples away."""
+        config = self.config
+        require_samples(int(totals.sum()), num_clients, config.min_size)
+
+        def draw() -> Counts:
+            sizes = totals.sum() * generator.dirichlet(np.full(num_clients, config.alpha_size))
+            wishes = generator.dirichlet(np.full(len(totals), config.alpha_label), num_clients)
             wishes = scaled(np.maximum(wishes, _LEAST), np.maximum(sizes, _LEAST), totals, ITERATIONS)
-            columns = [apportion(int(totals[j]), wishes[:, j]) for j in np.flatnonzero(totals)]
-            counts = np.zeros((num_clients, num_classes), np.int64)
-            counts[:, totals > 0] = np.stack(columns, axis=1)
-            smallest = int(counts.sum(axis=1).min())
-            if smallest >= config.min_size:
-                return cut(by_class(labels, num_classes, generator), counts)
-            best = max(best, smallest)
-        raise DataError(
-            f"{MAX_DRAWS} draws of dirichlet_two_level with alpha_size = {config.alpha_size:g} over "
-            f"{num_clients} clients and {len(labels)} samples: in the best of them the smallest client had "
-            f"{best}, min_size is {config.min_size}. Raise alpha_size, lower min_size, or use fewer clients"
-        )
+            counts = np.zeros(wishes.shape, np.int64)
+            for j in np.flatnonzero(totals):
+                counts[:, j] = apportion(int(totals[j]), wishes[:, j])
+            return counts
+
+        return self.redrawn(draw, MAX_DRAWS, config.min_size, "alpha_size")
 
 
 PLUGIN = DirichletTwoLevel

@@ -8,11 +8,10 @@ there is a right answer for methods that look for clients with similar data, and
 import numpy as np
 
 from fedsim.config import Config
-from fedsim.data.base import Indices
-from fedsim.data.partitions.base import PartitionPlugin, Pool, by_class, class_labels, cut, require_samples
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition
 from fedsim.errors import DataError
 from fedsim.ranges import Clients, Share
-from fedsim.rng import Key
 from fedsim.shares import apportion
 
 
@@ -25,32 +24,29 @@ class LabelGroupsConfig(Config):
     """Part of each class that all clients share: 0 keeps groups apart, 1 is no groups at all."""
 
 
-class LabelGroups(PartitionPlugin[LabelGroupsConfig]):
+class LabelGroups(ClassPartition[LabelGroupsConfig]):
     """Groups of clients with classes of their own."""
 
     Config = LabelGroupsConfig
+    order_first = True
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread all samples."""
-        labels, num_classes, groups = class_labels(pool, self), pool.num_classes, self.config.groups
-        require_samples(len(labels), num_clients)
-        generator = key.numpy()
-        there = np.unique(labels)
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return numbers that give all samples away."""
+        groups, there = self.config.groups, np.flatnonzero(totals)
         if groups > min(num_clients, len(there)):
             raise DataError(
                 f"groups = {groups}, with {num_clients} clients and {len(there)} classes: "
                 f"each group has one of both, so write {min(num_clients, len(there))} or fewer"
             )
         owners = np.arange(num_clients) % groups
-        counts = np.zeros((num_clients, num_classes), np.int64)
-        classes = by_class(labels, num_classes, generator)
+        counts = np.zeros((num_clients, len(totals)), np.int64)
         for position, j in enumerate(generator.permutation(there)):
             own = owners == position % groups
             weights = self.config.leak / num_clients + (1 - self.config.leak) * own / own.sum()
             # In a new order each time, so that what does not divide evenly is not always the first clients'.
             order = generator.permutation(num_clients)
-            counts[order, j] = apportion(len(classes[j]), weights[order])
-        return cut(classes, counts)
+            counts[order, j] = apportion(int(totals[j]), weights[order])
+        return counts
 
 
 PLUGIN = LabelGroups

@@ -10,20 +10,9 @@ Clients k and k + N hold the same two classes, so with more clients than classes
 import numpy as np
 
 from fedsim.config import Config
-from fedsim.data.base import Indices
-from fedsim.data.partitions.base import (
-    PartitionPlugin,
-    Pool,
-    apportion_to_all,
-    by_class,
-    class_labels,
-    cut,
-    holders_of_neighbours,
-    require_samples,
-)
-from fedsim.errors import DataError
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition, apportion_to_all, neighbouring_classes
 from fedsim.ranges import PartialShare
-from fedsim.rng import Key
 
 
 class TwoClassConfig(Config):
@@ -33,29 +22,22 @@ class TwoClassConfig(Config):
     """How uneven the holders of a class are: shares are proportional to uniform(1 - spread, 1 + spread)."""
 
 
-class TwoClass(PartitionPlugin[TwoClassConfig]):
+class TwoClass(ClassPartition[TwoClassConfig]):
     """Two neighbouring classes for each client."""
 
     Config = TwoClassConfig
+    order_first = True
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread the samples of every class that has a holder."""
-        labels, num_classes = class_labels(pool, self), pool.num_classes
-        require_samples(len(labels), num_clients)
-        generator = key.numpy()
-        classes = by_class(labels, num_classes, generator)
-        counts = np.zeros((num_clients, num_classes), np.int64)
-        for j, holders in enumerate(holders_of_neighbours(num_clients, num_classes)):
-            if not len(holders):
-                continue
-            if len(classes[j]) < len(holders):
-                raise DataError(
-                    f"class {j} has {len(classes[j])} samples for the {len(holders)} of {num_clients} "
-                    "clients that hold it under two_class: use fewer clients or a larger data set"
-                )
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return numbers that give away every class that has a holder."""
+        holds = neighbouring_classes(num_clients, len(totals))
+        self.require_holders(totals, holds)
+        counts = np.zeros(holds.shape, np.int64)
+        for j in np.flatnonzero(holds.any(axis=0)):
+            holders = np.flatnonzero(holds[:, j])
             weights = generator.uniform(1 - self.config.spread, 1 + self.config.spread, len(holders))
-            counts[holders, j] = apportion_to_all(len(classes[j]), weights)
-        return cut(classes, counts)
+            counts[holders, j] = apportion_to_all(int(totals[j]), weights)
+        return counts
 
 
 PLUGIN = TwoClass

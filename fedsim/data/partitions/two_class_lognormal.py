@@ -14,19 +14,10 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.base import Indices
-from fedsim.data.partitions.base import (
-    PartitionPlugin,
-    Pool,
-    by_class,
-    class_labels,
-    cut,
-    holders_of_neighbours,
-    require_samples,
-)
+from fedsim.data.base import Counts
+from fedsim.data.partitions.base import ClassPartition, neighbouring_classes
 from fedsim.errors import DataError
 from fedsim.ranges import Classes, PositiveSamples
-from fedsim.rng import Key
 from fedsim.shares import apportion
 
 
@@ -41,36 +32,28 @@ class TwoClassLogNormalConfig(Config):
     """How uneven the holders of a class are: the standard deviation of the logarithm of their shares."""
 
 
-class TwoClassLogNormal(PartitionPlugin[TwoClassLogNormalConfig]):
+class TwoClassLogNormal(ClassPartition[TwoClassLogNormalConfig]):
     """A few neighbouring classes for each client, and log-normal sizes."""
 
     Config = TwoClassLogNormalConfig
+    order_first = True
 
-    def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Spread the samples of every class that has a holder."""
-        labels, num_classes, least = class_labels(pool, self), pool.num_classes, self.config.least
-        require_samples(len(labels), num_clients)
-        if self.config.classes > num_classes:
+    def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
+        """Return numbers that give away every class that has a holder."""
+        classes, least = self.config.classes, self.config.least
+        if classes > len(totals):
             raise DataError(
-                f"classes = {self.config.classes} for each client, and the data set has {num_classes}: "
-                f"write {num_classes} or fewer"
+                f"classes = {classes} for each client, and the data set has {len(totals)}: "
+                f"write {len(totals)} or fewer"
             )
-        generator = key.numpy()
-        classes = by_class(labels, num_classes, generator)
-        counts = np.zeros((num_clients, num_classes), np.int64)
-        for j, holders in enumerate(holders_of_neighbours(num_clients, num_classes, self.config.classes)):
-            if not len(holders):
-                continue
-            rest = len(classes[j]) - least * len(holders)
-            if rest < 0:
-                raise DataError(
-                    f"class {j} has {len(classes[j])} samples, and the {len(holders)} of {num_clients} "
-                    f"clients that hold it get at least {least} each under two_class_lognormal: "
-                    "lower least, use fewer clients or a larger data set"
-                )
+        holds = neighbouring_classes(num_clients, len(totals), classes)
+        self.require_holders(totals, holds, least)
+        counts = np.zeros(holds.shape, np.int64)
+        for j in np.flatnonzero(holds.any(axis=0)):
+            holders = np.flatnonzero(holds[:, j])
             weights = generator.lognormal(0.0, self.config.sigma, len(holders))
-            counts[holders, j] = least + apportion(rest, weights)
-        return cut(classes, counts)
+            counts[holders, j] = least + apportion(int(totals[j]) - least * len(holders), weights)
+        return counts
 
 
 PLUGIN = TwoClassLogNormal

@@ -12,35 +12,32 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.engine.execute import run
+from fedsim.engine.execute import one_torch_thread, run
 from fedsim.engine.executors.base import Due, Executor, Promise
-from fedsim.engine.executors.in_process import one_torch_thread
 from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict, Score
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.params import Array, freeze
 
 
 class Kept:
-    """A promise that was kept when it was made.
+    """A promise of what takes no work.
 
     Attributes:
-        result: What came of the job.
-        error: What it raised, if it did.
+        job: What was asked for.
     """
 
-    __slots__ = ("error", "result")
+    __slots__ = ("job",)
 
-    def __init__(self, result: Any = None, error: Exception | None = None) -> None:
-        self.result = result
-        self.error = error
+    def __init__(self, job: Job) -> None:
+        self.job = job
 
     def cancel(self) -> bool:
-        """It is too late for that."""
-        return False
+        """Nothing has begun."""
+        return True
 
 
 class Null(Executor):
-    """Answers every job at once."""
+    """Has a result for every job at once."""
 
     learns = False
 
@@ -51,23 +48,17 @@ class Null(Executor):
         self._uniform: dict[tuple[int, int], Array] = {}
 
     def submit(self, job: Job, due: Due) -> Promise:
-        """Answer a job without doing it."""
-        try:
-            return Kept(self._answer(job))
-        except Exception as error:
-            # As for any executor, an error surfaces when the result is due.
-            return Kept(error=error)
+        """Keep the job until its result is due."""
+        return Kept(job)
 
     def wait(self, promise: Any) -> Any:
-        """Return the answer."""
-        if promise.error is not None:
-            raise promise.error
-        return promise.result
+        """Return a result without doing the job."""
+        return self._result(promise.job)
 
     def close(self) -> None:
         """Nothing to free."""
 
-    def _answer(self, job: Job) -> Any:
+    def _result(self, job: Job) -> Any:
         match job:
             case Fit(models=models, trained=trained, num_steps=num_steps, states=states):
                 return Fitted({name: models[name] for name in trained}, float("nan"), num_steps, states or {})

@@ -18,24 +18,18 @@ from math import inf
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
 
+from fedsim.config import fault
+from fedsim.params import Array
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 from fedsim.units import Unit
 
-Clients = NDArray[np.integer]
-"""Clients by number."""
-
-Flags = NDArray[np.bool_]
-Ticks = NDArray[np.int64]
-
 TICKS_PER_S = 1024
 
 _END_S = 2.0**42
-"""Later instants are refused; it is 139 000 years."""
+"""Upper bound on instants, 139 000 years."""
 
 
 def ticks(seconds: float) -> int:
@@ -47,27 +41,16 @@ class Availability(ABC):
     """When each of ``num`` clients is there; clients are numbered from 0.
 
     Attributes:
-        num: Clients.
+        num: Array.
+        is_constant: Whether everybody is always there.
     """
+
+    is_constant = False
 
     def __init__(self, num: int) -> None:
         self.num = num
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether everybody is always there."""
-        return False
-
-    def is_available(self, client: int, at_s: float) -> bool:
-        """Return whether a client is there at an instant.
-
-        Raises:
-            IndexError: No such client.
-            ValueError: No instant of a run.
-        """
-        return bool(self.available(np.array([client]), at_s)[0])
-
-    def available(self, clients: Clients, at_s: float) -> Flags:
+    def available(self, clients: Array, at_s: float) -> Array:
         """Return which of the clients ``[n]`` are there at an instant, ``[n]``.
 
         Raises:
@@ -79,21 +62,10 @@ class Availability(ABC):
             self._check(int(clients.max()))
         return self._states(clients, _tick(at_s))
 
-    def next_change(self, client: int, at_s: float) -> float:
-        """Return the next instant, after ``at_s``, at which a client may come or go; infinite if none.
-
-        Until then nothing changes for it.
-
-        Raises:
-            IndexError: No such client.
-            ValueError: No instant of a run.
-        """
-        self._check(client)
-        change = self._next(client, _tick(at_s))
-        return inf if change is None else change / TICKS_PER_S
-
     def look(self, client: int, at_s: float) -> tuple[bool, float]:
-        """Return both: whether a client is there at an instant, and until when nothing changes for it.
+        """Return whether a client is there at an instant, and the next at which it may come or go.
+
+        Until then nothing changes for it; the instant is infinite if nothing ever does.
 
         Raises:
             IndexError: No such client.
@@ -103,17 +75,13 @@ class Availability(ABC):
         is_there, change = self._look(client, _tick(at_s))
         return is_there, inf if change is None else change / TICKS_PER_S
 
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        """Return one client's state and its :meth:`_next`; asked at every dispatch, so worth a short way."""
-        return bool(self._states(np.array([client]), tick)[0]), self._next(client, tick)
-
     @abstractmethod
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         """Return which of the clients are there from this tick to the next."""
 
     @abstractmethod
-    def _next(self, client: int, tick: int) -> int | None:
-        """Return the next tick, after this one, at which a client may come or go; None if it never does."""
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        """Return whether a client is there, and the next tick at which it may come or go, if any."""
 
     def _check(self, client: int) -> None:
         if not 0 <= client < self.num:
@@ -135,19 +103,13 @@ class AvailabilityPlugin(Plugin[C], ABC):
 class EverPresent(Availability):
     """Clients that are always there."""
 
-    @property
-    def is_constant(self) -> bool:
-        """It is so."""
-        return True
+    is_constant = True
+
+    def _states(self, clients: Array, tick: int) -> Array:
+        return np.ones(len(clients), np.bool_)
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         return True, None
-
-    def _states(self, clients: Clients, tick: int) -> Flags:
-        return np.ones(len(clients), np.bool_)
-
-    def _next(self, client: int, tick: int) -> int | None:
-        return None
 
 
 class Grouped(Availability):
@@ -161,13 +123,9 @@ class Grouped(Availability):
         self._groups = tuple(groups)
         self._stops = list(accumulate(group.num for group in groups))
         super().__init__(self._stops[-1])
+        self.is_constant = all(group.is_constant for group in self._groups)
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether it is so in every group."""
-        return all(group.is_constant for group in self._groups)
-
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         if len(self._groups) == 1:
             return self._groups[0]._states(clients, tick)
         states = np.empty(len(clients), np.bool_)
@@ -179,17 +137,8 @@ class Grouped(Availability):
         return states
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        group, number = self._place(client)
-        return group._look(number, tick)
-
-    def _next(self, client: int, tick: int) -> int | None:
-        group, number = self._place(client)
-        return group._next(number, tick)
-
-    def _place(self, client: int) -> tuple[Availability, int]:
-        """Return a client's group and its number there."""
         place = bisect_right(self._stops, client)
-        return self._groups[place], client - (self._stops[place - 1] if place else 0)
+        return self._groups[place]._look(client - (self._stops[place - 1] if place else 0), tick)
 
 
 def _tick(at_s: float) -> int:
@@ -200,13 +149,12 @@ def _tick(at_s: float) -> int:
 
 def _moderate(value: float) -> float:
     if not 1 <= value <= 3650 * 86400:
-        words = {"problem": f"{value:g} s is not from 1 s to 3650 d", "mend": "write a time between these"}
-        raise PydanticCustomError("period", "{problem}", words)
+        raise fault(f"{value:g} s is not from 1 s to 3650 d", "write a time between these")
     return value
 
 
 PresenceShare = Annotated[float, Field(ge=0.001, le=1)]
-"""Share of the time during which a client is there: with less it comes too seldom to be looked for."""
+"""Share of the time during which a client is there; with less it comes too seldom to be waited for."""
 
 Period = Annotated[float, Unit("time", positive=True), AfterValidator(_moderate)]
 """A time from 1 s to ten years."""

@@ -19,22 +19,18 @@ from math import cos, floor, pi
 from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from fedsim.config import Config
+from fedsim.config import Config, fault
 from fedsim.fleet.availability.base import (
     TICKS_PER_S,
     Availability,
     AvailabilityPlugin,
-    Clients,
-    Flags,
     Period,
     PresenceShare,
-    Ticks,
 )
-from fedsim.fleet.availability.on_off_periods import Periods, lognormal_periods
+from fedsim.fleet.availability.on_off_periods import lognormal_periods
+from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.ranges import Weight
 from fedsim.rng import Key
@@ -54,7 +50,7 @@ def _zone(text: str) -> str:
         problem = (
             f"{quoted(text)} is no time zone: write hours and quarters ahead of UTC, from -14:45 to +14:45"
         )
-        raise PydanticCustomError("zone", "{problem}", {"problem": problem, "mend": "such as '+05:30'"})
+        raise fault(problem, "such as '+05:30'")
     return text
 
 
@@ -75,10 +71,9 @@ class DiurnalConfig(Config):
     """Median time after which a client's willingness changes, 1 s to 3650 d."""
     sigma: Annotated[float, Field(ge=0, le=2)] = 1.0
     """Standard deviation of the logarithm of that time."""
-    zones: Annotated[
-        dict[Annotated[str, AfterValidator(_zone)], Weight],
-        Field(min_length=1),
-    ] = {"-05:00": 47.0, "-06:00": 29.0, "-07:00": 7.0, "-08:00": 17.0}  # noqa: RUF012 (pydantic copies it)
+    zones: Annotated[dict[Annotated[str, AfterValidator(_zone)], Weight], Field(min_length=1)] = Field(
+        default={"-05:00": 47.0, "-06:00": 29.0, "-07:00": 7.0, "-08:00": 17.0}
+    )
     """Time zones, ahead of UTC, and for each a weight: the share of the clients that live there."""
 
     @model_validator(mode="after")
@@ -90,10 +85,9 @@ class DiurnalConfig(Config):
             )
             most = floor(1000 / (1 + self.amplitude)) / 1000
             mend = f"lower share to {most:g} or less, or lower swing"
-            raise PydanticCustomError("probability", "{problem}", {"problem": problem, "mend": mend})
+            raise fault(problem, mend)
         if sum(self.zones.values()) == 0:
-            words = {"problem": "the weights of the zones are all zero", "mend": "give one above zero"}
-            raise PydanticCustomError("weights", "{problem}", words)
+            raise fault("the weights of the zones are all zero", "give one above zero")
         return self
 
     @property
@@ -109,53 +103,40 @@ class Diurnal(AvailabilityPlugin[DiurnalConfig]):
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose zones and willingness are drawn from ``key``."""
-        config = self.config
-        middles = (np.arange(STEPS) + 0.5) * 900
-        day = [1 + config.amplitude * cos(2 * pi * (middle - config.peak) / 86400) for middle in middles]
-        periods = lognormal_periods((config.keeps,), config.sigma, key.child("tape"))
-        ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.int16)
-        weights = np.array(list(config.zones.values()))
-        return _Days(
-            config.share * np.array(day),
-            periods,
-            key.child("places").numpy().integers(0, periods.length, num),
-            key.child("zones").numpy().choice(ahead, num, p=weights / weights.sum()),
-            key.child("willingness").seed,
-        )
+        return _Days(self.config, num, key)
 
 
 class _Days(Availability):
     """Clients with a willingness for each interval of a loop, and a probability for each step of the day."""
 
-    def __init__(
-        self,
-        probabilities: NDArray[np.float64],
-        periods: Periods,
-        starts: Ticks,
-        ahead: NDArray[np.int16],
-        seed: int,
-    ) -> None:
-        super().__init__(len(starts))
-        self._probabilities, self._periods, self._starts, self._ahead = probabilities, periods, starts, ahead
-        self._seed = seed
+    def __init__(self, config: DiurnalConfig, num: int, key: Key) -> None:
+        super().__init__(num)
+        middles = (np.arange(STEPS) + 0.5) * 900
+        day = [1 + config.amplitude * cos(2 * pi * (middle - config.peak) / 86400) for middle in middles]
+        self._probabilities = config.share * np.array(day)
+        self._periods = lognormal_periods((config.keeps,), config.sigma, key.child("tape"))
+        self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
+        ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.int16)
+        weights = np.array(list(config.zones.values()))
+        self._ahead = key.child("zones").numpy().choice(ahead, num, p=weights / weights.sum())
+        self._seed = key.child("willingness").seed
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         willingness, _ = self._willingness(clients, tick)
         step = (tick // STEP % STEPS + self._ahead[clients]) % STEPS
-        states: Flags = willingness < self._probabilities[step]
+        states: Array = willingness < self._probabilities[step]
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
-        own = np.array([client])
-        willingness, left = self._willingness(own, tick)
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        willingness, left = self._willingness(np.array([client]), tick)
         first = tick // STEP
         steps = first + int(self._ahead[client]) + np.arange(STEPS)
         is_there = willingness < self._probabilities[steps % STEPS]
         changes = np.flatnonzero(is_there != is_there[0])
         new = tick + int(left[0])
-        return min(new, (first + int(changes[0])) * STEP) if len(changes) else new
+        return bool(is_there[0]), min(new, (first + int(changes[0])) * STEP) if len(changes) else new
 
-    def _willingness(self, clients: Clients, tick: int) -> tuple[NDArray[np.float64], Ticks]:
+    def _willingness(self, clients: Array, tick: int) -> tuple[Array, Array]:
         """Return the clients' willingness, and for how many ticks they keep it."""
         periods = self._periods
         rounds, rest = divmod(tick, periods.length)
@@ -168,7 +149,7 @@ class _Days(Availability):
         return uniform(self._seed, clients, passed + rounds_of * len(periods.instants)), left
 
 
-def uniform(seed: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
+def uniform(seed: int, *counters: Array) -> Array:
     """Return for each row of counters a number of its own, uniform in [0, 1), from nothing else.
 
     It is the finaliser of SplitMix64, once for each counter, so that neighbours have nothing in common.

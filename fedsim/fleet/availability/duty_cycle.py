@@ -9,16 +9,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.fleet.availability.base import (
-    Availability,
-    AvailabilityPlugin,
-    Clients,
-    Flags,
-    Period,
-    PresenceShare,
-    Ticks,
-    ticks,
-)
+from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Period, PresenceShare, ticks
+from fedsim.params import Array
 from fedsim.rng import Key
 
 
@@ -38,26 +30,27 @@ class DutyCycle(AvailabilityPlugin[DutyCycleConfig]):
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose phases are drawn from ``key``."""
-        period = ticks(self.config.period)
-        phases = key.numpy().integers(0, period, num)
-        return _Rhythm(period, max(1, round(period * self.config.on_share)), phases)
+        return _Rhythm(self.config, num, key)
 
 
 class _Rhythm(Availability):
-    def __init__(self, period: int, on: int, phases: Ticks) -> None:
-        super().__init__(len(phases))
-        self._period, self._on, self._phases = period, on, phases
+    def __init__(self, config: DutyCycleConfig, num: int, key: Key) -> None:
+        super().__init__(num)
+        self._period = ticks(config.period)
+        self._on = max(1, round(self._period * config.on_share))
+        self._phases = key.numpy().integers(0, self._period, num)
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         places = (self._phases[clients] + tick % self._period) % self._period
-        states: Flags = places < self._on
+        states: Array = places < self._on
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         if self._on == self._period:
-            return None
+            return True, None
         place = (int(self._phases[client]) + tick) % self._period
-        return tick + (self._on if place < self._on else self._period) - place
+        is_there = place < self._on
+        return is_there, tick + (self._on if is_there else self._period) - place
 
 
 PLUGIN = DutyCycle

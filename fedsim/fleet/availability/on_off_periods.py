@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedsim.fleet.availability.base import TICKS_PER_S, Ticks
+from fedsim.fleet.availability.base import TICKS_PER_S
+from fedsim.params import Array
 from fedsim.rng import Key
 
 CYCLES = 2**16
@@ -30,11 +30,11 @@ class Periods:
     """Periods one after the other, by the instants at which they begin, from 0 to ``length``.
 
     Args:
-        instants: Ticks, rising, at least 0 and below ``length``; may be none.
-        length: Ticks, above 0.
+        instants: Array, rising, at least 0 and below ``length``; may be none.
+        length: Array, above 0.
     """
 
-    def __init__(self, instants: Ticks, length: int) -> None:
+    def __init__(self, instants: Array, length: int) -> None:
         self.length = length
         self._width = length // max(len(instants), 1) + 1
         edges = np.arange(length // self._width + 1, dtype=np.int64) * self._width
@@ -46,9 +46,9 @@ class Periods:
         """Return how many instants lie at or before one place."""
         return int(np.searchsorted(self.instants, place, side="right"))
 
-    def passed(self, places: Ticks) -> NDArray[np.int64]:
+    def passed(self, places: Array) -> Array:
         """Return how many instants lie at or before each of the places ``[n]``, all below ``length``."""
-        counts = self._before[places // self._width]
+        counts: Array = self._before[places // self._width]
         walking = np.flatnonzero(self.instants[counts] <= places)
         while len(walking):
             counts[walking] += 1

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Clients, Flags, Period, Ticks
-from fedsim.fleet.availability.on_off_periods import Periods, lognormal_periods
+from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Period
+from fedsim.fleet.availability.on_off_periods import lognormal_periods
+from fedsim.params import Array
 from fedsim.rng import Key
 
 
@@ -32,37 +32,34 @@ class RenewalConfig(Config):
 
 
 class Renewal(AvailabilityPlugin[RenewalConfig]):
-    """PresenceShare and absence take turns, for random durations."""
+    """Presence and absence take turns, for random durations."""
 
     Config = RenewalConfig
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose comings and goings are drawn from ``key``."""
-        config = self.config
-        periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
-        return _Turns(periods, key.child("places").numpy().integers(0, periods.length, num))
+        return _Turns(self.config, num, key)
 
 
 class _Turns(Availability):
     """Clients that read a loop of presence and absence, each from a place of its own."""
 
-    def __init__(self, periods: Periods, starts: Ticks) -> None:
-        super().__init__(len(starts))
-        self._periods, self._starts = periods, starts
+    def __init__(self, config: RenewalConfig, num: int, key: Key) -> None:
+        super().__init__(num)
+        self._periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
+        self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         # The first interval begins at 0 and is one of presence: at odd counts the client is there.
-        states: Flags = self._periods.passed(self._places(clients, tick)) % 2 == 1
+        length = self._periods.length
+        states: Array = self._periods.passed((self._starts[clients] + tick % length) % length) % 2 == 1
         return states
 
-    def _next(self, client: int, tick: int) -> int | None:
-        place = self._places(np.array([client]), tick)
-        passed = int(self._periods.passed(place)[0])
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        place = (int(self._starts[client]) + tick) % self._periods.length
+        passed = self._periods.passed_at(place)
         end = min(int(self._periods.instants[passed]), self._periods.length)
-        return tick + end - int(place[0])
-
-    def _places(self, clients: Clients, tick: int) -> Ticks:
-        return (self._starts[clients] + tick % self._periods.length) % self._periods.length
+        return passed % 2 == 1, tick + end - place
 
 
 PLUGIN = Renewal

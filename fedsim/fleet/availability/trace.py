@@ -28,32 +28,24 @@ repeats is drawn: all of them are used equally often, to within one. Instants ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.fleet.availability.base import (
-    TICKS_PER_S,
-    Availability,
-    AvailabilityPlugin,
-    Clients,
-    Flags,
-    Period,
-    Ticks,
-    ticks,
-)
+from fedsim.csv_rows import Row, below_header, read_text, rows_of, same_length
+from fedsim.fleet.availability.base import TICKS_PER_S, Availability, AvailabilityPlugin, Period, ticks
 from fedsim.fleet.availability.on_off_periods import Periods
-from fedsim.fleet.csv_rows import Row, below_header, read_text, rows_of, same_length
+from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.rng import Key
-from fedsim.units import LONGEST_S
+from fedsim.shares import deal
+from fedsim.units import LONGEST_S, Range
 
 INTERVALS = ("client", "on_at_s", "off_at_s")
 STATES = ("client", "step_s", "states")
+INSTANTS = Range(0.0, LONGEST_S)
 
 
 class TraceConfig(Config):
@@ -67,15 +59,11 @@ class TraceConfig(Config):
     """Time after which intervals repeat themselves; without it, when the last of them ends, 1 s to 3650 d."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recording:
-    """When recorded clients were there: intervals in ticks, sorted, apart, all before ``length``."""
-
-    intervals: Sequence[NDArray[np.int64]]
-    length: int
+Recording = tuple[Sequence[Array], int]
+"""For each recorded client its intervals of presence in ticks, sorted and apart; and when all begin anew."""
 
 
-class Trace(AvailabilityPlugin[TraceConfig]):
+class AvailabilityTrace(AvailabilityPlugin[TraceConfig]):
     """A recording that repeats itself."""
 
     Config = TraceConfig
@@ -86,11 +74,8 @@ class Trace(AvailabilityPlugin[TraceConfig]):
         Raises:
             DataError: A file that cannot be used as asked; the message names its line.
         """
-        recording = self.read()
-        generator = key.numpy()
-        recorded = len(recording.intervals)
-        order = generator.permutation(recorded).astype(np.int32)
-        return _Replay(recording, generator.permutation(order[np.arange(num) % recorded]))
+        intervals, length = self.read()
+        return _Replay(intervals, length, deal(len(intervals), num, key.numpy()))
 
     def read(self) -> Recording:
         """Return what the file says.
@@ -126,7 +111,7 @@ class Trace(AvailabilityPlugin[TraceConfig]):
 def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
     by_client: dict[str, list[tuple[int, int, Row]]] = {}
     for row in rows:
-        on_s, off_s = _instant(row, 1), _instant(row, 2)
+        on_s, off_s = (row.number(place, INTERVALS[place], limits=INSTANTS) for place in (1, 2))
         if off_s <= on_s:
             raise row.fault(
                 f"{row.cells[2]} s does not come after {row.cells[1]} s: write when the client leaves behind "
@@ -152,14 +137,14 @@ def _intervals(rows: Sequence[Row], repeat: float | None) -> Recording:
         if given[-1][1] > length:
             raise given[-1][2].fault(f"it ends after repeat = {repeat:g} s: make 'repeat' longer", "off_at_s")
         intervals.append(np.array([interval[:2] for interval in given], np.int64))
-    return Recording(intervals, length)
+    return intervals, length
 
 
 def _states(rows: Sequence[Row]) -> Recording:
-    step = _instant(rows[0], 1, positive=True)
+    step_s = rows[0].number(1, "step_s", positive=True, limits=INSTANTS)
     names = dict[str, Row]()
     for row in rows:
-        if _instant(row, 1, positive=True) != step:
+        if row.number(1, "step_s") != step_s:
             raise row.fault(
                 f"{row.cells[1]} s, but line {rows[0].line} has {rows[0].cells[1]} s: use one", "step_s"
             )
@@ -167,7 +152,7 @@ def _states(rows: Sequence[Row]) -> Recording:
             raise row.fault(
                 f"client {quoted(row.cells[0])} has its line already: line {earlier.line}", "client"
             )
-    return _grid([(row, row.cells[2]) for row in rows], max(1, ticks(step)))
+    return _grid([(row, row.cells[2]) for row in rows], max(1, ticks(step_s)))
 
 
 def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:
@@ -184,17 +169,7 @@ def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:
         flags = np.frombuffer(f"0{states}0".encode(), np.uint8) == ord("1")
         edges = np.flatnonzero(flags[1:] != flags[:-1]).astype(np.int64)
         intervals.append(edges.reshape(-1, 2) * step)
-    return Recording(intervals, steps * step)
-
-
-def _instant(row: Row, place: int, *, positive: bool = False) -> float:
-    name = (INTERVALS if place == 2 else (INTERVALS, STATES)[positive])[place]
-    value = row.number(place, name, positive=positive)
-    if value > LONGEST_S:
-        raise row.fault(
-            f"{row.cells[place]} s is above {LONGEST_S:g} s: give seconds since the recording began", name
-        )
-    return value
+    return intervals, steps * step
 
 
 class _Replay(Availability):
@@ -203,25 +178,21 @@ class _Replay(Availability):
     A period begins at each tick, inside a recording, at which the recorded client came or went.
     """
 
-    def __init__(self, recording: Recording, recorded: NDArray[np.int32]) -> None:
+    def __init__(self, intervals: Sequence[Array], length: int, recorded: Array) -> None:
         super().__init__(len(recorded))
-        self._length, self._recorded = recording.length, recorded
-        changes = [_changes(intervals, recording.length) for intervals in recording.intervals]
-        starts = np.arange(len(changes), dtype=np.int64) * recording.length
-        instants = np.concatenate([own + start for own, start in zip(changes, starts, strict=True)])
-        self._periods = Periods(instants, len(changes) * recording.length)
+        self._length, self._recorded = length, recorded
+        changes = [_changes(own, length) for own in intervals]
+        instants = np.concatenate([own + number * length for number, own in enumerate(changes)])
+        self._periods = Periods(instants, len(changes) * length)
         self._passed_before = np.cumsum([0, *map(len, changes)])
-        self._begins_there = np.array([len(own) > 0 and own[0, 0] == 0 for own in recording.intervals])
+        self._begins_there = np.array([len(own) > 0 and own[0, 0] == 0 for own in intervals])
 
-    def _states(self, clients: Clients, tick: int) -> Flags:
+    def _states(self, clients: Array, tick: int) -> Array:
         recorded = self._recorded[clients]
         passed = self._periods.passed(recorded * np.int64(self._length) + tick % self._length)
         odd = (passed - self._passed_before[recorded]) % 2 == 1
-        states: Flags = odd != self._begins_there[recorded]
+        states: Array = odd != self._begins_there[recorded]
         return states
-
-    def _next(self, client: int, tick: int) -> int | None:
-        return self._look(client, tick)[1]
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         recorded = int(self._recorded[client])
@@ -238,15 +209,12 @@ class _Replay(Availability):
         return is_there, end + int(self._periods.instants[first]) - start if last > first else None
 
 
-def _changes(intervals: NDArray[np.int64], length: int) -> Ticks:
+def _changes(intervals: Array, length: int) -> Array:
     """Return the ticks inside a recording at which its client came or went."""
-    edges: Ticks = intervals.ravel()
     # Where one interval ends as another begins, nobody comes or goes.
-    joined = edges[1:] == edges[:-1]
-    inside = (edges > 0) & (edges < length)
-    inside[1:] &= ~joined
-    inside[:-1] &= ~joined
-    return edges[inside]
+    edges, counts = np.unique(intervals, return_counts=True)
+    changes: Array = edges[(counts == 1) & (edges > 0) & (edges < length)]
+    return changes
 
 
-PLUGIN = Trace
+PLUGIN = AvailabilityTrace

@@ -4,10 +4,10 @@ A file of nine rows, ``fedsim/fleet/csv/benchmark_phones.csv``, which gives its 
 without a source; how many devices of each row there are is drawn.
 """
 
-from fedsim.fleet.device_table import PackagedDevices
+from fedsim.fleet.device_table import TableDevices
 
 
-class BenchmarkPhones(PackagedDevices):
+class BenchmarkPhones(TableDevices):
     """The class ``benchmark_phones``."""
 
 

@@ -4,10 +4,10 @@ A file of six rows, ``fedsim/fleet/csv/cellular_phones.csv``, which gives its so
 without a source; how many devices of each row there are is drawn.
 """
 
-from fedsim.fleet.device_table import PackagedDevices
+from fedsim.fleet.device_table import TableDevices
 
 
-class CellularPhones(PackagedDevices):
+class CellularPhones(TableDevices):
     """The class ``cellular_phones``."""
 
 

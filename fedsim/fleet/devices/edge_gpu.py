@@ -11,11 +11,7 @@ class EdgeGpu(DevicePlugin):
     """The class ``edge_gpu``."""
 
     Config = quantities(
-        speed=lognormal("500 GFLOP/s", 0.3),
-        memory="16 GB",
-        up="1 Gbit/s",
-        down="1 Gbit/s",
-        latency="5 ms",
+        speed=lognormal("500 GFLOP/s", 0.3), memory="16 GB", up="1 Gbit/s", down="1 Gbit/s", latency="5 ms"
     )
 
 

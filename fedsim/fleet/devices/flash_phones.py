@@ -4,10 +4,10 @@ A file of nine rows, ``fedsim/fleet/csv/flash_phones.csv``, which gives its sour
 without a source; how many devices of each row there are is drawn.
 """
 
-from fedsim.fleet.device_table import PackagedDevices
+from fedsim.fleet.device_table import TableDevices
 
 
-class FlashPhones(PackagedDevices):
+class FlashPhones(TableDevices):
     """The class ``flash_phones``."""
 
 

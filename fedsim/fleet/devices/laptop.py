@@ -11,11 +11,7 @@ class Laptop(DevicePlugin):
     """The class ``laptop``."""
 
     Config = quantities(
-        speed=lognormal("50 GFLOP/s", 0.3),
-        memory="16 GB",
-        up="40 Mbit/s",
-        down="100 Mbit/s",
-        latency="20 ms",
+        speed=lognormal("50 GFLOP/s", 0.3), memory="16 GB", up="40 Mbit/s", down="100 Mbit/s", latency="20 ms"
     )
 
 

@@ -10,13 +10,7 @@ from fedsim.fleet.device_class import DevicePlugin, quantities
 class Server(DevicePlugin):
     """The class ``server``."""
 
-    Config = quantities(
-        speed="10 TFLOP/s",
-        memory="256 GB",
-        up="10 Gbit/s",
-        down="10 Gbit/s",
-        latency="0 s",
-    )
+    Config = quantities(speed="10 TFLOP/s", memory="256 GB", up="10 Gbit/s", down="10 Gbit/s", latency="0 s")
 
 
 PLUGIN = Server

@@ -5,6 +5,8 @@ The columns, their units and their meaning are in ``fedsim/fleet/device_table.py
 
 from __future__ import annotations
 
+from typing import cast
+
 from fedsim.fleet.device_table import Table, TableConfig, TableDevices, read_table
 
 
@@ -22,8 +24,7 @@ class FileDevices(TableDevices):
 
     def table(self) -> Table:
         """Return the file's rows."""
-        config: object = self.config
-        return read_table(getattr(config, "file"))  # noqa: B009
+        return read_table(cast(FileConfig, self.config).file)
 
 
 PLUGIN = FileDevices

@@ -1,9 +1,10 @@
-"""Makes what hooks of clients are given, for those who run them and for the observer."""
+"""Contexts of clients: what their hooks are given, at work and under observation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from fedsim.algorithms.contexts import ClientContext, Initial, Warn, ignored
@@ -32,46 +33,46 @@ class ObserverContext(ClientContext):
         return await self._engine.observe(job)
 
 
+@dataclass(eq=False)
 class Contexts:
     """Makes contexts of clients.
 
-    Args:
+    Attributes:
         parts: What the run is made of.
         engine: Who does the work.
         initial: Start values.
-        warn: Where clients' warnings go while they answer.
+        warn: Where clients' warnings go while they work on a reply.
         note: Where what else they note goes.
     """
 
-    def __init__(
-        self, parts: Parts, engine: Engine, initial: Initial, warn: Warn = ignored, note: Warn = ignored
-    ) -> None:
-        self._parts = parts
-        self._engine = engine
-        self._initial = initial
-        self._warn = warn
-        self._note = note
-        self._key = parts.key
-        self._client_key = parts.key.child("client")
-        self._remember = True  # until a client joins with nothing: then all do
+    parts: Parts
+    engine: Engine
+    initial: Initial
+    warn: Warn = ignored
+    note: Warn = ignored
+    _remember: bool = field(default=True, init=False)  # until a client joins with nothing: then all do
 
-    def answering(self, header: Header, keeping: Keeping | None = None) -> ClientContext:
-        """Return the context in which a client answers, with what its optimisers go on from."""
+    @cached_property
+    def _client_key(self) -> Key:
+        return self.parts.key.child("client")
+
+    def replying(self, header: Header, keeping: Keeping | None = None) -> ClientContext:
+        """Return the context in which a client works on its reply, with what its optimisers go on from."""
         client = header.receiver
         key = self._client_key.child(client, header.turn)
         return self._make(ClientContext, client, header.dispatch, header.round, key, keeping)
 
     def observed(self, client: int, round: int) -> ClientContext:  # noqa: A002
         """Return a client's context in which work costs nothing; its generators are the observer's own."""
-        return self._make(ObserverContext, client, -1, round, self._key.child("observer", client, round))
+        return self._make(ObserverContext, client, -1, round, self.parts.key.child("observer", client, round))
 
     def joined(self, client: int) -> Any:
         """Return the state that a client joins with."""
         if not self._remember:
             return None
         # Always the same context, so that whoever asks first, and when, makes no difference.
-        context = self._make(ClientContext, client, -1, 0, self._key.child("join", client))
-        state = self._parts.algorithm.join(context)
+        context = self._make(ClientContext, client, -1, 0, self.parts.key.child("join", client))
+        state = self.parts.algorithm.join(context)
         self._remember = state is not None
         return state
 
@@ -84,9 +85,9 @@ class Contexts:
         key: Key,
         keeping: Keeping | None = None,
     ) -> ClientContext:
-        parts = self._parts
+        parts = self.parts
         return kind(
-            self._engine,
+            self.engine,
             partial(parts.fleet.device, client),
             parts.training,
             client=client,
@@ -94,9 +95,9 @@ class Contexts:
             key=key,
             architecture=parts.fleet.model(client),
             round=round,
-            initial=self._initial,
+            initial=self.initial,
             # The observer has nothing to tell.
-            warn=self._warn if dispatch >= 0 else ignored,
-            note=self._note if dispatch >= 0 else ignored,
+            warn=partial(self.warn, client=client) if dispatch >= 0 else ignored,
+            note=partial(self.note, client=client) if dispatch >= 0 else ignored,
             keeping=keeping,
         )

@@ -11,16 +11,18 @@ work, where no frame goes up), or, where none has come, the server's giving it u
 that for a reply that comes late is part of the dispatch; waiting for the others before a merge is not.
 
 Over sockets the server sees none of a client's jobs, nor a frame until it is whole. What it knows of the time
-of a dispatch it tells once the answer has come (:mod:`fedsim.bus.http.accounts`), and that stands in place of
+of a dispatch it tells once the reply has come (:mod:`fedsim.bus.http.accounts`), and that stands in place of
 what the events have shown until then; the rest was waiting: for a process to be there, or for a client's
 turn. The download is that of the last sending, until it was acknowledged, which a process with a state folder
-does once its disk has the answer. Of a dispatch whose answer never comes only the download is known.
+does once its disk has the reply. Of a dispatch without a reply only the download is known.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
 
@@ -37,6 +39,10 @@ WORK: tuple[Phase, ...] = ("download", "compute", "upload")
 """The phases in which somebody is at work; being away and waiting cost nothing."""
 
 
+OUTCOMES = ("asked", "merged", "dropped", "rejected", "late")
+"""What is counted of dispatches, by round and by client; all were asked."""
+
+
 class Fate(IntEnum):
     """What became of a dispatch; one whose reply comes late was dropped before."""
 
@@ -47,20 +53,38 @@ class Fate(IntEnum):
     LATE = 4
 
 
+_COLUMNS = {
+    "client": "i",
+    "dispatch": "i",
+    "round": "i",
+    "exchange": "h",
+    "cause": "h",
+    "fate": "b",
+    "asked_ns": "q",
+    "ended_ns": "q",
+    "download_ns": "q",
+    "compute_ns": "q",
+    "upload_ns": "q",
+    "away_ns": "q",
+}
+_SPENT = {"download_ns": _DOWNLOAD, "compute_ns": _COMPUTE, "upload_ns": _UPLOAD, "away_ns": _AWAY}
+_NO_DISPATCHES: dict[int, _Underway] = {}
+
+
+@dataclass(slots=True, eq=False)
 class _Underway:
     """A dispatch of which more may come."""
 
-    __slots__ = ("active", "has_answered", "is_away", "is_lost", "phase", "row", "since_ns", "spent_ns")
-
-    def __init__(self, row: int, at_ns: int, is_away: bool) -> None:
-        self.row = row
-        self.since_ns = at_ns
-        self.phase = _WAITING  # of what it is at; while its client is away, it stands still
-        self.is_away = is_away
-        self.spent_ns = [0, 0, 0, 0, 0]
-        self.active = [0, 0, 0, 0]
-        self.has_answered = False  # its reply has arrived
-        self.is_lost = False  # its reply never will
+    client: int
+    dispatch: int
+    row: int
+    since_ns: int
+    is_away: bool
+    phase: int = _WAITING  # of what it is at; while its client is away, it stands still
+    has_replied: bool = False
+    is_lost: bool = False  # its reply will never arrive
+    spent_ns: list[int] = field(default_factory=lambda: [0, 0, 0, 0, 0])
+    active: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
     def advance(self, at_ns: int) -> None:
         """Count the time since the last event."""
@@ -73,30 +97,29 @@ class DispatchTable:
 
     Args:
         trace: What to listen to, until :meth:`finish`.
+
+    Attributes:
+        counts: How many dispatches had which outcome until now, by the names of :meth:`outcomes`.
     """
 
     def __init__(self, trace: Trace) -> None:
-        self._client = array("i")
-        self._dispatch = array("i")
-        self._round = array("i")
-        self._exchange = array("h")
-        self._cause = array("h")
-        self._fate = array("b")
-        self._asked_ns = array("q")
-        self._ended_ns = array("q")
-        self._download_ns = array("q")
-        self._compute_ns = array("q")
-        self._upload_ns = array("q")
-        self._away_ns = array("q")
+        self.counts = Counter[str]()
+        self._columns = {name: array(code) for name, code in _COLUMNS.items()}
+        self._appends = [column.append for column in self._columns.values()]
+        self._fate, self._cause = self._columns["fate"], self._columns["cause"]
+        self._ended_ns = self._columns["ended_ns"]
+        self._spent_ns = [(self._columns[name], phase) for name, phase in _SPENT.items()]
         self._words: dict[str, int] = {"": 0}
         self._open: dict[int, dict[int, _Underway]] = {}  # by client, then by number
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._handlers: dict[str, Callable[..., object]] = {
-            "dispatch": self._asked,
-            "transfer_start": self._transfer_began,
+            "dispatch": self._dispatched,
+            "transfer_start": lambda at_ns, client, dispatch, up, *_: self._begin(
+                at_ns, client, dispatch, _UPLOAD if up else _DOWNLOAD
+            ),
             "transfer_end": self._transfer_ended,
             "spent": self._told,
-            "job_start": self._job_began,
+            "job_start": lambda at_ns, client, dispatch, *_: self._begin(at_ns, client, dispatch, _COMPUTE),
             "job_end": self._job_ended,
             "leave": self._left,
             "return": self._returned,
@@ -109,17 +132,7 @@ class DispatchTable:
         self._stop = trace.listen(self._handlers)
 
     def __len__(self) -> int:
-        return len(self._client)
-
-    @property
-    def row_bytes(self) -> int:
-        """What one dispatch costs to remember."""
-        return sum(column.itemsize for column in vars(self).values() if isinstance(column, array))
-
-    @property
-    def num_open(self) -> int:
-        """Dispatches of which more may come."""
-        return sum(map(len, self._open.values()))
+        return len(self._fate)
 
     def finish(self, at_ns: int) -> None:
         """End the table with the run; what is under way counts until now."""
@@ -134,11 +147,11 @@ class DispatchTable:
 
     def client(self) -> Array:
         """Return whose each dispatch is, ``[dispatches]``, in the order of sending."""
-        return np.array(self._client)
+        return np.array(self._columns["client"])
 
     def round(self) -> Array:
-        """Return in which round the server asked; 0 before the first, one more than the last after it."""
-        return np.array(self._round)
+        """Return the round of each; 0 before the first, one more than the last after it."""
+        return np.array(self._columns["round"])
 
     def fate(self) -> Array:
         """Return what became of each, as :class:`Fate`."""
@@ -146,20 +159,14 @@ class DispatchTable:
 
     def turnaround_ns(self) -> Array:
         """Return how long each took, int64 ``[dispatches]``, ns."""
-        return np.subtract(self._ended_ns, self._asked_ns)
+        return np.subtract(self._columns["ended_ns"], self._columns["asked_ns"])
 
     def phase_ns(self, phase: Phase) -> Array:
         """Return how long each was in a phase, int64 ``[dispatches]``, ns."""
         if phase == "waiting":
             busy_ns: Array = self.work_ns() + self.phase_ns("away")
             return np.subtract(self.turnaround_ns(), busy_ns)
-        columns = {
-            "download": self._download_ns,
-            "compute": self._compute_ns,
-            "upload": self._upload_ns,
-            "away": self._away_ns,
-        }
-        return np.array(columns[phase])
+        return np.array(self._columns[f"{phase}_ns"])
 
     def work_ns(self) -> Array:
         """Return how long somebody was at work for each, int64 ``[dispatches]``, ns."""
@@ -186,7 +193,7 @@ class DispatchTable:
 
     def rows_of(self, client: Array, dispatch: Array) -> Array:
         """Return the rows of dispatches, given by client and by number; each must be in the table."""
-        mine, number = np.array(self._client), np.array(self._dispatch)
+        mine, number = self.client(), np.array(self._columns["dispatch"])
         order = np.lexsort((number, mine))
         # A client's dispatches are numbered from 0 without a gap.
         rows: Array = order[np.searchsorted(mine[order], client) + dispatch]
@@ -201,38 +208,36 @@ class DispatchTable:
         causes = words.copy()
         causes[0] = None
         fates = np.array([fate.name.lower() for fate in Fate], dtype=object)
+        column = {name: np.array(values) for name, values in self._columns.items()}
         return {
-            "client": np.array(self._client),
-            "dispatch": np.array(self._dispatch),
-            "round": np.array(self._round),
-            "exchange": words[np.array(self._exchange, np.int64)],
-            "asked_at_s": np.array(self._asked_ns) / 1e9,
-            "ended_at_s": np.array(self._ended_ns) / 1e9,
+            "client": column["client"],
+            "dispatch": column["dispatch"],
+            "round": column["round"],
+            "exchange": words[column["exchange"]],
+            "asked_at_s": column["asked_ns"] / 1e9,
+            "ended_at_s": column["ended_ns"] / 1e9,
             **{f"{phase}_s": self.phase_ns(phase) / 1e9 for phase in PHASES},
-            "outcome": fates[np.array(self._fate, np.int64)],
-            "cause": causes[np.array(self._cause, np.int64)],
+            "outcome": fates[column["fate"]],
+            "cause": causes[column["cause"]],
         }
 
     # What the trace says
 
-    def _asked(self, at_ns: int, client: int, dispatch: int, round: int, exchange: str, *_: Any) -> None:  # noqa: A002
-        one = _Underway(len(self._client), at_ns, client in self._away)
+    def _dispatched(
+        self,
+        at_ns: int,
+        client: int,
+        dispatch: int,
+        round: int,  # noqa: A002
+        exchange: str,
+        *_: Any,
+    ) -> None:
+        one = _Underway(client, dispatch, len(self), at_ns, client in self._away)
         self._open.setdefault(client, {})[dispatch] = one
-        self._client.append(client)
-        self._dispatch.append(dispatch)
-        self._round.append(round)
-        self._exchange.append(self._word(exchange))
-        self._cause.append(0)
-        self._fate.append(Fate.OPEN)
-        self._asked_ns.append(at_ns)
-        self._ended_ns.append(at_ns)
-        self._download_ns.append(0)
-        self._compute_ns.append(0)
-        self._upload_ns.append(0)
-        self._away_ns.append(0)
-
-    def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
-        self._begin(at_ns, client, dispatch, _UPLOAD if up else _DOWNLOAD)
+        row = (client, dispatch, round, self._word(exchange), 0, Fate.OPEN, at_ns, at_ns, 0, 0, 0, 0)
+        for append, value in zip(self._appends, row):  # noqa: B905 - a check for each dispatch costs time
+            append(value)
+        self.counts["asked"] += 1
 
     def _transfer_ended(
         self, at_ns: int, client: int, dispatch: int, up: bool, outcome: str, cause: str, *_: Any
@@ -241,10 +246,10 @@ class DispatchTable:
         if one is None:
             return
         if outcome == "delivered":
-            one.has_answered = up
+            one.has_replied = up
         elif cause != "restarted":  # then it is under way again at the same instant
             one.is_lost = True
-            self._close_if_over(client, dispatch, one)
+            self._close_if_over(one)
 
     def _told(
         self, at_ns: int, client: int, dispatch: int, download_ns: int, compute_ns: int, upload_ns: int
@@ -259,32 +264,27 @@ class DispatchTable:
             left_ns -= one.spent_ns[phase]
         one.spent_ns[_WAITING] = left_ns
 
-    def _job_began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        self._begin(at_ns, client, dispatch, _COMPUTE)
-
     def _job_ended(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         one = self._end(at_ns, client, dispatch, _COMPUTE)
-        if one is not None and one.is_lost:
-            self._close_if_over(client, dispatch, one)
+        if one is not None:
+            self._close_if_over(one)
 
     def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> None:
-        mine = self._open.get(client)
-        if mine is None or (one := mine.get(dispatch)) is None:
-            return  # the server's own work
-        one.advance(at_ns)
-        one.active[phase] += 1
-        if phase > one.phase:
-            one.phase = phase
+        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
+        if one is not None:  # else it is the server's own work
+            one.advance(at_ns)
+            one.active[phase] += 1
+            if phase > one.phase:
+                one.phase = phase
 
     def _end(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Underway | None:
-        mine = self._open.get(client)
-        if mine is None or (one := mine.get(dispatch)) is None:
-            return None
-        one.advance(at_ns)
-        active = one.active
-        active[phase] -= 1
-        while one.phase and not active[one.phase]:
-            one.phase -= 1
+        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
+        if one is not None:
+            one.advance(at_ns)
+            active = one.active
+            active[phase] -= 1
+            while one.phase and not active[one.phase]:
+                one.phase -= 1
         return one
 
     def _left(self, at_ns: int, client: int, *_: Any) -> None:
@@ -296,7 +296,7 @@ class DispatchTable:
         self._stand(at_ns, client, is_away=False)
 
     def _stand(self, at_ns: int, client: int, *, is_away: bool) -> None:
-        for one in self._open.get(client, {}).values():
+        for one in self._open.get(client, _NO_DISPATCHES).values():
             if one.phase != _WAITING:  # which goes on meanwhile, and has perhaps ended before
                 one.advance(at_ns)
             one.is_away = is_away
@@ -307,61 +307,61 @@ class DispatchTable:
         one = self._find(client, dispatch)
         if one is not None:
             one.is_lost = True
-            self._close_if_over(client, dispatch, one)
+            self._close_if_over(one)
 
     def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str, *_: Any) -> None:
         one = self._open[client][dispatch]
         self._fate[one.row] = Fate.DROPPED
         self._cause[one.row] = self._word(cause)
-        if one.has_answered:  # but its reply is not wanted
-            self._close(client, dispatch, Fate.DROPPED)
+        self.counts["dropped"] += 1
+        if one.has_replied:  # but its reply is not wanted
+            self._close(one, Fate.DROPPED)
             return
         one.advance(at_ns)
-        self._close_if_over(client, dispatch, one)
+        self._close_if_over(one)
 
     def _came_late(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        self.counts["late"] += 1
         one = self._find(client, dispatch)
         if one is not None:
             one.advance(at_ns)
-            self._close(client, dispatch, Fate.LATE)
+            self._close(one, Fate.LATE)
             return
         # A second copy of a frame that had been lost, or a reply at the very instant of the drop: rare.
-        of = client, dispatch
+        of, columns = (client, dispatch), self._columns
         rows = range(len(self) - 1, -1, -1)
-        row = next(row for row in rows if (self._client[row], self._dispatch[row]) == of)
+        row = next(row for row in rows if (columns["client"][row], columns["dispatch"][row]) == of)
         self._fate[row] = Fate.LATE
 
     def _rejected(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        self._close(client, dispatch, Fate.REJECTED)
+        self.counts["rejected"] += 1
+        self._close(self._open[client][dispatch], Fate.REJECTED)
 
     def _merged(self, at_ns: int, *values: Any) -> None:
         *_, clients, dispatches = values
+        self.counts["merged"] += len(clients)
         for client, dispatch in zip(clients, dispatches, strict=True):
-            self._close(client, dispatch, Fate.MERGED)
+            self._close(self._open[client][dispatch], Fate.MERGED)
 
     def _find(self, client: int, dispatch: int) -> _Underway | None:
-        mine = self._open.get(client)
-        return mine.get(dispatch) if mine is not None else None
+        return self._open.get(client, _NO_DISPATCHES).get(dispatch)
 
-    def _close_if_over(self, client: int, dispatch: int, one: _Underway) -> None:
+    def _close_if_over(self, one: _Underway) -> None:
         if one.is_lost and one.phase == _WAITING and self._fate[one.row] == Fate.DROPPED:
-            self._close(client, dispatch, Fate.DROPPED)
+            self._close(one, Fate.DROPPED)
 
-    def _close(self, client: int, dispatch: int, fate: Fate) -> None:
-        mine = self._open[client]
-        one = mine.pop(dispatch)
+    def _close(self, one: _Underway, fate: Fate) -> None:
+        mine = self._open[one.client]
+        del mine[one.dispatch]
         if not mine:
-            del self._open[client]
+            del self._open[one.client]
         self._fate[one.row] = fate
         self._write(one)
 
     def _write(self, one: _Underway) -> None:
-        row, spent_ns = one.row, one.spent_ns
-        self._ended_ns[row] = one.since_ns
-        self._download_ns[row] = spent_ns[_DOWNLOAD]
-        self._compute_ns[row] = spent_ns[_COMPUTE]
-        self._upload_ns[row] = spent_ns[_UPLOAD]
-        self._away_ns[row] = spent_ns[_AWAY]
+        self._ended_ns[one.row] = one.since_ns
+        for column, phase in self._spent_ns:
+            column[one.row] = one.spent_ns[phase]
 
     def _word(self, word: str) -> int:
         return self._words.setdefault(word, len(self._words))

@@ -5,9 +5,8 @@ The cheap ones are checked always; those that read the whole trace need it kept,
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ import numpy as np
 from fedsim.bus import Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
-from fedsim.runtime.records.dispatch_table import PHASES, WORK, DispatchTable, Fate, Phase
+from fedsim.runtime.records.dispatch_table import PHASES, DispatchTable, Fate
 from fedsim.runtime.records.result import RoundRow
 
 _OUTCOMES = {outcome.name.lower(): outcome for outcome in Outcome}
-_ROUNDED_NS = 1000
 
 
 def check_counts(ledger: Ledger, rows: Sequence[RoundRow], dispatches: DispatchTable) -> None:
@@ -47,88 +45,6 @@ def check_counts(ledger: Ledger, rows: Sequence[RoundRow], dispatches: DispatchT
         raise InvariantError(f"rounds sum to {total}, the ledger to {ledger.totals()}")
 
 
-def check_phases(trace: Trace, dispatches: DispatchTable) -> None:
-    """Check the phases of all dispatches against the starts and ends of a kept trace.
-
-    A phase is as long as its transfers or jobs together, less the time that their client was away, and that
-    time is a phase too; where some overlap, no longer. What has no end is not compared. Where a record says
-    how long the phases were, it stands in place of the events before it, to a microsecond: instants of a real
-    loop are rounded.
-
-    Raises:
-        InvariantError: A phase is not.
-        ValueError: The trace was not kept.
-    """
-    if not trace.keep:
-        raise ValueError("only a kept trace can be checked: Trace(keep=True)")
-    began: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
-    spans: dict[tuple[int, int], list[tuple[int, int, str, int]]] = {}
-    told_ns: dict[tuple[int, int], dict[str, int]] = {}
-    absences = _Absences()
-    for at_ns, kind, *values in trace.kept:
-        if kind in ("leave", "return", "abandon"):
-            absences.note(at_ns, kind, values[0])
-            continue
-        if kind == "spent":
-            of = values[0], values[1]
-            told_ns[of] = dict(zip(WORK, values[2:], strict=True))
-            spans[of] = []
-            continue
-        what, _, edge = kind.partition("_")
-        if what not in ("transfer", "job") or values[0] < 0:
-            continue
-        phase = "compute" if what == "job" else "upload" if values[2] else "download"
-        way = (*values[:2], phase)
-        if edge == "start":
-            began.setdefault(way, []).append((at_ns, absences.until(at_ns, values[0])))
-        elif edge == "end":
-            (start_ns, before_ns), away_ns = began[way].pop(0), absences.until(at_ns, values[0])
-            spans.setdefault((values[0], values[1]), []).append((start_ns, at_ns, phase, away_ns - before_ns))
-    unended = {of[:2] for of, starts in began.items() if starts}
-    compared = [of for of in spans if of not in unended]
-    if not compared:
-        return
-    rows = dispatches.rows_of(*np.array(compared).T).tolist()
-    phases: tuple[Phase, ...] = (*WORK, "away")
-    table = {phase: dispatches.phase_ns(phase) for phase in phases}
-    for of, row in zip(compared, rows, strict=True):
-        mine = sorted(spans[of])
-        overlap = any(one[1] > other[0] for one, other in itertools.pairwise(mine))
-        for phase in phases:
-            if phase == "away":
-                lasted = sum(away for *_, away in mine)
-            else:
-                lasted = sum(end - start - away for start, end, name, away in mine if name == phase)
-            spent = int(table[phase][row])
-            if of in told_ns:
-                lasted += told_ns[of].get(phase, 0)
-                is_well = lasted - _ROUNDED_NS <= spent <= lasted
-            else:
-                is_well = spent == lasted or (spent < lasted and overlap)
-            if not is_well:
-                raise InvariantError(
-                    f"dispatch {of[1]} of client {of[0]}: {phase} took {lasted} ns by the trace, "
-                    f"{spent} ns by the table of dispatches"
-                )
-
-
-class _Absences:
-    """How long clients have been away, told of comings and goings in order."""
-
-    def __init__(self) -> None:
-        self._past_ns = Counter[int]()
-        self._since_ns: dict[int, int] = {}
-
-    def note(self, at_ns: int, kind: str, client: int) -> None:
-        if kind == "leave":
-            self._since_ns[client] = at_ns
-        elif client in self._since_ns:  # whose work is given up is not watched any more
-            self._past_ns[client] += at_ns - self._since_ns.pop(client)
-
-    def until(self, at_ns: int, client: int) -> int:
-        return self._past_ns[client] + at_ns - self._since_ns.get(client, at_ns)
-
-
 def check_trace(trace: Trace, ledger: Ledger) -> None:
     """Check a kept trace: time, starts and ends, bytes, merges, and that nobody works for what is given up.
 
@@ -139,12 +55,10 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
         InvariantError: A promise is broken; the message names it.
         ValueError: The trace was not kept.
     """
-    if not trace.keep:
-        raise ValueError("only a kept trace can be checked: Trace(keep=True)")
     before = 0
-    frames, under_way = _Frames(), Counter[tuple[Any, ...]]()
+    frames, jobs = _Frames(), Counter[tuple[Any, ...]]()
     merged, abandoned = set(), set()
-    for at_ns, kind, *values in trace.kept:
+    for at_ns, kind, *values in _kept(trace):
         if at_ns < before:
             raise InvariantError(f"time went back from {before} ns to {at_ns} ns at a record of {kind}")
         before = at_ns
@@ -155,18 +69,18 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
             )
         if kind == "transfer_start":
             frames.start(*values[:3], num_bytes=values[4])
-            under_way["transfer", *values[:3]] += 1
         elif kind == "transfer_end":
-            _end(under_way, ("transfer", *values[:3]), at_ns)
-            frames.end(*values[:4])
+            frames.end(at_ns, *values[:4])
         elif kind == "transfer_copy":
             frames.copy(*values[:4])
         elif kind == "abandon":
             abandoned.add(tuple(values[:2]))
         elif kind == "job_start":
-            under_way["job", *values[:3]] += 1
+            jobs[tuple(values[:3])] += 1
         elif kind == "job_end":
-            _end(under_way, ("job", *values[:3]), at_ns)
+            if not jobs[tuple(values[:3])]:
+                raise _without_begin("job", values[:3], at_ns)
+            jobs[tuple(values[:3])] -= 1
         elif kind == "merge":
             for reply in zip(values[3], values[4], strict=True):
                 if reply in merged:
@@ -174,7 +88,12 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
                         f"the reply to dispatch {reply[1]} of client {reply[0]} was merged twice"
                     )
                 merged.add(reply)
-    _all_ended(under_way, ledger.outcomes()["in_flight"])
+    if left := [("job", *job) for job in jobs.elements()]:
+        raise InvariantError(f"jobs began and never ended: {left[:5]}")
+    if frames.num_in_flight != (in_flight := ledger.outcomes()["in_flight"]):
+        raise InvariantError(
+            f"{frames.num_in_flight} transfers of the trace have no end, the ledger says {in_flight}"
+        )
     columns, totals = ledger.columns(), ledger.totals()
     for way, up, sent in (
         ("down", False, totals.bytes_down + totals.data_down),
@@ -201,9 +120,10 @@ class _Frames:
         self._in_flight.setdefault((client, dispatch, up), deque()).append(num_bytes)
         self._bytes[up, Outcome.IN_FLIGHT] += num_bytes
 
-    def end(self, client: int, dispatch: int, up: bool, outcome: str) -> None:
-        num_bytes = self._in_flight[client, dispatch, up].popleft()
-        self._move(client, dispatch, up, num_bytes, Outcome.IN_FLIGHT, _OUTCOMES[outcome])
+    def end(self, at_ns: int, client: int, dispatch: int, up: bool, outcome: str) -> None:
+        if not (waiting := self._in_flight.get((client, dispatch, up))):
+            raise _without_begin("transfer", (client, dispatch, up), at_ns)
+        self._move(client, dispatch, up, waiting.popleft(), Outcome.IN_FLIGHT, _OUTCOMES[outcome])
 
     def copy(self, client: int, dispatch: int, up: bool, outcome: str) -> None:
         # Of several frames of a dispatch, the one that ended last is that which is copied.
@@ -218,20 +138,19 @@ class _Frames:
         self._bytes[up, after] += num_bytes
         self._ended[client, dispatch, up] = num_bytes, after
 
+    @property
+    def num_in_flight(self) -> int:
+        return sum(map(len, self._in_flight.values()))
+
     def bytes_by_outcome(self, up: bool) -> dict[str, int]:
         return {name: self._bytes[up, outcome] for name, outcome in _OUTCOMES.items()}
 
 
-def _end(under_way: Counter[tuple[Any, ...]], what: tuple[Any, ...], at_ns: int) -> None:
-    if not under_way[what]:
-        raise InvariantError(f"{what} ended at {at_ns} ns without having begun")
-    under_way[what] -= 1
+def _kept(trace: Trace) -> Iterable[tuple[Any, ...]]:
+    if not trace.keep:
+        raise ValueError("only a kept trace can be checked: Trace(keep=True)")
+    return trace.kept
 
 
-def _all_ended(under_way: Counter[tuple[Any, ...]], in_flight: int) -> None:
-    left: Sequence[tuple[Any, ...]] = [what for what, count in under_way.items() for _ in range(count)]
-    jobs = [what for what in left if what[0] == "job"]
-    if jobs:
-        raise InvariantError(f"jobs began and never ended: {jobs[:5]}")
-    if len(left) != in_flight:
-        raise InvariantError(f"{len(left)} transfers of the trace have no end, the ledger says {in_flight}")
+def _without_begin(what: str, which: Iterable[Any], at_ns: int) -> InvariantError:
+    return InvariantError(f"{(what, *which)} ended at {at_ns} ns without having begun")

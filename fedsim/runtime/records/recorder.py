@@ -1,7 +1,7 @@
-"""The recorder: draws up what a run leaves from what the trace is told, the same for every bus.
+"""The recorder: makes the result of a run from the records of its trace, the same for every bus.
 
-Whoever makes a dispatch, or ends one, tells the trace and nobody else; rows, tallies, causes and lines of the
-log are drawn from its records as they are made.
+What begins or ends a dispatch is recorded in the trace and nowhere else. The recorder and its table of
+dispatches listen to the trace: rows of rounds, tallies, causes and lines of the log follow from its records.
 """
 
 from __future__ import annotations
@@ -9,98 +9,107 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+import structlog
 
 from fedsim.bus import Ledger, Totals
-from fedsim.clock import Trace, now_ns, now_s
+from fedsim.clock import RecordKind, Trace, now_ns, now_s
+from fedsim.errors import MergeError
 from fedsim.runtime.evaluation import Accuracy, FinalModels
-from fedsim.runtime.records.dispatch_table import DispatchTable
-from fedsim.runtime.records.invariants import check_counts, check_phases, check_trace
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.dispatch_table import OUTCOMES, DispatchTable
+from fedsim.runtime.records.invariants import check_counts, check_trace
 from fedsim.runtime.records.result import RoundRow, RunResult, last_measured
-from fedsim.runtime.records.trace_kinds import ROUND_END
-from fedsim.runtime.server.merging import is_refusal
+
+ROUND_END = RecordKind("round_end", ("round", "asked", "merged"))
 
 
+class Log(Protocol):
+    """A log of structured events; their stamps and their writing are decided above."""
+
+    def info(self, event: str, **values: Any) -> Any:
+        """Note something ordinary."""
+
+    def warning(self, event: str, **values: Any) -> Any:
+        """Note something that a reader may have to know."""
+
+
+def silent() -> Log:
+    """Return a logger that writes nothing."""
+    log: Log = structlog.wrap_logger(None, processors=[_drop])
+    return log
+
+
+def _drop(logger: Any, method: str, event: Any) -> Any:
+    raise structlog.DropEvent
+
+
+@dataclass(eq=False)
 class Recorder:
     """Listens to a trace until :meth:`close`.
 
     What happens between two rounds counts in the second, and what is left when the run ends gets a row of its
     own, so that rows always sum to the whole.
 
-    Args:
+    Attributes:
         num_clients: K.
         ledger: Where the bus enters every frame.
         trace: What to listen to; the end of a round is recorded there.
         log: Where drops, rejections, late replies and rounds are noted.
         watch: Told of each round as it ends.
-
-    Attributes:
         dispatches: Every dispatch, and where its time went.
         rows: One per finished round.
         rejections: Replies that could not be merged, by reason.
     """
 
-    def __init__(
-        self,
-        num_clients: int,
-        ledger: Ledger,
-        trace: Trace,
-        log: Log,
-        watch: Callable[[RoundRow], None] = lambda row: None,
-    ) -> None:
-        self.dispatches = DispatchTable(trace)
+    num_clients: int
+    ledger: Ledger
+    trace: Trace
+    log: Log
+    watch: Callable[[RoundRow], None] = lambda row: None
+
+    def __post_init__(self) -> None:
+        self.dispatches = DispatchTable(self.trace)
         self.rows: list[RoundRow] = []
         self.rejections = Counter[str]()
-        self._num_clients = num_clients
-        self._ledger = ledger
-        self._trace = trace
-        self._log = log
-        self._watch = watch
         self._round = 0
         self._began_at_s: float | None = None  # of the round at hand
         self._before = Totals()
-        self._tally = Counter[str]()
+        self._counted = Counter[str]()  # of the table's counts, in rows before
         self._drops = Counter[str]()
         self._refusal: tuple[int, str] | None = None  # the first: round and reason
-        self._stop = trace.listen(
-            {
-                "dispatch": self._asked,
-                "merge": self._merged,
-                "drop": self._dropped,
-                "reject": self._rejected,
-                "late": self._came_late,
-            }
+        self._stop = self.trace.listen(
+            {"drop": self._dropped, "reject": self._rejected, "late": self._came_late}
         )
 
     def begin(self, round: int) -> None:  # noqa: A002
         """A round begins."""
         self._round, self._began_at_s = round, now_s()
 
+    def refused(self, error: MergeError) -> None:
+        """Note that a merge was refused: the first is the first sign of divergence."""
+        self._refusal = self._refusal or (self._round, str(error))
+
     def end(self, accuracy: Accuracy | None = None) -> None:
         """It ends, with what was measured at its end, if anything."""
-        at_s, totals, tally = now_s(), self._ledger.totals(), self._tally
+        at_s, totals = now_s(), self.ledger.totals()
+        counts = Counter(self.dispatches.counts)
         row = RoundRow(
-            self._round,
-            at_s if self._began_at_s is None else self._began_at_s,
-            at_s,
-            tally["asked"],
-            tally["merged"],
-            tally["dropped"],
-            tally["rejected"],
-            tally["late"],
-            totals - self._before,
-            accuracy,
-            self._drops,
+            round=self._round,
+            began_at_s=at_s if self._began_at_s is None else self._began_at_s,
+            ended_at_s=at_s,
+            **{name: counts[name] - self._counted[name] for name in OUTCOMES},
+            traffic=totals - self._before,
+            accuracy=accuracy,
+            drops=self._drops,
         )
-        self._began_at_s, self._before = None, totals
-        self._tally, self._drops = Counter(), Counter()
+        self._began_at_s, self._before, self._counted, self._drops = None, totals, counts, Counter()
         self.rows.append(row)
-        self._trace.record(ROUND_END, row.round, row.asked, row.merged)
-        self._log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
-        self._watch(row)
+        self.trace.record(ROUND_END, row.round, row.asked, row.merged)
+        self.log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
+        self.watch(row)
 
     def close(self, *, verify: bool = False, is_going_on: bool = False) -> Callable[[FinalModels], RunResult]:
         """End the record with the run, now, and check it.
@@ -116,8 +125,8 @@ class Recorder:
             InvariantError: It contradicts itself.
         """
         simulated_s, dispatches, rows = now_s(), self.dispatches, self.rows
-        ledger = deepcopy(self._ledger) if is_going_on else self._ledger
-        if self._tally or ledger.totals() != self._before:
+        ledger = deepcopy(self.ledger) if is_going_on else self.ledger
+        if self.dispatches.counts != self._counted or ledger.totals() != self._before:
             if self._began_at_s is None:
                 self._round += 1
             self.end()
@@ -125,12 +134,11 @@ class Recorder:
         dispatches.finish(now_ns())
         check_counts(ledger, rows, dispatches)
         if verify:
-            check_trace(self._trace, ledger)
-            check_phases(self._trace, dispatches)
-        trace_hash = self._trace.hash()
+            check_trace(self.trace, ledger)
+        trace_hash = self.trace.hash()
         client = dispatches.client()
         by_client = {
-            outcome: np.bincount(client[mask], minlength=self._num_clients).astype(np.int32)
+            outcome: np.bincount(client[mask], minlength=self.num_clients).astype(np.int32)
             for outcome, mask in dispatches.outcomes().items()
         }
         return lambda models: RunResult(
@@ -148,28 +156,16 @@ class Recorder:
 
     # What the trace says
 
-    def _asked(self, at_ns: int, *_: object) -> None:
-        self._tally["asked"] += 1
-
-    def _merged(self, at_ns: int, *values: Any) -> None:
-        *_, clients, _dispatches = values
-        self._tally["merged"] += len(clients)
-
     def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str) -> None:
-        self._tally["dropped"] += 1
         self._drops[cause] += 1
-        self._log.warning("dropped", client=client, dispatch=dispatch, cause=cause)
+        self.log.warning("dropped", client=client, dispatch=dispatch, cause=cause)
 
     def _rejected(self, at_ns: int, client: int, dispatch: int, reason: str) -> None:
-        self._tally["rejected"] += 1
         self.rejections[reason] += 1
-        if self._refusal is None and is_refusal(reason):
-            self._refusal = self._round, reason
-        self._log.warning("rejected", client=client, dispatch=dispatch, reason=reason)
+        self.log.warning("rejected", client=client, dispatch=dispatch, reason=reason)
 
     def _came_late(self, at_ns: int, client: int, dispatch: int) -> None:
-        self._tally["late"] += 1
-        self._log.info("late", client=client, dispatch=dispatch)
+        self.log.info("late", client=client, dispatch=dispatch)
 
     def _non_finite(self, model: str | None) -> str | None:
         """Return what is not finite at the end, if anything, and its first sign."""

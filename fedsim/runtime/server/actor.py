@@ -1,15 +1,16 @@
 """The server: sends dispatches, waits as the pacing says, merges the replies.
 
-Every dispatch has a lease (``dispatching.py``). A reply that cannot be merged (``vetting.py``) is counted as
-rejected. A merge that leaves the finite range is refused (``merging.py``): the state stays, and all its
-replies count as rejected. None of this stops a run.
+Every dispatch has a lease (``open_dispatches.py``). A reply that cannot be merged is counted as rejected. A
+merge that leaves the finite range is refused (both ``vetting.py``): the state stays, and all its replies
+count as rejected. None of this stops a run.
 """
 
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, isfinite
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.bus import Endpoint
-from fedsim.clock import Trace, now_s, sleep_for, wait
+from fedsim.clock import RecordKind, Trace, now_s, sleep_for, wait
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, MergeError, RunError
 from fedsim.plugins import name_of
@@ -26,13 +27,13 @@ from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.selectors.base import Candidates
 from fedsim.runtime.purity import unchanged
-from fedsim.runtime.records.log import Log
-from fedsim.runtime.records.recorder import Recorder
-from fedsim.runtime.records.trace_kinds import MERGE, REJECT
-from fedsim.runtime.server.merging import merged
-from fedsim.runtime.server.open_dispatches import Newest, OpenDispatch, OpenDispatches
-from fedsim.runtime.server.vetting import misfit
-from fedsim.wire import SERVER, Message, Packed, pack
+from fedsim.runtime.records.recorder import Log, Recorder
+from fedsim.runtime.server.open_dispatches import OpenDispatch, OpenDispatches
+from fedsim.runtime.server.vetting import merged, misfit
+from fedsim.wire import SERVER, Message, pack
+
+REJECT = RecordKind("reject", ("client", "dispatch", "reason"))
+MERGE = RecordKind("merge", ("round", "exchange", "version", "clients", "dispatches"))
 
 MOST_POLLED = 1024
 """Upper bound on clients polled for their next availability."""
@@ -41,98 +42,93 @@ MOST_WAITS = 100_000
 """Upper bound on waits in which no client becomes available; after that the run fails."""
 
 
+@dataclass(eq=False)
 class ServerActor:
-    """The server's actor. A pacing drives it (:class:`~fedsim.runtime.policies.pacing.base.Rounds`)."""
+    """The server's actor. A pacing drives it (:class:`~fedsim.runtime.policies.pacing.base.Rounds`).
 
-    def __init__(
-        self,
-        parts: Parts,
-        engine: Engine,
-        endpoint: Endpoint,
-        initial: Initial,
-        observer: Observer,
-        recorder: Recorder,
-        trace: Trace,
-        log: Log,
-    ) -> None:
-        self.num_rounds = parts.rounds
-        self._parts = parts
-        self._algorithm = parts.algorithm
-        self._engine = engine
-        self._endpoint = endpoint
-        self._initial = initial
-        self._observer = observer
-        self._recorder = recorder
-        self._trace = trace
-        self._log = log
-        self._key = parts.key.child("server")
-        self._clients_key = parts.key.child("client")
+    Attributes:
+        parts: What the run is made of.
+        engine: Who trains.
+        endpoint: The server's way to the clients.
+        initial: Gives start values.
+        observer: Measures models.
+        recorder: Makes rows of rounds.
+        trace: Where events are recorded.
+        log: Where waits and warnings are noted.
+        state: The algorithm's state at the server.
+        merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
+        num_rounds: How many rounds the run has.
+        exchanges: The exchanges of a round, in order.
+        cohort_size: Replies wanted of a cohort.
+    """
+
+    parts: Parts
+    engine: Engine
+    endpoint: Endpoint
+    initial: Initial
+    observer: Observer
+    recorder: Recorder
+    trace: Trace
+    log: Log
+
+    def __post_init__(self) -> None:
+        num_clients, exchanges = self.parts.data.num_clients, self.parts.algorithm.exchanges
+        self._eligible = self.parts.eligible()
+        self.state: Any = None
+        self.merged = array("i", [-1]) * num_clients
+        self.num_rounds = self.parts.rounds
+        self.exchanges = tuple(one for one in exchanges if one.when == "round")
+        self.cohort_size = self.parts.clients_per_round or len(self._eligible)
+        self._key = self.parts.key.child("server")
+        self._clients_key = self.parts.key.child("client")
         self._round = 0
         self._version = 0
         self._hook = asyncio.Lock()
         self._background = Background()
-        self._dispatches = OpenDispatches(endpoint, trace, parts.data.num_clients, parts.client_timeout_s)
-        self._merged = Newest(parts.data.num_clients)
+        timeout_s = self.parts.client_timeout_s
+        self._dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s)
         self._selections = 0
         self._unmerged = False
-        self._eligible = parts.eligible()
-        self._state: Any = None
-        self.exchanges = tuple(one for one in self._algorithm.exchanges if one.when == "round")
 
     async def run(self) -> None:
         """Open, run all rounds, close."""
-        self._state = self._algorithm.start(self._context("start"))
+        self.state = self.parts.algorithm.start(self._context("start"))
         await self._hold("opening")
-        await self._parts.pacing.run(self)
+        await self.parts.pacing.run(self)
         self._round += 1
         await self._hold("closing")
 
     async def listen(self) -> None:
         """Take replies for ever."""
         while True:
-            self._dispatches.take(await self._endpoint.receive(), self._version)
-
-    @property
-    def wanted(self) -> int:
-        """Replies wanted of a cohort."""
-        return self._parts.clients_per_round or len(self._eligible)
-
-    @property
-    def state(self) -> Any:
-        """The algorithm's state at the server."""
-        return self._state
-
-    @property
-    def merged(self) -> Mapping[int, int]:
-        """The newest dispatch of each client whose reply was merged."""
-        return self._merged
+            self._dispatches.take(await self.endpoint.receive(), self._version)
 
     # What a pacing can do
 
     def begin_round(self) -> None:
         """Count a round."""
         self._round += 1
-        self._recorder.begin(self._round)
+        self.recorder.begin(self._round)
 
-    async def someone(self, carried: Sequence[Any] = ()) -> None:
-        """Wait until at least one client that owes no answer is there, or one of ``carried`` has ended.
+    async def wait_for_candidates(self, carried: Sequence[OpenDispatch] = ()) -> None:
+        """Wait until at least one client can be selected, or one of ``carried`` has ended.
 
-        Where all clients owe an answer, there is nobody to wait for: it returns at once.
+        Where all clients have an open dispatch, there is nobody to wait for: it returns at once.
 
         Raises:
-            RunError: Nobody will ever be.
+            RunError: No client will ever be available.
         """
-        fleet, asked = self._parts.fleet, 0
+        fleet, num_waits = self.parts.fleet, 0
         while not fleet.is_always_there:
             candidates = self._candidates()
             free = candidates.free
             if not len(free) or candidates.any(self._key.child("someone")):
                 break
-            # Of a crowd only some are asked when they may come: the answer is then late, never wrong.
+            # Of a crowd only some are polled for their next availability: a longer wait is no wrong one.
             few = free[:: max(1, len(free) // MOST_POLLED)].tolist()
-            next_s = min(fleet.availability.next_change(client, now_s()) for client in few)
-            asked += 1
-            if not (carried or isfinite(next_s)) or asked > MOST_WAITS:
+            next_s = min(fleet.availability.look(client, now_s())[1] for client in few)
+            num_waits += 1
+            if not (carried or isfinite(next_s)) or num_waits > MOST_WAITS:
                 raise RunError(
                     f"no client can take part: at {now_s():.0f} s none of {len(free)} that could be asked is "
                     "available, and none will be: give some of the fleet another availability"
@@ -141,32 +137,32 @@ class ServerActor:
             if not carried and wait_s is not None:
                 await sleep_for(wait_s)
                 continue
-            answers = [dispatch.answer for dispatch in carried]
-            if (await wait(answers, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED))[0]:
+            replies = [dispatch.reply for dispatch in carried]
+            if await wait(replies, timeout=wait_s, wanted=1):
                 break
 
     def select(self, over_selection: float) -> Sequence[int]:
-        """Return a cohort among the clients that are there and owe no answer, ascending.
+        """Return a cohort among the clients that are there and have no open dispatch, ascending.
 
         Args:
-            over_selection: How many at most for each one wanted.
+            over_selection: Clients at most for each one wanted.
 
         Raises:
             InvariantError: The selector chose somebody twice, or somebody who was no candidate.
         """
         candidates = self._candidates()
-        count = ceil(over_selection * self.wanted)
+        count = ceil(over_selection * self.cohort_size)
         key = self._key.child("select", self._selections)
         self._selections += 1
-        chosen = np.sort(self._parts.selector.select(candidates, count, key))
+        chosen = np.sort(self.parts.selector.select(candidates, count, key))
         if not candidates.knows(chosen).all() or (np.diff(chosen) == 0).any():
             raise InvariantError(
-                f"selector {name_of(self._parts.selector)!r} chose {chosen.tolist()}: "
+                f"selector {name_of(self.parts.selector)!r} chose {chosen.tolist()}: "
                 "each of the candidates at most once, and nobody else"
             )
         return [int(client) for client in chosen]
 
-    async def ask(
+    async def dispatch(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
     ) -> Sequence[OpenDispatch]:
         """Send an exchange's instructions to those it concerns; ascending by client.
@@ -178,25 +174,23 @@ class ServerActor:
         if not whom:
             return []
         messages = await self._instruct(exchange, tuple(whom))
-        packed: dict[int, Packed] = {}
-        asked = []
-        for client in sorted(messages):
-            message: Message | None = messages[client]
-            if message is not None and id(message) not in packed:
-                packed[id(message)] = pack(message)
-            dispatch = self._dispatches.ask(
+        # A message for many is packed once.
+        distinct = {id(message): message for message in messages.values()}
+        packed = {key: None if message is None else pack(message) for key, message in distinct.items()}
+        return [
+            self._dispatches.send(
                 client,
                 exchange.name,
-                None if message is None else packed[id(message)],
+                packed[id(messages[client])],
                 round=self._round,
                 version=self._version,
-                merged=self._merged.of(client),
+                merged=self.merged[client],
             )
-            asked.append(dispatch)
-        return asked
+            for client in sorted(messages)
+        ]
 
-    async def merge(self, exchange: Exchange, dispatches: Sequence[Any]) -> Sequence[int]:
-        """Merge the answers that are there and close all dispatches; return who was merged, ascending.
+    async def merge(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> Sequence[int]:
+        """Merge the replies that are there and close all dispatches; return who was merged, ascending.
 
         Raises:
             InvariantError: A dispatch that was merged before.
@@ -204,18 +198,18 @@ class ServerActor:
         """
         replies = []
         context = self._context("vet")
-        for asked in dispatches:
-            self._dispatches.close(asked)
-            reply = asked.answer.result() if asked.answer.done() else None
+        for dispatch in dispatches:
+            self._dispatches.close(dispatch)
+            reply = dispatch.reply.result() if dispatch.reply.done() else None
             if reply is None:
                 continue
             if reply.staleness != self._version - reply.version:  # it has waited while others were merged
                 reply = replace(reply, staleness=self._version - reply.version)
-            reason = misfit(self._parts, context, self._state, exchange, reply)
+            reason = misfit(self.parts, context, self.state, exchange, reply)
             if reason is None:
                 replies.append(reply)
             else:
-                self._trace.record(REJECT, reply.client, reply.dispatch, reason)
+                self._reject(reply, reason)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         if replies:
             await self._merge(exchange, replies)
@@ -223,14 +217,14 @@ class ServerActor:
             self._unmerged = True
         return [reply.client for reply in replies]
 
-    def discard(self, dispatches: Sequence[Any], cause: str) -> None:
+    def discard(self, dispatches: Sequence[OpenDispatch], cause: str) -> None:
         """Close dispatches and merge nothing of them; each counts as dropped.
 
         Raises:
             InvariantError: A dispatch that was closed before.
         """
-        for asked in dispatches:
-            self._dispatches.discard(asked, cause)
+        for dispatch in dispatches:
+            self._dispatches.close(dispatch, cause, discarded=True)
         self._background.drop()
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
@@ -243,28 +237,28 @@ class ServerActor:
         Raises:
             InvariantError: The algorithm left background work behind.
         """
-        every = self._parts.evaluation.every
+        every = self.parts.evaluation.every
         await self._finish(bool(every) and (self._round % every == 0 or self._round == self.num_rounds))
 
     # How it is done
 
     async def _hold(self, when: When) -> None:
         """Hold the exchanges before or after the rounds, with everyone."""
-        exchanges = [one for one in self._algorithm.exchanges if one.when == when]
+        exchanges = [one for one in self.parts.algorithm.exchanges if one.when == when]
         if not exchanges:
             return
         everyone = self._everyone()
         answered = everyone
-        self._recorder.begin(self._round)
+        self.recorder.begin(self._round)
         for exchange in exchanges:
-            asked = await self.ask(exchange, everyone, answered)
-            if asked:
-                await wait([one.answer for one in asked])
+            dispatches = await self.dispatch(exchange, everyone, answered)
+            if dispatches:
+                await wait([dispatch.reply for dispatch in dispatches])
             try:
-                answered = await self.merge(exchange, asked)
+                answered = await self.merge(exchange, dispatches)
             except MergeError:
                 answered = []
-        await self._finish(when == "closing" and bool(self._parts.evaluation.every))
+        await self._finish(when == "closing" and bool(self.parts.evaluation.every))
 
     async def _finish(self, measured: bool) -> None:
         """End a row of the record, with a measurement if there is to be one."""
@@ -272,15 +266,15 @@ class ServerActor:
             # A hook that would have collected it never ran: nobody was there to reply.
             self._background.drop()
         self._unmerged = False
-        if self._background.uncollected:
+        if self._background:
             raise InvariantError(
                 f"round {self._round} ended with background work that no hook collected: "
-                f"{', '.join(self._background.uncollected)}; await server.collect(name) in a later hook"
+                f"{', '.join(self._background)}; await server.collect(name) in a later hook"
             )
         accuracy = None
         if measured:
-            accuracy = await self._observer.measure(self._state, self._merged, self._round)
-        self._recorder.end(accuracy)
+            accuracy = await self.observer.measure(self.state, self.merged, self._round)
+        self.recorder.end(accuracy)
 
     async def _instruct(
         self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
@@ -289,8 +283,8 @@ class ServerActor:
         if exchange.instruct is None:
             return dict.fromkeys(whom)
         async with self._hook:
-            with unchanged(self._parts.verify, name, self._state):
-                self._state, messages = await exchange.instruct(self._context(name), self._state, whom)
+            with unchanged(self.parts.verify, name, self.state):
+                self.state, messages = await exchange.instruct(self._context(name), self.state, whom)
         if strangers := sorted(messages.keys() - set(whom)):
             raise InvariantError(
                 f"{name} instructs the clients {strangers}, whom the exchange does not concern"
@@ -301,26 +295,29 @@ class ServerActor:
         async with self._hook:
             context = self._context(f"merge_{exchange.name}")
             try:
-                self._state = await merged(self._parts, context, self._state, exchange, replies)
+                self.state = await merged(self.parts, context, self.state, exchange, replies)
             except MergeError as error:
+                self.recorder.refused(error)
                 for reply in replies:  # nothing of it is kept
-                    self._trace.record(REJECT, reply.client, reply.dispatch, str(error))
+                    self._reject(reply, str(error))
                 self._background.drop()
                 raise
         self._version += 1
-        for reply in replies:
-            self._merged.note(reply.client, reply.dispatch)
         clients = [reply.client for reply in replies]
         dispatches = [reply.dispatch for reply in replies]
-        self._trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
+        for client, number in zip(clients, dispatches, strict=True):
+            self.merged[client] = max(number, self.merged[client])
+        self.trace.record(MERGE, self._round, exchange.name, self._version, clients, dispatches)
+
+    def _reject(self, reply: Reply, reason: str) -> None:
+        self.trace.record(REJECT, reply.client, reply.dispatch, reason)
 
     def _everyone(self) -> Sequence[int]:
-        everyone: list[int] = self._eligible.tolist()
-        return everyone
+        return list(self._eligible.tolist())
 
     def _candidates(self) -> Candidates:
-        """Return those who may be asked now."""
-        data, fleet = self._parts.data, self._parts.fleet
+        """Return the clients that can be selected now."""
+        data, fleet = self.parts.data, self.parts.fleet
         return Candidates(
             self._eligible,
             self._dispatches.busy(),
@@ -330,9 +327,9 @@ class ServerActor:
         )
 
     def _context(self, hook: str) -> ServerContext:
-        parts = self._parts
+        parts = self.parts
         return ServerContext(
-            self._engine,
+            self.engine,
             lambda: parts.fleet.server,
             parts.training,
             client=SERVER,
@@ -342,8 +339,8 @@ class ServerActor:
             architecture_of=parts.fleet.model,
             round=self._round,
             num_rounds=parts.rounds,
-            initial=self._initial,
+            initial=self.initial,
             background=self._background,
             clients_key=self._clients_key,
-            warn=self._log.warning,
+            warn=self.log.warning,
         )

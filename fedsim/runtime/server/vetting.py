@@ -1,14 +1,16 @@
-"""What a reply has to be before any hook merges it (specification 3.5, E9)."""
+"""What a reply has to be before any hook merges it, and a state after it (specification 3.5, E9)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.algorithms.contexts import ServerContext
+from fedsim.errors import JobError, MergeError
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
-from fedsim.runtime.server.non_finite import non_finite
+from fedsim.runtime.server.non_finite import non_finite, spoiled
 
 
 def misfit(parts: Parts, server: ServerContext, state: Any, exchange: Exchange, reply: Reply) -> str | None:
@@ -33,3 +35,28 @@ def misfit(parts: Parts, server: ServerContext, state: Any, exchange: Exchange, 
             return f"num_samples is {stated}, not from 1 to the {held} training samples of the client"
     with unchanged(parts.verify, "vet", state, reply):
         return parts.algorithm.vet(server, state, reply)
+
+
+async def merged(
+    parts: Parts, server: ServerContext, state: Any, exchange: Exchange, replies: Sequence[Reply]
+) -> Any:
+    """Return the server's state after the merge of an exchange.
+
+    Raises:
+        MergeError: It has left the finite range, in arithmetic or in what it returns.
+    """
+    if exchange.merge is None:
+        return state
+    with unchanged(parts.verify, f"merge_{exchange.name}", state, replies):
+        try:
+            after = await exchange.merge(server, state, replies)
+            fault = spoiled(after, state)
+        except (ArithmeticError, JobError) as error:
+            # What Python's own numbers raise where NumPy's become infinite.
+            cause = error.__cause__ if isinstance(error, JobError) else error
+            if not isinstance(cause, ArithmeticError):
+                raise
+            fault = f"{type(cause).__name__}: {cause}"
+    if fault is not None:
+        raise MergeError(f"the merge of exchange {exchange.name!r} leaves the finite range: {fault}")
+    return after

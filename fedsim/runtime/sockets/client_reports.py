@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from fedsim.bus import Header
-from fedsim.bus.client_reports import MOST_PER_ANSWER, Note, Report, in_words
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note, Report, in_words
 from fedsim.clock import Trace
 
 
@@ -56,7 +56,7 @@ class Reports:
 
     def _keep(self, note: Note, client: int) -> None:
         notes = self._notes.setdefault(client, [])
-        if len(notes) < MOST_PER_ANSWER:
+        if len(notes) < MOST_PER_REPLY:
             notes.append(in_words(note))  # now: a list may change until the answer, and a tensor is large
         else:
             self._left_out[client] += 1  # a hook that notes without end takes up no more

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedsim import __version__
-from fedsim.data import FederatedData, differences, fingerprint
+from fedsim.data import FederatedData
+from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.errors import UserError
 from fedsim.quoting import quoted
 

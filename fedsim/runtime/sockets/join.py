@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus import Endpoint, Header, Ledger
-from fedsim.bus.client_reports import Report
+from fedsim.bus.reply_report import Report
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.params import unwarned

@@ -14,7 +14,7 @@ from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log
+from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.sockets import state_encoding
 from fedsim.walk import instances
 
@@ -62,13 +62,7 @@ class RemoteStates:
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        bus: Probed,
-        contexts: Contexts,
-        initial: Initial,
-        trace: Trace,
-        log: Log,
+        self, parts: Parts, bus: Probed, contexts: Contexts, initial: Initial, trace: Trace, log: Log
     ) -> None:
         self._bus = bus
         self._contexts = contexts

@@ -20,8 +20,7 @@ from fedsim.params import unwarned
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.evaluation import FinalModels, Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.log import Log, silent
-from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.records.recorder import Log, Recorder, silent
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor

@@ -17,8 +17,8 @@ from fedsim.algorithms.common.fedme_exchange import (
     ExchangedModel,
     ModelPair,
     Stored,
-    aggregated,
     draw,
+    means_of_copies,
     outputs_of,
 )
 from fedsim.params import Model
@@ -43,7 +43,7 @@ def test_running_example_of_the_paper() -> None:
 
     # First round: clients 1 to 5 have the models of 3, 4, 1, 5, 2.
     exchanged = dict(zip(range(1, 6), (3, 4, 1, 5, 2), strict=True))
-    means = aggregated([*own, *((exchanged[i], _model(100.0 * i)) for i in range(1, 6))])
+    means = means_of_copies([*own, *((exchanged[i], _model(100.0 * i)) for i in range(1, 6))])
     after = {owner: _value(mean) for (owner, _), mean in means.items()}
     assert after[1] == (10 + 300) / 2  # "aggregates w_p1 and w_ex3"
     assert after == {1: 155.0, 2: 260.0, 3: 65.0, 4: 120.0, 5: 225.0}
@@ -53,7 +53,7 @@ def test_running_example_of_the_paper() -> None:
 
     # Second round: the models of 3, 4, 1, 2, 4; the model of client 4 goes to two of them.
     exchanged = dict(zip(range(1, 6), (3, 4, 1, 2, 4), strict=True))
-    means = aggregated([*own, *((exchanged[i], _model(100.0 * i)) for i in range(1, 6))])
+    means = means_of_copies([*own, *((exchanged[i], _model(100.0 * i)) for i in range(1, 6))])
     after = {owner: _value(mean) for (owner, _), mean in means.items()}
     assert after == {1: 155.0, 2: 210.0, 3: 65.0, 4: 246.66667175292969, 5: 50.0}
     assert after[4] == pytest.approx((40 + 200 + 500) / 3)
@@ -63,7 +63,9 @@ def test_running_example_of_the_paper() -> None:
 
 def test_architectures_are_kept_apart() -> None:
     # A client never got the architecture that it had chosen, and others have copies of that one.
-    means = aggregated([(0, _model(1.0)), (0, _model(5.0, "b")), (0, _model(3.0)), (1, _model(7.0, "b"))])
+    means = means_of_copies(
+        [(0, _model(1.0)), (0, _model(5.0, "b")), (0, _model(3.0)), (1, _model(7.0, "b"))]
+    )
     assert {line: _value(mean) for line, mean in means.items()} == {
         (0, "a"): 2.0,
         (0, "b"): 5.0,
@@ -73,13 +75,13 @@ def test_architectures_are_kept_apart() -> None:
 
 @given(st.integers(1, 9), st.floats(-3, 3, width=32))
 def test_identical_copies_average_to_themselves(copies: int, value: float) -> None:
-    (mean,) = aggregated([(4, _model(value))] * copies).values()
+    (mean,) = means_of_copies([(4, _model(value))] * copies).values()
     assert mean.digest() == _model(value).digest()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-3, 3, width=32)), min_size=1, max_size=12))
 def test_every_line_has_the_plain_mean(copies: list[tuple[int, float]]) -> None:
-    means = aggregated([(owner, _model(value)) for owner, value in copies])
+    means = means_of_copies([(owner, _model(value)) for owner, value in copies])
     assert {owner for owner, _ in means} == {owner for owner, _ in copies}
     for (owner, _), mean in means.items():
         values = [value for its, value in copies if its == owner]
@@ -174,7 +176,7 @@ def test_models_with_outputs_that_are_no_numbers_are_no_longer_stored() -> None:
 
 def test_messages_count_trainable_scalars_alone() -> None:
     buffered = Model("a", {"w": np.zeros(5, np.float32)}, {"mean": np.zeros(3, np.float32)})
-    assert num_parameters(ExchangedModel.of(buffered, 2)) == 5
+    assert num_parameters(ExchangedModel("a", buffered.params, buffered.buffers, 2)) == 5
     both = ModelPair.of(buffered, _model(1.0, "b"), 3, 3)
     assert num_parameters(both) == 7
     assert both.personal.digest() == buffered.digest()

@@ -100,7 +100,7 @@ def test_each_client_is_sent_its_own_model_and_equal_ones_are_one_message() -> N
             return _model(client) if client % 2 else self.common
 
     algorithm = Alternating(FedAvgFTConfig())
-    _, messages = asyncio.run(algorithm.instruct_finetune(None, None, range(40)))  # type: ignore[arg-type]
+    _, messages = asyncio.run(algorithm.send(None, None, range(40)))  # type: ignore[arg-type]
     found: list[Any] = [messages[client] for client in range(40)]
     assert [_passes(message.model) for message in found[1::2]] == list(range(1, 40, 2))
     assert all(message is found[0] for message in found[::2])

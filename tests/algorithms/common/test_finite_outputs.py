@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.algorithms.common.finite_outputs import logits_of_finite, taken_up
+from fedsim.algorithms.common.finite_outputs import logits_of_finite, unless_diverged
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model
@@ -134,19 +134,19 @@ def test_models_are_asked_once_and_the_unsound_named() -> None:
         predict_each=predict_each,
         warn=lambda event, **values: warned.append(values["client"]),
     )
-    models: Any = [1.0, np.nan, 3e38, -np.inf]
-    found = asyncio.run(logits_of_finite(server, [4, 5, 6, 7], models))
+    models: Any = [(4, 1.0), (5, np.nan), (6, 3e38), (7, -np.inf)]
+    found = asyncio.run(logits_of_finite(server, models))
     assert list(found) == [0, 2]
     assert found[0].tolist() == [[1.0] * 3] * 2
     assert warned == [5, 7]
 
 
-def test_what_has_diverged_is_not_taken_up() -> None:
+def test_what_has_diverged_is_given_up() -> None:
     warned: list[Any] = []
     server: Any = SimpleNamespace(warn=lambda event, **values: warned.append(values["architecture"]))
     sound = Model("a", {"w": np.zeros(2, np.float32)}, {"steps": np.array(3)})
     for params, buffers in (({"w": np.array([0, np.nan])}, {}), ({}, {"mean": np.array([np.inf])})):
-        assert taken_up(server, Model("a", params, buffers), sound) is sound
+        assert unless_diverged(server, Model("a", params, buffers), sound) is sound
     assert warned == ["a", "a"]
-    assert taken_up(server, sound, Model("b", {})) is sound
+    assert unless_diverged(server, sound, Model("b", {})) is sound
     assert len(warned) == 2

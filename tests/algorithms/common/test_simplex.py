@@ -1,4 +1,4 @@
-"""Projection onto a simplex."""
+"""Projection of the coefficient matrix's rows onto a simplex."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedsim.algorithms.common.simplex import project
+from fedsim.algorithms.common.ktpfl_coefficients import project
 from fedsim.params import Array
 
 ROWS = st.integers(1, 7).flatmap(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.algorithms.common.validation_loss import validation_loss
+from fedsim.algorithms.common.fine_tuning import validation_loss
 from fedsim.params import Model
 
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.bus.client_reports import _OWN, MOST_PER_ANSWER, Note, Report, in_words
 from fedsim.bus.http.control import FROM_CLIENT, FROM_SERVER, MOST_NOTES, MOST_SPENT_S, SessionError
 from fedsim.bus.http.enclosed import enclosed, read, written
 from fedsim.bus.http.session import PROTOCOL, encode, header_values, parse
 from fedsim.bus.http.store import StateFolder
+from fedsim.bus.reply_report import _OWN, MOST_PER_REPLY, Note, Report, in_words
 from fedsim.wire import ModelUpdate, pack
 
 NAME = "0123456789abcdef" * 2
@@ -90,8 +90,8 @@ def test_values_that_no_text_holds_are_put_into_words() -> None:
 
 def test_what_is_too_much_is_left_out_and_counted() -> None:
     many = read(written([WARNED] * 40))
-    assert many == [WARNED] * MOST_PER_ANSWER + [
-        Note("warning", "notes left out", {"count": 40 - MOST_PER_ANSWER})
+    assert many == [WARNED] * MOST_PER_REPLY + [
+        Note("warning", "notes left out", {"count": 40 - MOST_PER_REPLY})
     ]
     long = Note("info", "x", {f"v{number}": "y" * 300 for number in range(16)})
     found = read(written([long] * 3))
@@ -140,7 +140,7 @@ BAD = [
     as_text(["info", "x", {"a": "\x9b"}]),
     *(as_text(["info", "x", {name: 1}]) for name in (*sorted(_OWN), "A", "", "a b")),
     as_text(["info", "x", {f"a{number}": 1 for number in range(17)}]),
-    as_text(*([["info", "x", {}]] * (MOST_PER_ANSWER + 2))),
+    as_text(*([["info", "x", {}]] * (MOST_PER_REPLY + 2))),
     " " * (MOST_NOTES + 1),
 ]
 

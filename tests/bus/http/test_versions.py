@@ -13,7 +13,7 @@ from aiohttp import web
 from fedsim import __version__
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.session import encode
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
 from fedsim.runtime.sockets.handshake import FORMAT, Greeting
@@ -41,7 +41,7 @@ async def join(url: str) -> None:
         patience_s=5.0,
     )
     async with asyncio.timeout(10):
-        await process.host()
+        await process.run()
 
 
 def greeting(scenario: str = TINY, **changes: Any) -> bytes:

@@ -40,5 +40,5 @@ def test_shares_follow_their_law() -> None:
 
 
 def test_a_class_with_fewer_samples_than_clients_is_refused() -> None:
-    with pytest.raises(DataError, match="class 1 has 4 samples for 5 clients, each of which has every class"):
+    with pytest.raises(DataError, match="class 1 has 4 samples for the 5 of 5 clients that hold it"):
         counts_of(5, 20, 4)

@@ -48,7 +48,7 @@ def test_shares_are_log_normal() -> None:
 
 def test_a_class_that_cannot_give_everybody_the_least() -> None:
     with pytest.raises(
-        DataError, match=r"class 1 has 19 samples, and the 2 of 3 .* get at least 10 each .*lower least"
+        DataError, match=r"class 1 has 19 samples for the 2 of 3 .* gets at least 10: .*lower least"
     ):
         counts_of(3, 20, 19, 20)
 

@@ -69,9 +69,9 @@ def test_changes_at_constant_willingness_are_at_quarters_and_real() -> None:
     presence = bound(50, keeps="3650 d", sigma=0)
     for client in range(50):
         at_s, states = 0.0, []
-        while (at_s := presence.next_change(client, at_s)) < 5 * 86_400:
+        while (at_s := presence.look(client, at_s)[1]) < 5 * 86_400:
             assert at_s % 900 == 0
-            states.append(presence.is_available(client, at_s))
+            states.append(presence.look(client, at_s)[0])
         assert all(before != after for before, after in pairwise(states))
         assert len(states) in (0, 8, 9, 10, 11)
 

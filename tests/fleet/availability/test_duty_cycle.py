@@ -13,13 +13,13 @@ def test_a_rhythm_by_hand() -> None:
         1, Key.root(4)
     )
     start = 0.0
-    while not (presence.is_available(0, start) and not presence.is_available(0, start + 7.9990234375)):
+    while not (presence.look(0, start)[0] and not presence.look(0, start + 7.9990234375)[0]):
         start += 1 / 1024
     # From the tick at which it came: there for 2 s, away for 6 s, and so on.
-    assert presence.next_change(0, start) == start + 2
-    assert presence.next_change(0, start + 1.5) == start + 2
-    assert presence.next_change(0, start + 2) == start + 8
-    states = [presence.is_available(0, start + i) for i in range(16)]
+    assert presence.look(0, start)[1] == start + 2
+    assert presence.look(0, start + 1.5)[1] == start + 2
+    assert presence.look(0, start + 2)[1] == start + 8
+    states = [presence.look(0, start + i)[0] for i in range(16)]
     assert states == [True, True, *[False] * 6] * 2
 
 
@@ -31,7 +31,7 @@ def test_at_every_instant_the_share_of_the_clients_is_that_of_the_period() -> No
 
 def test_whoever_never_leaves_never_changes() -> None:
     presence = PLUGIN(DutyCycleConfig(on_share=1)).bind(3, Key.root(0))
-    assert presence.next_change(2, 5.0) == math.inf
+    assert presence.look(2, 5.0)[1] == math.inf
 
 
 @pytest.mark.parametrize(

@@ -71,22 +71,12 @@ def test_nothing_changes_until_the_next_change(
     case: tuple[str, int], folder: Path, client: int, at_s: float
 ) -> None:
     presence = bound(case, folder)
-    state = presence.is_available(client, at_s)
-    change_at = presence.next_change(client, at_s)
+    state, change_at = presence.look(client, at_s)
     assert change_at > at_s
     last = math.nextafter(change_at, 0) if math.isfinite(change_at) else at_s + 1e6
     for share in (0, 0.3, 0.9, 1):
         between = min(at_s + share * (last - at_s), last)
-        assert presence.is_available(client, between) == state
-        assert presence.next_change(client, between) == change_at
-
-
-@every_case
-@given(client=clients, at_s=instants)
-def test_a_look_is_both_answers(case: tuple[str, int], folder: Path, client: int, at_s: float) -> None:
-    presence = bound(case, folder)
-    asked = presence.is_available(client, at_s), presence.next_change(client, at_s)
-    assert presence.look(client, at_s) == asked
+        assert presence.look(client, between) == (state, change_at)
 
 
 @every_case
@@ -95,7 +85,7 @@ def test_changes_never_go_back_in_time(
     case: tuple[str, int], folder: Path, client: int, at_s: float, step_s: float
 ) -> None:
     presence = bound(case, folder)
-    assert presence.next_change(client, at_s) <= presence.next_change(client, at_s + step_s)
+    assert presence.look(client, at_s)[1] <= presence.look(client, at_s + step_s)[1]
 
 
 @every_case
@@ -106,7 +96,7 @@ def test_all_at_once_is_one_by_one(
     presence = bound(case, folder)
     together = presence.available(np.array(chosen, np.int64), at_s)
     assert together.dtype == np.bool_
-    assert together.tolist() == [presence.is_available(client, at_s) for client in chosen]
+    assert together.tolist() == [presence.look(client, at_s)[0] for client in chosen]
 
 
 @every_case
@@ -116,10 +106,8 @@ def test_answers_depend_on_key_client_and_instant_alone(
 ) -> None:
     # Two arguments or three: the cache takes them for different calls, so it is bound twice.
     used, fresh = bound(case, folder), bound(case, folder, 0)
-    first = [(used.is_available(*question), used.next_change(*question)) for question in questions]
-    again = [
-        (fresh.is_available(*question), fresh.next_change(*question)) for question in reversed(questions)
-    ]
+    first = [used.look(*question) for question in questions]
+    again = [fresh.look(*question) for question in reversed(questions)]
     assert first == again[::-1]
 
 
@@ -152,18 +140,20 @@ def test_clients_of_other_types_of_integer_are_the_same_clients(case: tuple[str,
 @pytest.mark.parametrize("client", [-1, NUM])
 def test_there_are_no_others(case: tuple[str, int], folder: Path, client: int) -> None:
     presence = bound(case, folder)
-    for ask in (presence.is_available, presence.next_change):
-        with pytest.raises(IndexError, match=f"no client {client}: there are 0 to {NUM - 1}"):
-            ask(client, 0.0)
+    with pytest.raises(IndexError, match=f"no client {client}: there are 0 to {NUM - 1}"):
+        presence.look(client, 0.0)
+    with pytest.raises(IndexError, match=f"no client {client}: there are 0 to {NUM - 1}"):
+        presence.available(np.array([0, client]), 0.0)
 
 
 @every_case
 @pytest.mark.parametrize("at_s", [-1e-9, math.inf, math.nan, 2.0**42])
 def test_there_are_no_other_instants(case: tuple[str, int], folder: Path, at_s: float) -> None:
     presence = bound(case, folder)
-    for ask in (presence.is_available, presence.next_change):
-        with pytest.raises(ValueError, match="no instant of a run"):
-            ask(0, at_s)
+    with pytest.raises(ValueError, match="no instant of a run"):
+        presence.look(0, at_s)
+    with pytest.raises(ValueError, match="no instant of a run"):
+        presence.available(np.array([0]), at_s)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +174,11 @@ def test_the_end_of_the_loop_is_a_moment_like_any_other(
     for client in range(20):
         at_s = 0.0
         for _ in range(40):
-            change_at = presence.next_change(client, at_s)
-            state = presence.is_available(client, at_s)
+            state, change_at = presence.look(client, at_s)
             for share in (0.25, 0.5, 0.75):
                 between = at_s + share * (change_at - at_s)
-                assert presence.is_available(client, between) == state
-                assert presence.next_change(client, between) == change_at
-            assert presence.is_available(client, math.nextafter(change_at, 0)) == state
+                assert presence.look(client, between) == (state, change_at)
+            assert presence.look(client, math.nextafter(change_at, 0))[0] == state
             states.add(state)
             at_s = change_at
     assert states == {True, False}
@@ -204,8 +192,8 @@ def test_groups_answer_as_each_of_them_does(folder: Path, data: st.DataObject, a
     assert whole.num == 25
     places = [(part, offset) for part in parts for offset in range(part.num)]
     chosen = data.draw(st.lists(st.integers(0, 24), max_size=6))
-    expected = [places[client][0].is_available(places[client][1], at_s) for client in chosen]
+    expected = [places[client][0].look(places[client][1], at_s)[0] for client in chosen]
     assert whole.available(np.array(chosen, np.int64), at_s).tolist() == expected
     for client in chosen:
         part, offset = places[client]
-        assert whole.next_change(client, at_s) == part.next_change(offset, at_s)
+        assert whole.look(client, at_s) == part.look(offset, at_s)

@@ -13,10 +13,10 @@ def bound(num: int, **settings: object) -> Availability:
 def durations(presence: Availability, client: int, count: int) -> tuple[list[float], list[float]]:
     """Return the first whole times of presence and of absence."""
     on, off = list[float](), list[float]()
-    at_s = presence.next_change(client, 0.0)
+    at_s = presence.look(client, 0.0)[1]
     while len(on) + len(off) < count:
-        end = presence.next_change(client, at_s)
-        (on if presence.is_available(client, at_s) else off).append(end - at_s)
+        end = presence.look(client, at_s)[1]
+        (on if presence.look(client, at_s)[0] else off).append(end - at_s)
         at_s = end
     return on, off
 
@@ -47,7 +47,7 @@ def test_over_time_a_client_is_there_for_its_share() -> None:
     presence = bound(3, on="10 min", off="10 min")
     times = np.arange(0, 86_400 * 400, 7200.0)
     for client in range(3):
-        share = np.mean([presence.is_available(client, float(at_s)) for at_s in times])
+        share = np.mean([presence.look(client, float(at_s))[0] for at_s in times])
         assert share == pytest.approx(0.5, abs=0.03)
 
 

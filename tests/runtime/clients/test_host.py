@@ -192,7 +192,9 @@ def play_counted(world: Any, *, extra_s: Callable[[Any], float] | None = None, *
         fitted = await client.fit(client.initial_model())
         if extra_s is not None and (flops := extra_s(client)):
             await client.call(world.nothing, flops=flops)
-        steps[client.client, client.dispatch] = float(fitted.states["model"]["steps"])
+        steps[client.client, client.dispatch] = next(
+            float(array) for name, array in fitted.states["model"].items() if name.startswith("steps/")
+        )
         return None, world.word()
 
     settings = {"training": ADAM, "executor": threads(), "client_timeout_s": PATIENT_S, **changes}
@@ -220,8 +222,9 @@ class Away(Availability):
     def _states(self, clients: Any, tick: int) -> Any:
         return np.array([int(k) != 0 or not self.SPAN[0] <= tick < self.SPAN[1] for k in clients], np.bool_)
 
-    def _next(self, client: int, tick: int) -> int | None:
-        return min((at for at in self.SPAN if client == 0 and at > tick), default=None)
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        change = min((at for at in self.SPAN if client == 0 and at > tick), default=None)
+        return bool(self._states([client], tick)[0]), change
 
 
 @pytest.mark.parametrize(("on_leave", "second"), [("lost", 1), ("resume", 2)])

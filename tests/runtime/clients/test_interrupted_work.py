@@ -31,9 +31,9 @@ class Absences(Availability):
         gone = [any(a <= tick < b for a, b in self._away.get(int(k), ())) for k in clients]
         return ~np.array(gone, np.bool_)
 
-    def _next(self, client: int, tick: int) -> int | None:
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         later = [at for span in self._away.get(client, ()) for at in span if at > tick]
-        return min(later, default=None)
+        return bool(self._states([client], tick)[0]), min(later, default=None)
 
 
 def fleet_of(num: int, away: Mapping[int, Sequence[tuple[float, float]]] | None = None, **group: Any) -> Any:

@@ -14,7 +14,8 @@ from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.clients.interrupted_work import ABANDON, LEAVE, RETURN
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.dispatch_table import PHASES, DispatchTable, Fate
-from fedsim.runtime.records.trace_kinds import DISPATCH, DROP, LATE, MERGE
+from fedsim.runtime.server.actor import MERGE
+from fedsim.runtime.server.open_dispatches import DISPATCH, DROP, LATE
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
@@ -230,7 +231,7 @@ def test_only_what_may_still_answer_is_kept_open() -> None:
     async def main() -> None:
         for step, num_open in steps:
             step()
-            assert dispatches.num_open == num_open
+            assert sum(map(len, dispatches._open.values())) == num_open
 
     clock.run(main())
 
@@ -251,7 +252,7 @@ def test_a_finished_table_hears_no_more_and_rows_are_small() -> None:
 
     clock.run(main())
     assert len(dispatches) == 0
-    assert dispatches.row_bytes <= 80
+    assert sum(column.itemsize for column in dispatches._columns.values()) <= 80
 
 
 def test_rows_are_found_by_client_and_number() -> None:

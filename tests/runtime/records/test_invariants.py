@@ -11,7 +11,7 @@ from fedsim.bus import Header, Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
 from fedsim.runtime.records.dispatch_table import DispatchTable, Fate
-from fedsim.runtime.records.invariants import check_counts, check_phases, check_trace
+from fedsim.runtime.records.invariants import check_counts, check_trace
 from fedsim.runtime.records.result import RoundRow
 
 
@@ -96,7 +96,7 @@ def test_totals_that_are_not_those_of_the_rows_are_caught() -> None:
 
 def test_phases_that_last_longer_than_the_whole_are_caught() -> None:
     table = _dispatches()
-    table._ended_ns[0] = 2
+    table._columns["ended_ns"][0] = 2
     with pytest.raises(InvariantError, match="dispatch 0 of the table spent -1 ns waiting"):
         check_counts(Ledger(), [_row()], table)
 
@@ -197,53 +197,3 @@ def _dispatches(*during: tuple[Any, ...]) -> DispatchTable:
         table._handlers[kind](at_ns, *values)
     table.finish(3)
     return table
-
-
-def test_phases_are_those_of_the_trace() -> None:
-    down = _start(0), _end(1)
-    work = (1, "job_start", 0, 0, "fit", 1.0, 1.0), (3, "job_end", 0, 0, "fit", "done")
-    check_phases(_trace(*down, *work), _dispatches())
-    # What overlaps may count for less than it lasted.
-    again = (1, "job_start", 0, 0, "call", 1.0, 1.0), (2, "job_end", 0, 0, "call", "done")
-    check_phases(_trace(*down, work[0], *again, work[1]), _dispatches())
-    longer = (1, "job_start", 0, 0, "fit", 1.0, 1.0), (4, "job_end", 0, 0, "fit", "done")
-    with pytest.raises(InvariantError, match="compute took 3 ns by the trace, 2 ns by the table"):
-        check_phases(_trace(*down, *longer), _dispatches())
-    with pytest.raises(InvariantError, match="of client 0: compute took 0 ns by the trace, 2 ns by the"):
-        check_phases(_trace(*down), _dispatches())
-    with pytest.raises(ValueError, match=r"Trace\(keep=True\)"):
-        check_phases(Trace(), _dispatches())
-    check_phases(_trace(_start(0)), _dispatches())
-
-
-def test_time_away_is_that_of_the_trace() -> None:
-    down = _start(0), _end(1)
-    work = (1, "job_start", 0, 0, "fit", 1.0, 1.0), (3, "job_end", 0, 0, "fit", "done")
-    gone, back = (2, "leave", 0, "resume"), (3, "return", 0)
-    away = _dispatches(gone, back)
-    assert [away.phase_ns(phase).item() for phase in ("compute", "away", "waiting")] == [1, 1, 0]
-    check_phases(_trace(*down, work[0], gone, back, work[1]), away)
-    elsewhere = (1, "leave", 7, "resume")
-    check_phases(_trace(*down, elsewhere, *work), _dispatches())
-    with pytest.raises(InvariantError, match="compute took 2 ns by the trace, 1 ns by the table"):
-        check_phases(_trace(*down, *work), away)
-    away._compute_ns[0] += 1
-    away._away_ns[0] = 0
-    with pytest.raises(InvariantError, match="compute took 1 ns by the trace, 2 ns by the table"):
-        check_phases(_trace(*down, work[0], gone, back, work[1]), away)
-    away._compute_ns[0] -= 1
-    with pytest.raises(InvariantError, match="away took 1 ns by the trace, 0 ns by the table"):
-        check_phases(_trace(*down, work[0], gone, back, work[1]), away)
-
-
-def test_phases_that_were_told_stand_in_place_of_events() -> None:
-    table = _dispatches()
-    table._download_ns[0] = 10_000
-    trace = _trace(_start(0), _end(40_000), (50_000, "spent", 0, 0, 10_000, 20_000, 0))
-    for well, compute_ns in ((True, 20_000), (True, 19_000), (False, 20_001), (False, 18_999)):
-        table._compute_ns[0] = compute_ns
-        if well:
-            check_phases(trace, table)
-            continue
-        with pytest.raises(InvariantError, match=f"compute took 20000 ns by the trace, {compute_ns} ns by"):
-            check_phases(trace, table)

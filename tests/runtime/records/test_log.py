@@ -1,6 +1,6 @@
 import pytest
 
-from fedsim.runtime.records.log import silent
+from fedsim.runtime.records.recorder import silent
 
 
 def test_the_silent_log_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ from fedsim import clock
 from fedsim.bus import Header, Ledger
 from fedsim.clock import Trace
 from fedsim.runtime.evaluation import Accuracy, FinalModels
-from fedsim.runtime.records.log import silent
-from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.records.recorder import Recorder, silent
 from fedsim.runtime.records.result import RoundRow, RunResult
-from fedsim.runtime.records.trace_kinds import DISPATCH, DROP, LATE, MERGE, REJECT
+from fedsim.runtime.server.actor import MERGE, REJECT
+from fedsim.runtime.server.open_dispatches import DISPATCH, DROP, LATE
 
 
 class Notes:

@@ -18,7 +18,7 @@ from fedsim.rng import Key
 from fedsim.runtime.policies.pacing.base import Pacing, Rounds
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.base import Candidates, Selector
-from fedsim.runtime.records.trace_kinds import DISPATCH
+from fedsim.runtime.server.open_dispatches import DISPATCH
 
 
 class Choice(Selector[Config]):
@@ -137,11 +137,11 @@ def test_a_client_that_owes_an_answer_is_no_candidate(world: Any) -> None:
         (talk,) = rounds.exchanges
         rounds.begin_round()
         seen.append(rounds.select(1.0))
-        first = await rounds.ask(talk, [0, 2], [])
+        first = await rounds.dispatch(talk, [0, 2], [])
         seen.append(rounds.select(1.0))
-        second = await rounds.ask(talk, [1], [])
+        second = await rounds.dispatch(talk, [1], [])
         seen.append(rounds.select(1.0))
-        await wait([dispatch.answer for dispatch in (*first, *second)])
+        await wait([dispatch.reply for dispatch in (*first, *second)])
         # Having answered is not enough: the answer has not been taken up yet.
         seen.append(rounds.select(1.0))
         assert await rounds.merge(talk, second) == [1]
@@ -166,8 +166,8 @@ def test_a_round_that_closes_early_drops_who_has_not_answered(world: Any) -> Non
         (talk,) = rounds.exchanges
         for _ in range(2):
             rounds.begin_round()
-            dispatches = await rounds.ask(talk, rounds.select(1.0), [])
-            await wait([dispatches[0].answer])
+            dispatches = await rounds.dispatch(talk, rounds.select(1.0), [])
+            await wait([dispatches[0].reply])
             await rounds.merge(talk, dispatches)
             await rounds.end_round()
 
@@ -183,8 +183,8 @@ def test_a_ticket_is_merged_once(world: Any) -> None:
     async def program(rounds: Rounds) -> None:
         (talk,) = rounds.exchanges
         rounds.begin_round()
-        dispatches = await rounds.ask(talk, [0], [])
-        await wait([dispatch.answer for dispatch in dispatches])
+        dispatches = await rounds.dispatch(talk, [0], [])
+        await wait([dispatch.reply for dispatch in dispatches])
         await rounds.merge(talk, dispatches)
         await rounds.merge(talk, dispatches)
 
@@ -340,9 +340,10 @@ class Away(Availability):
         there = [client == 0 or tick < 5 * 1024 or is_back for client in clients.tolist()]
         return np.array(there, np.bool_)
 
-    def _next(self, client: int, tick: int) -> int | None:
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
         changes = (5 * 1024, self._back)
-        return min((at for at in changes if client == 1 and at is not None and at > tick), default=None)
+        change = min((at for at in changes if client == 1 and at is not None and at > tick), default=None)
+        return bool(self._states(np.array([client]), tick)[0]), change
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fedsim.algorithms.base import Exchange
 from fedsim.bus import Delivery, Header
 from fedsim.clock import Trace
 from fedsim.runtime.clients.interrupted_work import ABANDON
-from fedsim.runtime.server.open_dispatches import Newest, OpenDispatches
+from fedsim.runtime.server.open_dispatches import OpenDispatches
 
 
 def test_a_lost_upload_ends_with_the_lease(world: Any) -> None:
@@ -108,17 +108,6 @@ def test_turns_count_by_exchange_and_dispatches_over_all(world: Any) -> None:
     assert told == [(1, 0, "talk", 0), (1, 1, "echo", 0), (1, 2, "talk", 1), (1, 3, "echo", 1)]
 
 
-def test_the_newest_merged_dispatch_of_those_who_have_one() -> None:
-    newest = Newest(4)
-    assert (dict(newest), newest.of(3), newest.get(3, -1)) == ({}, -1, -1)
-    for client, dispatch in ((3, 5), (1, 0), (3, 2)):
-        newest.note(client, dispatch)
-    assert dict(newest) == {1: 0, 3: 5}
-    assert (len(newest), newest.of(3), newest.of(0), newest.get(0, -1)) == (2, 5, -1, -1)
-    with pytest.raises(KeyError):
-        newest[2]
-
-
 class Void:
     """An endpoint that nothing comes out of."""
 
@@ -133,11 +122,10 @@ def _dispatches(num_clients: int) -> OpenDispatches:
     return OpenDispatches(Void(), Trace(), num_clients, timeout_s=10.0)
 
 
-def _ask_and_answer(dispatches: OpenDispatches, newest: Newest, client: int) -> None:
-    asked = dispatches.ask(client, "talk", None, round=1, version=0, merged=newest.of(client))
-    dispatches.take(Delivery(asked.header.reply(), None), version=0)
-    dispatches.close(asked)
-    newest.note(client, asked.header.dispatch)
+def _send_and_reply(dispatches: OpenDispatches, client: int) -> None:
+    dispatch = dispatches.send(client, "talk", None, round=1, version=0, merged=-1)
+    dispatches.take(Delivery(dispatch.header.reply(), None), version=0)
+    dispatches.close(dispatch)
 
 
 @pytest.mark.parametrize("predicts", [False, True])
@@ -145,15 +133,15 @@ def test_of_a_client_whose_dispatch_has_ended_a_few_bytes_stay(predicts: bool) -
     num = 2000
 
     async def main() -> int:
-        dispatches, newest = _dispatches(num), Newest(num)
+        dispatches = _dispatches(num)
         if predicts:
             dispatches.predicted_s(Exchange("talk"), [])
         for client in (*range(50), num - 1):  # whatever is made once
-            _ask_and_answer(dispatches, newest, client)
+            _send_and_reply(dispatches, client)
         await clock.sleep_for(20)
         before = tracemalloc.get_traced_memory()[0]
         for client in range(50, num):
-            _ask_and_answer(dispatches, newest, client)
+            _send_and_reply(dispatches, client)
         await clock.sleep_for(20)
         return tracemalloc.get_traced_memory()[0] - before
 
@@ -169,13 +157,13 @@ def test_times_are_known_from_the_first_prediction_on() -> None:
     talk = Exchange("talk")
 
     async def main() -> None:
-        dispatches, newest = _dispatches(5), Newest(5)
-        _ask_and_answer(dispatches, newest, 0)
+        dispatches = _dispatches(5)
+        _send_and_reply(dispatches, 0)
         assert dispatches.predicted_s(talk, [0, 1]) == []
-        slow = [dispatches.ask(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
-        for asked in slow[:2]:
+        slow = [dispatches.send(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
+        for sent in slow[:2]:
             await clock.sleep_for(2)
-            dispatches.take(Delivery(asked.header.reply(), None), version=0)
+            dispatches.take(Delivery(sent.header.reply(), None), version=0)
         await clock.sleep_for(2)
         dispatches.close(slow[2])  # was waited for during 6 s
         assert dispatches.predicted_s(talk, [2, 3, 1, 0]) == [6, 4, 4, 2]
@@ -188,12 +176,12 @@ def test_a_drop_is_counted_by_what_the_trace_knows_of_its_cause() -> None:
     async def main() -> list[tuple[Any, ...]]:
         trace = Trace(keep=True)
         dispatches = OpenDispatches(Void(), trace, 3, timeout_s=10.0)
-        asked = [dispatches.ask(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
+        sent = [dispatches.send(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
         await clock.sleep_for(1)
         trace.record(ABANDON, 0, 0, "left")
         trace.record(ABANDON, 1, 0, "dropped out")
         trace.record(ABANDON, 2, 7, "left")  # of no dispatch here
-        dispatches.close(asked[1], "too late")
+        dispatches.close(sent[1], "too late")
         await clock.sleep_for(20)
         return [record for record in trace.kept if record[1] == "drop"]
 
@@ -204,7 +192,7 @@ def test_a_drop_is_counted_by_what_the_trace_knows_of_its_cause() -> None:
     ]
 
 
-def test_nobody_is_asked_to_go_on_where_nobody_answered(world: Any) -> None:
+def test_nobody_is_sent_to_go_on_where_nobody_answered(world: Any) -> None:
     talk, echo = Exchange("talk", reply=world.Word), Exchange("echo", who="answered", reply=world.Word)
     algorithm = world.Scripted([talk, echo])
     lost = [(client, -1, 0) for client in range(3)]

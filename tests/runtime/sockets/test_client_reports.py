@@ -6,8 +6,8 @@ import numpy as np
 
 from fedsim import clock
 from fedsim.bus import Header
-from fedsim.bus.client_reports import MOST_PER_ANSWER, Note
 from fedsim.bus.http.enclosed import enclosed
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.sockets.client_reports import Reports
 
@@ -86,7 +86,7 @@ def test_notes_without_end_are_bounded_and_counted() -> None:
         reports.note("again", client=0, number=number)
     reports.note("once", client=1)
     report = reports.of(answer(0, 0))
-    assert [note.values["number"] for note in report.notes] == list(range(MOST_PER_ANSWER))
+    assert [note.values["number"] for note in report.notes] == list(range(MOST_PER_REPLY))
     assert report.left_out == 9_984
     last = json.loads(enclosed(report, 0)["w"])[-1]
     assert last == ["warning", "notes left out", {"count": 9_984}]

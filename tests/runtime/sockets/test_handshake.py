@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.data import fingerprint
+from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.runtime.sockets.handshake import Greeting, check_data, read
 

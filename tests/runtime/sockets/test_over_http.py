@@ -38,7 +38,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.records.dispatch_table import PHASES
-from fedsim.runtime.records.log import Log, silent
+from fedsim.runtime.records.recorder import Log, silent
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of, run
 from fedsim.runtime.sockets.join import host

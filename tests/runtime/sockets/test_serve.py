@@ -297,8 +297,8 @@ class Never:
     def available(self, clients: Any, at_s: float) -> Any:
         return np.zeros(len(clients), bool)
 
-    def next_change(self, client: int, at_s: float) -> float:
-        return np.inf
+    def look(self, client: int, at_s: float) -> tuple[bool, float]:
+        return False, np.inf
 
 
 def test_presence_of_the_scenario_plays_no_part(world: Any) -> None:

@@ -1,30 +1,18 @@
 """When a round or a merge closes: the contract of a pacing.
 
-A pacing is straight-line asyncio over a :class:`Rounds`, which knows how to select, ask and merge, but not
-when.
+A pacing is straight-line asyncio over a :class:`Rounds`, which knows how to select, dispatch and merge, but
+not when.
 """
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from fedsim.algorithms.base import Exchange, Reply
+from fedsim.algorithms.base import Exchange
 from fedsim.plugins import C, Plugin
-
-
-class Dispatch(Protocol):
-    """One dispatch to one client, seen from the server."""
-
-    @property
-    def client(self) -> int:
-        """Who was asked."""
-
-    @property
-    def answer(self) -> asyncio.Future[Reply | None]:
-        """The reply; None when the lease has run out."""
+from fedsim.runtime.server.open_dispatches import OpenDispatch
 
 
 class Rounds(Protocol):
@@ -42,37 +30,37 @@ class Rounds(Protocol):
         """Count a round; rounds do not overlap."""
 
     @property
-    def wanted(self) -> int:
-        """Replies wanted of a cohort, ``participation.clients_per_round``."""
+    def cohort_size(self) -> int:
+        """Replies wanted of a cohort."""
 
-    async def someone(self, carried: Sequence[Dispatch] = ()) -> None:
-        """Wait until at least one client that owes no answer is there, or one of ``carried`` has ended.
+    async def wait_for_candidates(self, carried: Sequence[OpenDispatch] = ()) -> None:
+        """Wait until at least one client can be selected, or one of ``carried`` has ended.
 
-        Where all clients owe an answer, there is nobody to wait for: it returns at once.
+        Where all clients have an open dispatch, there is nobody to wait for: it returns at once.
         """
 
     def select(self, over_selection: float) -> Sequence[int]:
         """Return a cohort of so many clients for each one wanted, if there are as many; ascending."""
 
-    async def ask(
+    async def dispatch(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
-    ) -> Sequence[Dispatch]:
+    ) -> Sequence[OpenDispatch]:
         """Send an exchange's instructions to those it concerns; ascending by client."""
 
-    async def merge(self, exchange: Exchange, dispatches: Sequence[Dispatch]) -> Sequence[int]:
-        """Merge the answers that are there and close all dispatches; return who was merged, ascending.
+    async def merge(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> Sequence[int]:
+        """Merge the replies that are there and close all dispatches; return who was merged, ascending.
 
-        Who has not answered by then counts as dropped. A dispatch is merged once.
+        A client that has not replied by then counts as dropped. A dispatch is merged once.
 
         Raises:
             MergeError: The merge has left the finite range: it was refused, and the round has failed.
         """
 
-    def discard(self, dispatches: Sequence[Dispatch], cause: str) -> None:
+    def discard(self, dispatches: Sequence[OpenDispatch], cause: str) -> None:
         """Close dispatches and merge nothing of them; each counts as dropped."""
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
-        """Return how long clients are predicted to take; nothing where nobody was ever asked."""
+        """Return how long clients are predicted to take; nothing before the first dispatch."""
 
     async def end_round(self) -> None:
         """Measure and report."""

@@ -1,31 +1,34 @@
-"""Synchronous rounds: ask a cohort, close the round, merge, and begin the next.
+"""Synchronous rounds: dispatch to a cohort, close the round, merge, and begin the next.
 
-By default a round closes when everyone asked has answered or has run out of time. Over-selection invites
+By default a round closes when all of the cohort have replied or have run out of time. Over-selection invites
 more clients than are wanted and closes with the fastest (Bonawitz et al., MLSys 2019, arXiv 1902.01046,
 invite 130 %); a deadline closes in any case, at a fixed time or at a quantile of the cohort's predicted
 times. All of these combine, for the first exchange of a round; in the others, which concern those who
-answered it, only the deadline applies. A round with too few replies fails: nothing is merged; and so does
+replied to it, only the deadline applies. A round with too few replies fails: nothing is merged; and so does
 one whose merge is refused, because it leaves the finite range. Where late replies are carried over and
-nobody is left to be asked, the round waits for those, until its deadline.
+no client is left to select, the round waits for those, until its deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from fedsim.algorithms.base import Exchange
-from fedsim.clock import as_completed, deadline_after, now_s, sleep_until, wait
+from fedsim.clock import now_s, sleep_until, wait
 from fedsim.config import Config
 from fedsim.errors import MergeError, RunError
 from fedsim.ranges import Clients, PositiveShare
-from fedsim.runtime.policies.pacing.base import Dispatch, Pacing, Rounds
+from fedsim.runtime.policies.pacing.base import Pacing, Rounds
+from fedsim.runtime.server.open_dispatches import OpenDispatch
 from fedsim.units import PositiveSeconds
+
+Dispatches = dict[str, list[OpenDispatch]]
+"""Open dispatches by the name of their exchange."""
 
 MOST_REPEATS = 100
 """A round that fails so often in a row ends the run."""
@@ -71,7 +74,7 @@ class Synchronous(Pacing[SynchronousConfig]):
         Raises:
             RunError: A round failed, and the scenario says that this ends the run.
         """
-        carried: dict[str, list[Dispatch]] = {}
+        carried: Dispatches = {}
         began_at_s = 0.0
         for number in range(rounds.num_rounds):
             if number and self.config.interval is not None:
@@ -91,73 +94,55 @@ class Synchronous(Pacing[SynchronousConfig]):
         if left := _all(carried):
             rounds.discard(left, "the run ended")
 
-    async def _round(self, rounds: Rounds, carried: dict[str, list[Dispatch]]) -> tuple[str, str] | None:
+    async def _round(self, rounds: Rounds, carried: Dispatches) -> tuple[str, str] | None:
         """Hold one round; say what failed, with what to do about it, or None."""
-        await rounds.someone(_all(carried))
+        await rounds.wait_for_candidates(_all(carried))
         cohort = rounds.select(self.config.over_selection)
         answered: Sequence[int] = cohort
         for number, exchange in enumerate(rounds.exchanges):
             concerns_any = {"all": True, "cohort": bool(cohort), "answered": bool(answered)}[exchange.who]
-            dispatches = await rounds.ask(exchange, cohort, answered)
+            dispatches = await rounds.dispatch(exchange, cohort, answered)
             before = carried.pop(exchange.name, [])
             awaited = dispatches or before
             is_invited = bool(dispatches) and number == 0 and exchange.who == "cohort"
-            wanted = rounds.wanted if is_invited else len(awaited)
-            late = await self._collect(awaited, wanted, self._deadline_s(rounds, exchange, awaited))
+            wanted = rounds.cohort_size if is_invited else len(awaited)
+            late = not await wait(
+                [one.reply for one in awaited],
+                timeout=self._deadline_s(rounds, exchange, awaited),
+                wanted=wanted,
+                counts=_is_reply,
+            )
             carries = late and self.config.late == "carry"
             kept, closed = ([*before, *dispatches], []) if carries else (before, dispatches)
-            carried[exchange.name] = [one for one in kept if not one.answer.done()]
-            ready = [*(one for one in kept if one.answer.done()), *closed]
-            # No failure: an algorithm that asks nobody, and only later exchanges to which answers are owed.
+            carried[exchange.name] = [one for one in kept if not one.reply.done()]
+            ready = [*(one for one in kept if one.reply.done()), *closed]
+            # No failure: an algorithm that sends no dispatch, and only later exchanges with open ones.
             is_passed_over = not awaited and (concerns_any or bool(_all(carried)))
-            if not is_passed_over and sum(_has_reply(one) for one in ready) < self.config.min_replies:
+            if not is_passed_over and sum(_is_reply(one.reply) for one in ready) < self.config.min_replies:
                 rounds.discard(ready, "round failed")
                 few = f"a round had fewer than min_replies = {self.config.min_replies} replies"
                 return few, "ask more clients, give them more time"
             try:
                 answered = await rounds.merge(exchange, ready)
             except MergeError as error:
-                return (
-                    "a merge was refused",
-                    f"{error}; find who sends such values, give a smaller lr",
-                )
+                return "a merge was refused", f"{error}; find who sends such values, give a smaller lr"
         return None
 
-    def _deadline_s(self, rounds: Rounds, exchange: Exchange, dispatches: Sequence[Dispatch]) -> float | None:
+    def _deadline_s(
+        self, rounds: Rounds, exchange: Exchange, dispatches: Sequence[OpenDispatch]
+    ) -> float | None:
         if self.config.deadline_quantile is None:
             return self.config.deadline
         predicted = rounds.predicted_s(exchange, [dispatch.client for dispatch in dispatches])
         return float(np.quantile(predicted, self.config.deadline_quantile)) if predicted else None
 
-    async def _collect(self, dispatches: Sequence[Dispatch], wanted: int, deadline_s: float | None) -> bool:
-        """Wait for so many replies, or for all to be settled; say whether the deadline came first."""
-        if wanted >= len(dispatches):  # the common case, which wakes once and not for every answer
-            pending: Sequence[Any] = ()
-            if dispatches:
-                _, pending = await wait([dispatch.answer for dispatch in dispatches], timeout=deadline_s)
-            return bool(pending)
-        limit: AbstractAsyncContextManager[Any] = nullcontext()
-        if deadline_s is not None:
-            limit = deadline_after(deadline_s)
-        replies = 0
-        try:
-            async with limit:
-                async for answer in as_completed([dispatch.answer for dispatch in dispatches]):
-                    replies += answer.result() is not None
-                    if replies >= wanted:
-                        break
-        except TimeoutError:
-            return True
-        return False
 
-
-def _all(carried: Mapping[str, Sequence[Dispatch]]) -> list[Dispatch]:
+def _all(carried: Dispatches) -> list[OpenDispatch]:
     return [dispatch for dispatches in carried.values() for dispatch in dispatches]
 
 
-def _has_reply(dispatch: Dispatch) -> bool:
-    answer: asyncio.Future[Any] = dispatch.answer
-    return answer.done() and answer.result() is not None
+def _is_reply(reply: asyncio.Future[Any]) -> bool:
+    return reply.done() and reply.result() is not None
 
 
 PLUGIN = Synchronous

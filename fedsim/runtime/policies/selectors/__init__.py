@@ -1,1 +1,1 @@
-"""Who is asked: one file, one selector."""
+"""Who is in a cohort: one file, one selector."""

@@ -1,9 +1,10 @@
-"""Who is asked: the contract of a selector, and those whom it chooses from."""
+"""Selection of cohorts: the contract of a selector, and the candidates that it chooses from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,60 +15,53 @@ from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 
 ONE_BY_ONE = 2048
-"""Above so many eligible clients they are asked whether they are there as they are drawn."""
+"""With more eligible clients, availability is looked up for those drawn, not for all."""
 
 
+@dataclass(frozen=True, eq=False)
 class Candidates:
-    """The clients that may be asked at an instant: eligible, owing no answer, and there.
+    """The clients that can be selected at an instant: eligible, without an open dispatch, and available.
 
-    Args:
+    Attributes:
         eligible: Clients that can take part at all, ascending.
-        busy: Those that owe an answer, in any order.
-        availability: When clients are there; None where all always are.
+        busy: Clients with an open dispatch, in any order.
+        availability: When clients are available; None where all always are.
         at_s: The instant.
-        sizes: Gives the training samples of clients.
+        sizes_of: Gives the training samples of clients.
     """
 
-    def __init__(
-        self,
-        eligible: Array,
-        busy: Array,
-        availability: Availability | None,
-        at_s: float,
-        sizes: Callable[[Array], Array],
-    ) -> None:
-        self._eligible = eligible
-        self._busy = busy
-        self._availability = availability
-        self._at_s = at_s
-        self._sizes = sizes
+    eligible: Array
+    busy: Array
+    availability: Availability | None
+    at_s: float
+    sizes_of: Callable[[Array], Array]
 
     @cached_property
     def free(self) -> Array:
-        """All that are eligible and owe no answer, whether they are there or not, ascending."""
-        if not len(self._busy):
-            return self._eligible
-        return self._eligible[~np.isin(self._eligible, self._busy)]
+        """All that are eligible and have no open dispatch, available or not, ascending."""
+        if not len(self.busy):
+            return self.eligible
+        return self.eligible[~np.isin(self.eligible, self.busy)]
 
     @cached_property
     def clients(self) -> Array:
         """All of them, ascending; on a large fleet better :meth:`sample` some."""
-        if self._availability is None:
+        if self.availability is None:
             return self.free
-        return self.free[self._availability.available(self.free, self._at_s)]
+        return self.free[self.availability.available(self.free, self.at_s)]
 
     @property
     def sizes(self) -> Array:
         """The training samples of each, int64."""
-        return self._sizes(self.clients)
+        return self.sizes_of(self.clients)
 
     def sample(self, count: int, key: Key) -> Array:
         """Draw ``count`` of them, or all if they are fewer: each at most once, all equally likely.
 
-        On a large fleet only those drawn are asked whether they are there.
+        On a large fleet availability is looked up for those drawn alone.
         """
-        if self._availability is not None and len(self._eligible) > ONE_BY_ONE:
-            return sample_available(self._eligible, count, self.includes, key)
+        if self.availability is not None and len(self.eligible) > ONE_BY_ONE:
+            return sample_available(self.eligible, count, self.includes, key)
         wanted = min(count, len(self.clients))
         return key.numpy().choice(self.clients, size=wanted, replace=False, shuffle=False)
 
@@ -76,16 +70,16 @@ class Candidates:
         return len(self.sample(1, key)) > 0
 
     def includes(self, clients: Array) -> Array:
-        """Say of some of the eligible which may be asked, booleans of their shape."""
-        asked: Array = ~np.isin(clients, self._busy) if len(self._busy) else np.ones(len(clients), np.bool_)
-        if self._availability is not None:
-            asked &= self._availability.available(clients, self._at_s)
-        return asked
+        """Say which of some eligible clients can be selected, booleans of their shape."""
+        included: Array = np.isin(clients, self.busy, invert=True)
+        if self.availability is not None:
+            included &= self.availability.available(clients, self.at_s)
+        return included
 
     def knows(self, clients: Array) -> Array:
-        """Say of any clients which may be asked, booleans of their shape."""
-        places = np.minimum(np.searchsorted(self._eligible, clients), max(len(self._eligible) - 1, 0))
-        known: Array = self._eligible[places] == clients if len(self._eligible) else clients != clients
+        """Say which of any clients can be selected, booleans of their shape."""
+        places = np.minimum(np.searchsorted(self.eligible, clients), max(len(self.eligible) - 1, 0))
+        known: Array = self.eligible[places] == clients if len(self.eligible) else clients != clients
         known[known] = self.includes(clients[known])
         return known
 
@@ -98,7 +92,7 @@ class Selector(Plugin[C], ABC):
         """Return ``count`` of the candidates, or all if they are fewer, each at most once, in any order.
 
         Args:
-            candidates: Clients that may be asked now.
+            candidates: Clients that can be selected now.
             count: How many are wanted.
             key: Names this selection's generators.
         """

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from fedsim import clock
-from fedsim.algorithms.base import Exchange
+from fedsim.algorithms.base import Exchange, Reply
+from fedsim.bus import Header
 from fedsim.clock import now_s
 from fedsim.errors import MergeError, RunError
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN
+from fedsim.runtime.server.open_dispatches import OpenDispatch
 
 TWO = (Exchange("share"), Exchange("distil", who="answered"))
 ONE = (Exchange("train"),)
 
 
-@dataclass
-class Dispatch:
-    client: int
-    answer: asyncio.Future[Any]
-
-
 class Rounds:
-    """Client k answers after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s.
+    """Client k replies after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s.
 
-    Where it ``is_busy`` while it owes an answer, it is not asked again before; nobody is asked in exchanges
-    of ``asks_nobody``, and those of ``slow`` take so much longer. The first ``refused`` merges are refused.
+    Where it ``is_busy`` while its dispatch is open, it is not selected again before; exchanges of
+    ``asks_nobody`` have no dispatch, and those of ``slow`` take so much longer. The first ``refused`` merges
+    are refused.
     """
 
     def __init__(
@@ -49,7 +45,7 @@ class Rounds:
         self.cohort = cohort
         self.exchanges = exchanges
         self.num_rounds = num_rounds
-        self.wanted = len(cohort) if wanted is None else wanted
+        self.cohort_size = len(cohort) if wanted is None else wanted
         self.silent = silent
         self.known = list(known)
         self.is_busy = is_busy
@@ -62,20 +58,23 @@ class Rounds:
     def begin_round(self) -> None:
         self.calls.append(("begin", now_s()))
 
-    async def someone(self, carried: Sequence[Any] = ()) -> None:
-        self.calls.append(("someone", [dispatch.client for dispatch in carried]))
+    async def wait_for_candidates(self, carried: Sequence[Any] = ()) -> None:
+        self.calls.append(("wait", [dispatch.client for dispatch in carried]))
 
     def select(self, over_selection: float) -> Sequence[int]:
         self.calls.append(("select", over_selection))
         return [client for client in self.cohort if not (self.is_busy and client in self.owing)]
 
-    async def ask(
+    async def dispatch(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
-    ) -> Sequence[Dispatch]:
+    ) -> Sequence[OpenDispatch]:
         self.calls.append(("ask", exchange.name, list(cohort), list(answered)))
         loop = asyncio.get_running_loop()
         whom = [] if exchange.name in self.asks_nobody else answered
-        dispatches = [Dispatch(client, loop.create_future()) for client in whom]
+        dispatches = [
+            OpenDispatch(Header(-1, client, 1, exchange.name, 0, 0), 0, now_s(), loop.create_future())
+            for client in whom
+        ]
         self.owing.update(whom)
         for dispatch in dispatches:
             silent = dispatch.client in self.silent
@@ -90,7 +89,7 @@ class Rounds:
         if self.refused:
             self.refused -= 1
             raise MergeError(f"the merge of exchange {exchange.name!r} leaves the finite range: w")
-        return [t.client for t in dispatches if t.answer.done() and t.answer.result()]
+        return [t.client for t in dispatches if t.reply.done() and t.reply.result()]
 
     def discard(self, dispatches: Sequence[Any], cause: str) -> None:
         self.calls.append(("discard", [dispatch.client for dispatch in dispatches], cause, now_s()))
@@ -106,9 +105,9 @@ class Rounds:
         return [call for call in self.calls if call[0] in names]
 
 
-def _settle(dispatch: Dispatch, replied: bool) -> None:
-    if not dispatch.answer.done():
-        dispatch.answer.set_result("reply" if replied else None)
+def _settle(dispatch: OpenDispatch, replied: bool) -> None:
+    if not dispatch.reply.done():
+        dispatch.reply.set_result(Reply(dispatch.client, 0, "", 0, 0, 1.0, None) if replied else None)
 
 
 def play(rounds: Rounds, **config: Any) -> Rounds:
@@ -199,7 +198,7 @@ def test_late_replies_are_carried_into_the_next_round() -> None:
 
 def test_a_round_that_finds_nobody_to_ask_waits_for_what_is_carried() -> None:
     rounds = play(Rounds([4, 9], num_rounds=4, is_busy=True), deadline="3 s", late="carry")
-    assert rounds.of("someone") == [("someone", clients) for clients in ([], [4, 9], [9], [9, 4])]
+    assert rounds.of("wait") == [("wait", clients) for clients in ([], [4, 9], [9], [9, 4])]
     assert rounds.of("begin", "ask", "merge", "discard") == [
         ("begin", 0.0),
         ("ask", "train", [4, 9], [4, 9]),

@@ -28,8 +28,8 @@ class Even(Availability):
         flags: Array = clients % 2 == 0
         return flags
 
-    def _next(self, client: int, tick: int) -> int | None:
-        return None
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        return client % 2 == 0, None
 
 
 def candidates(busy: list[int], availability: Availability | None = None) -> Candidates:

@@ -1,0 +1,194 @@
+"""Co-distillation to personal teachers: the round that KT-pFL, Sim-pFD and TopK-pFD have in common.
+
+In a round the server names public samples; the cohort trains and sends its soft predictions on them
+(*share*). Each client that replied gets a teacher of its own, a mean of all these predictions with weights
+for it alone, and learns from it (*distil*). Neither a model nor a weight travels (D-000-07). Algorithms say
+what the weights are (specification 5.E.1, 5.E.3, 5.E.4).
+
+A client that is silent in the first exchange is in no teacher; one that vanishes in the second has
+contributed and only misses its own distillation (3.4). Predictions are about the samples of one round, so
+those that a pacing carries over into another are rejected: they are on other samples than that round asked
+about. m: clients that replied, p: samples, N: classes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, TypeVar, cast
+
+import numpy as np
+
+from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply
+from fedsim.algorithms.common import share_and_distil
+from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
+from fedsim.algorithms.common.public_predictions import Announced, draw, predictions, stacked, unusable
+from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.config import Config
+from fedsim.engine.jobs import Samples
+from fedsim.engine.losses import TEACHER
+from fedsim.errors import UserError
+from fedsim.params import Array, Model
+from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
+
+
+class CodistillationConfig(Config):
+    """The round's own parameters."""
+
+    order: Literal["train_first", "distill_first"] = "train_first"
+    """Train, predict, distil, as in the paper (D-000-06); or predict, distil, train, as in the public code,
+    where only those train whose predictions have arrived."""
+    temperature: Temperature = 1.0
+    """What logits are divided by, on both sides (D-000-05: not in the paper; public code: 1 and 10)."""
+    theta_sq: bool = False
+    """Multiply the distillation's loss by the squared temperature, without which its gradient nearly vanishes
+    at a temperature of 10."""
+    distill_epochs: Epochs = 1
+    """Passes over the round's public samples, R (the paper: 1)."""
+    distill_batch_size: BatchSize = 256
+    """Public samples in a mini-batch of the distillation (the paper: 256)."""
+    distill_lr: LearningRate | None = None
+    """Learning rate of the distillation, eta_2; that of the training by default, as in the paper."""
+    public_per_round: PositiveSamples | Literal["all"] = 3000
+    """Public samples drawn anew in each round, at most as many as there are (the paper: 3000)."""
+    replacement: bool = False
+    """Draw them with replacement, as the public code does."""
+    ramp_epochs: bool = False
+    """Train one pass in the first round, two in the second, and so on up to the training's own number, as the
+    public code does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState(share_and_distil.ServerState):
+    """What the server holds between the two exchanges of a round.
+
+    Attributes:
+        senders: Who has replied, int64 ``[m]``, ascending.
+        values: Their probabilities, float32 ``[m, p, N]``, zero where a sample is missing.
+        given: Which samples each gave, booleans ``[m, p]``.
+    """
+
+    senders: Array = field(default_factory=partial(np.empty, 0, np.int64))
+    values: Array = field(default_factory=partial(np.empty, (0, 0, 0), np.float32))
+    given: Array = field(default_factory=partial(np.empty, (0, 0), np.bool_))
+
+
+G = TypeVar("G", bound=CodistillationConfig)
+S = TypeVar("S", bound=ServerState)
+
+
+class Codistillation(ShareAndDistil[G, S]):
+    """Two exchanges, and weights that a subclass finds."""
+
+    Config = CodistillationConfig
+    needs_classes = True
+
+    @property
+    def exchanges(self) -> Exchanges[S, ClientState]:
+        """Share, then distil with those who replied."""
+        share = Exchange(
+            "share",
+            instruct=self.instruct_share,
+            local=self.local_share,
+            merge=self.merge_share,
+            reply=LogitsUp,
+        )
+        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
+        return (share, distil)
+
+    @abstractmethod
+    async def weights(self, server: ServerContext, state: S) -> Array:
+        """Return the weight of each teacher for each student, ``[m, m]``, rows that sum to one.
+
+        Args:
+            server: To compute with.
+            state: After the share; ``senders`` says whose the rows are.
+        """
+
+    def start(self, server: ServerContext) -> S:
+        """Nothing is known yet.
+
+        Raises:
+            UserError: Passes are to be ramped, and the training counts steps.
+        """
+        if self.config.ramp_epochs and server.training.steps is not None:
+            raise UserError(
+                f"ramp_epochs counts passes, and training.steps = {server.training.steps} counts "
+                "mini-batches: give training.epochs instead"
+            )
+        return cast(S, ServerState())
+
+    def drawn(self, server: ServerContext) -> Array:
+        """Return positions drawn with or without replacement."""
+        key, wanted = server.key.child("public"), self.config.public_per_round
+        return draw(key, server.num_public, wanted, replacement=self.config.replacement)
+
+    async def local_share(
+        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
+    ) -> tuple[ClientState, LogitsUp]:
+        """Train, unless that comes last, and send soft predictions on the samples named."""
+        model, announced, batch_size = state.model, Announced.of(message), self.config.distill_batch_size
+        if self.config.order == "train_first":
+            model = await self._trained(client, model)
+        logits = await client.predict(model, announced.samples(), batch_size=batch_size)
+        values = softmax(logits, self.config.temperature)
+        return ClientState(model, announced), self.reply(client, values, message.indices)
+
+    def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
+        """Return the message that carries soft predictions ``[p, N]`` on the samples named."""
+        return predictions(values, positions, "probs", self.config.temperature)
+
+    async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
+        """Keep what has come; a sample that nobody gave is left out (specification 3.5, E10)."""
+        newest = {reply.client: reply for reply in replies}
+        values, given = stacked(state.positions, server.task.num_outputs, list(newest.values()))
+        known = given.any(axis=0)
+        return replace(
+            state,
+            positions=state.positions[known],
+            senders=np.array(list(newest), np.int64),
+            values=values[:, known],
+            given=given[:, known],
+        )
+
+    async def instruct_distil(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, LogitsDown]]:
+        """Mix a teacher for each client and send it."""
+        weights, flops = await self.weights(server, state), mixture_flops(*state.values.shape)
+        mixed = await server.call(mixture, weights, state.values, state.given, flops=flops)
+        teachers = dict(zip(state.senders.tolist(), mixed.astype(np.float32), strict=True))
+        temperature = self.config.temperature
+        return state, {client: state.message(teachers[client], "probs", temperature) for client in cohort}
+
+    async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
+        """Learn from the teacher; then train, if that comes last."""
+        config = self.config
+        model = await distil(
+            client,
+            model,
+            samples,
+            {TEACHER: values},
+            loss=Distillation(config.temperature, config.temperature**2 if config.theta_sq else 1.0),
+            batch_size=config.distill_batch_size,
+            optimiser=client.training.make_optimiser(config.distill_lr),
+            epochs=config.distill_epochs,
+            name="distil",
+        )
+        return await self._trained(client, model) if config.order == "distill_first" else model
+
+    async def _trained(self, client: ClientContext, model: Model) -> Model:
+        """Return a model trained on the client's own samples."""
+        usual = 1 if client.training.epochs is None else client.training.epochs
+        epochs = min(client.round, usual) if self.config.ramp_epochs else None
+        return (await client.fit(model, epochs=epochs)).model
+
+    def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
+        """Refuse predictions on other samples, of another shape or temperature, or that are no shares."""
+        num_outputs, temperature = server.task.num_outputs, self.config.temperature
+        return unusable(reply.message, state.positions, num_outputs, "probs", temperature)

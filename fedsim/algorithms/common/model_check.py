@@ -1,0 +1,40 @@
+"""Whether a model is of the architecture that belongs in its place (specification 3.5, E12), or is known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsim.algorithms.contexts import ServerContext
+from fedsim.params import Model
+
+
+def unlike(model: Model, wanted: Model) -> str | None:
+    """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
+    if model.architecture != wanted.architecture:
+        return f"architecture {model.architecture!r}, not {wanted.architecture!r}"
+    for ours, theirs in ((wanted.params, model.params), (wanted.buffers, model.buffers)):
+        if ours.keys() != theirs.keys():
+            return f"other names than architecture {wanted.architecture!r} has"
+        for name, array in ours.items():
+            if (array.shape, array.dtype) != (theirs[name].shape, theirs[name].dtype):
+                return f"{name}: {theirs[name].dtype}{theirs[name].shape}, not {array.dtype}{array.shape}"
+    return None
+
+
+def unknown(server: ServerContext, model: Model | None) -> str | None:
+    """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
+    if model is None:
+        return None
+    try:
+        wanted = server.initial_model(model.architecture)
+    except KeyError:
+        return f"architecture {model.architecture!r}, which the run does not have"
+    return unlike(model, wanted)
+
+
+def same(left: Model, right: Model) -> bool:
+    """Say whether two models have one label and equal values; mostly one array is looked at if not."""
+    trees = (left.params, right.params), (left.buffers, right.buffers)
+    return unlike(left, right) is None and all(
+        np.array_equal(array, theirs[name]) for ours, theirs in trees for name, array in ours.items()
+    )

@@ -1,0 +1,78 @@
+"""Clients train a model that the server sends them and send it back whole, as in FedAvg; means of models."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Replies, Reply, S
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.params import Model, mean_model
+from fedsim.wire import ModelBroadcast, ModelUpdate
+
+Weighting = Literal["samples", "uniform"]
+
+
+class ModelTraining(Algorithm[C, S, Any]):
+    """One exchange, in which every client trains the model that the server has for it."""
+
+    @property
+    def exchanges(self) -> Exchanges[S, Any]:
+        """One: train."""
+        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ModelUpdate),)
+
+    @abstractmethod
+    def model_for(self, server: ServerContext, state: S, client: int) -> Model:
+        """Return the model that a client is sent."""
+
+    @abstractmethod
+    async def merge(self, server: ServerContext, state: S, replies: Replies[Any]) -> S:
+        """Return the state after the models that came back."""
+
+    async def send(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, ModelBroadcast]]:
+        """Send every client its model."""
+        return state, broadcasts({client: self.model_for(server, state, client) for client in cohort})
+
+    async def train(
+        self, client: ClientContext, state: Any, message: ModelBroadcast
+    ) -> tuple[Any, ModelUpdate]:
+        """Train the model on the client's own samples and send it back (ClientUpdate of FedAvg)."""
+        fitted = await client.fit(message.model)
+        return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+
+def broadcasts(models: Mapping[int, Model]) -> dict[int, ModelBroadcast]:
+    """Return the message for each client; one model for many is one message, which is encoded once."""
+    distinct = {id(model): model for model in models.values()}
+    messages = {key: ModelBroadcast.of(model) for key, model in distinct.items()}
+    return {client: messages[id(model)] for client, model in models.items()}
+
+
+def start_models(server: ServerContext) -> dict[str, Model]:
+    """Return the start values of the clients' architectures, by label in the order of the fleet."""
+    labels = dict.fromkeys(server.architecture_of(client) for client in range(server.num_clients))
+    return {label: server.initial_model(label) for label in labels}
+
+
+def mean_of_models(replies: Replies[ModelUpdate], weighting: Weighting) -> Model:
+    """Return the mean of the models that came back, weighted by their clients' samples or all alike."""
+    amounts = [reply.message.num_samples if weighting == "samples" else 1 for reply in replies]
+    return mean_model([reply.message.model for reply in replies], shares(replies, amounts))
+
+
+def means_by_architecture(replies: Replies[ModelUpdate], weighting: Weighting) -> dict[str, Model]:
+    """Return the mean of the models of each architecture of which any came back, by label."""
+    groups: dict[str, list[Reply[ModelUpdate]]] = {}
+    for reply in replies:
+        groups.setdefault(reply.message.architecture, []).append(reply)
+    return {label: mean_of_models(group, weighting) for label, group in groups.items()}
+
+
+def shares(replies: Replies, amounts: Sequence[float]) -> list[float]:
+    """Return weights in proportion to ``amounts``, discounted by each reply's own weight; they sum to one."""
+    raw = [amount * reply.weight for amount, reply in zip(amounts, replies, strict=True)]
+    total = sum(raw)
+    return [value / total for value in raw]

@@ -1,0 +1,116 @@
+"""What a client process reports with a reply, outside its frame: the time of jobs, and notes for the log.
+
+A note is turned into plain values when it is made, so that later changes of its values do not show. The
+sender of a note may lie, so its length and its values are bounded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedsim.numerals import scalar
+from fedsim.quoting import quoted
+
+MOST_PER_REPLY = 16
+"""Most notes with one reply; one more says how many were left out."""
+_MOST_EVENT = 200
+_MOST_VALUE = 300
+_MOST_VALUES = 16
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_OWN = frozenset(
+    ("args", "at_s", "client", "event", "exc_info", "level", "method_name", "self", "stack_info", "told_by")
+)
+"""Names that the log itself uses, so no value may have them."""
+_LEVELS = ("info", "warning")
+
+
+class Note(NamedTuple):
+    """Something that a client's hook has noted.
+
+    Attributes:
+        level: ``info`` or ``warning``.
+        event: What.
+        values: By name, for the log.
+    """
+
+    level: str
+    event: str
+    values: Mapping[str, Any]
+
+
+class Report(NamedTuple):
+    """What is reported of the work behind a reply.
+
+    Attributes:
+        compute_ns: Time during which at least one of its jobs ran.
+        notes: What was noted meanwhile, as :func:`in_words` returns it.
+        left_out: Number of further notes.
+    """
+
+    compute_ns: int = 0
+    notes: Sequence[Note] = ()
+    left_out: int = 0
+
+
+def in_words(note: Note) -> Note:
+    """Return a note of plain values, which can be sent and holds no reference to the values given."""
+    level, event, values = note
+    first = list(values.items())[:_MOST_VALUES]
+    return Note(level, _short(event, _MOST_EVENT), {_named(name): _plain(value) for name, value in first})
+
+
+def checked(said: Any) -> Note:
+    """Return the note of a level, an event and values as a peer has sent them.
+
+    Raises:
+        ValueError: :func:`in_words` could not have made such a note.
+    """
+    if type(said) is not list or len(said) != 3:
+        raise ValueError(f"{quoted(said)} is no note")
+    level, event, values = said
+    if level not in _LEVELS or not _is_text(event, _MOST_EVENT):
+        raise ValueError(f"{quoted(level)} {quoted(event)} is no level and event")
+    if type(values) is not dict or len(values) > _MOST_VALUES:
+        raise ValueError(f"{quoted(values)} are no values of a note")
+    for name, value in values.items():
+        if not _NAME.fullmatch(name) or name in _OWN:
+            raise ValueError(f"{quoted(name)} names no value of a note")
+        if not _is_plain(value):
+            raise ValueError(f"{name} is {quoted(value)}, which is no value of a note")
+    return Note(level, event, values)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) is bool or _is_text(value, _MOST_VALUE)
+
+
+def _is_text(value: Any, most: int) -> bool:
+    return type(value) is str and len(value) <= most and value.isprintable()
+
+
+def _named(name: str) -> str:
+    """Return a name that the log accepts."""
+    lower = re.sub("[^a-z0-9_]", "_", name.lower())
+    lower = (lower if lower[:1].isalpha() else f"v{lower}")[:38]
+    return f"{lower}_" if lower in _OWN else lower
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that the log accepts: a plain scalar, or text."""
+    value = scalar(value)
+    return value if _is_plain(value) else _short(str(value), _MOST_VALUE)
+
+
+def _short(text: str, most: int) -> str:
+    """Return a text for one line of a log: without line ends, control characters and lone surrogates."""
+    text = text[:most]
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else " " if one.isspace() else "?" for one in text)

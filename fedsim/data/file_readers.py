@@ -1,0 +1,166 @@
+"""What data sets read from files: arrays (.npy, .npy.xz, .npz, and idx files as MNIST has them) and texts.
+
+Nothing is ever unpickled, and sizes are bounded before anything is read.
+"""
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim import bounded_unpacking
+from fedsim.data.base import blamed
+from fedsim.errors import DataError
+from fedsim.params import Array
+from fedsim.quoting import MOST_SAID, quoted, shortened
+
+IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
+"""How the names of idx files of bytes end; in one of images, idx3 says its three axes."""
+
+MOST_TEXT_BYTES = 2**30
+"""What a packed text may unpack to: 1 GiB."""
+
+_IDX_BYTES = b"\x00\x00\x08"
+
+
+def read_array(path: Path, key: str, key_setting: str) -> Array:
+    """Return the array of a file.
+
+    Args:
+        path: A .npy, .npy.xz, .npz or idx file.
+        key: Name of the array in a .npz.
+        key_setting: The setting that holds this name, for the message.
+
+    Raises:
+        DataError: There is no such file or array, the file is of another form or damaged, or it unpacks to
+            more than :data:`fedsim.bounded_unpacking.MOST_BYTES`.
+    """
+    require_file(path)
+    if not path.name.endswith((".npz", ".npy", ".npy.xz", *IDX_ENDINGS)):
+        raise DataError(
+            f"{path} is not .npz, .npy, .npy.xz or *-ubyte[.gz]: save the array with numpy.save or "
+            "numpy.savez"
+        )
+    try:
+        if path.suffix == ".npz":
+            return _member(path, key, key_setting)
+        with bounded_unpacking.opened(path) as stream:
+            read = _idx if path.name.endswith(IDX_ENDINGS) else bounded_unpacking.read_npy
+            # What a plain file holds is there, and may be any number of bytes.
+            return read(
+                stream, bounded_unpacking.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
+            )
+    except DataError:
+        raise
+    except Exception as error:
+        problem = str(error) or "there is no memory for it"  # an error that says nothing is a MemoryError
+        raise DataError(f"{path} cannot be read as a plain array: {problem}") from error
+
+
+def require_file(path: Path) -> None:
+    """Raise unless there is a file at ``path``.
+
+    Raises:
+        DataError: There is none.
+    """
+    if not os.path.isfile(path):  # noqa: PTH113 - which is False, too, for a name that no file can have
+        raise DataError(
+            f"{shortened(path, MOST_SAID)} is not a file; a relative path starts at data.root (or "
+            "FEDSIM_DATA) where that is set"
+        )
+
+
+def read_numbers(path: Path, key: str, setting: str) -> NDArray[np.int64]:
+    """Return the array of a file that numbers things from 0, int64 (n,).
+
+    Args:
+        path: As for :func:`read_array`.
+        key: Name of the array in a .npz.
+        setting: The setting that names the file, such as ``labels``; that of the key is ``label_key``.
+
+    Raises:
+        DataError: As for :func:`read_array`, or the file holds something other than such numbers.
+    """
+    with blamed(setting):
+        array = read_array(path, key, f"{setting[:-1]}_key")
+        what = setting.removeprefix("test_")
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise DataError(
+                f"{path} holds {array.dtype} of shape {array.shape}; {what} are integers of shape (n,)"
+            )
+        if array.size and array.min() < 0:
+            raise DataError(f"{path} holds the {what[:-1]} {array.min()}; {what} are numbered from 0")
+    return array.astype(np.int64)
+
+
+def read_users(root: Path | None, file: str | None, key: str, num_samples: int) -> NDArray[np.int64] | None:
+    """Return who made each sample, int64 (n,), from the file that the setting ``users`` names.
+
+    Args:
+        root: What a relative path starts at; the working directory if None.
+        file: The file; without it, nobody knows who made the samples.
+        key: Name of the array in a .npz; the setting ``user_key``.
+        num_samples: n.
+
+    Raises:
+        DataError: It holds something other than one whole number of at least 0 for each sample.
+    """
+    if file is None:
+        return None
+    users = read_numbers((root or Path()) / file, key, "users")
+    if len(users) != num_samples:
+        raise DataError(
+            f"{file} holds {len(users)} users for {num_samples} samples: one user for each sample",
+            setting="users",
+        )
+    return users
+
+
+def read_text(path: Path) -> str:
+    """Return a text in UTF-8, plain or .gz, that the setting ``file`` names; line ends stay as they are.
+
+    Raises:
+        DataError: There is no such file, it is no such text, or it unpacks to more than 1 GiB.
+    """
+    with blamed("file"):
+        require_file(path)
+        try:
+            with bounded_unpacking.opened(path) as stream:
+                most_bytes = MOST_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
+                return bounded_unpacking.take_all(stream, most_bytes).decode("utf-8-sig")
+        except Exception as error:
+            raise DataError(f"{path} cannot be read as text in UTF-8: {error}") from error
+
+
+def scaled(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return images of bytes, in any layout, as float32 in [0, 1], in C order."""
+    x = images.astype(np.float32, order="C")
+    x /= 255
+    return x
+
+
+def _member(path: Path, key: str, key_setting: str) -> Array:
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if key not in names:
+            raise DataError(
+                f"{path} has no array {quoted(key)}, it has: "
+                f"{shortened(', '.join(names), MOST_SAID)}; name the one you mean with {key_setting}"
+            )
+        return bounded_unpacking.read_member(
+            archive, key, max(bounded_unpacking.MOST_BYTES, path.stat().st_size)
+        )
+
+
+def _idx(stream: bounded_unpacking.Stream, most_bytes: int) -> Array:
+    """Read: two zeros, 8 for bytes, the number of axes, each one's length in 4 big-endian bytes, values."""
+    head = bounded_unpacking.take(stream, 4)
+    if head[:3] != _IDX_BYTES or len(head) < 4:
+        raise ValueError("it does not begin as an idx file of bytes does")
+    lengths = bounded_unpacking.take(stream, 4 * head[3])
+    if len(lengths) < 4 * head[3]:
+        raise ValueError(f"it ends within the lengths of its {head[3]} axes")
+    shape = tuple(map(int, np.frombuffer(lengths, ">i4")))
+    return bounded_unpacking.take_values(stream, shape, np.dtype(np.uint8), most_bytes)

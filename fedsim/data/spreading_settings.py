@@ -1,0 +1,74 @@
+"""The settings by which a data set is spread over clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedsim.data.base import Dataset
+from fedsim.data.client_split import AnyShares, choices_of, shares_fault
+from fedsim.data.public_from_other_data import Augment
+from fedsim.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spreading:
+    """How a data set is spread over clients.
+
+    Attributes:
+        num_clients: K, at least 1.
+        shares: Parts of each client's samples for train, validation and test, which sum to 1; or several
+            such, of which each client draws one, all equally likely.
+        public_size: Samples in the public set.
+        public_users: Instead of ``public_size``, the share of the users, those of the global test set apart,
+            whose samples are the public set.
+        public_source: Another data set, from which the public set is drawn; None: it is held out of this one.
+        public_augment: How its images are transformed, once, or not at all
+            (:func:`fedsim.data.public_from_other_data.augmented`).
+        public_at_clients: Whether clients hold it from the start.
+        global_test_share: Part of all samples held out as the global test set, in ``[0, 1)``, where the data
+            set has no test part of its own; where it has, that is the global test set.
+        global_test_users: Instead, the share of all users whose samples are the global test set; the data set
+            has no test part of its own. They are no clients (:mod:`fedsim.data.held_out_sets` says why).
+        limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
+            with equally many samples of each class, as far as there are so many; at random where there are
+            no classes, and where samples have users, whose habits that would change.
+
+    Raises:
+        DataError: A setting is out of its range, or a set is asked for in two ways.
+    """
+
+    num_clients: int
+    shares: AnyShares
+    public_size: int = 0
+    public_users: float = 0.0
+    public_source: Dataset | None = None
+    public_augment: Augment = "none"
+    public_at_clients: bool = True
+    global_test_share: float = 0.0
+    global_test_users: float = 0.0
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_clients", 1), ("public_size", 0), ("limit", 1)):
+            number = getattr(self, name)
+            if number is not None and number < least:
+                raise DataError(f"{name} = {number}: give at least {least}")
+        for name in ("public_users", "global_test_share", "global_test_users"):
+            if not 0 <= getattr(self, name) < 1:
+                raise DataError(f"{name} = {getattr(self, name):g}: a share is from 0 to below 1")
+        for shares in choices_of(self.shares):
+            if fault := shares_fault(shares):
+                raise DataError(fault)
+        if self.public_users and (self.public_size or self.public_source is not None):
+            raise DataError(
+                "the public set is so many samples, of this data set or of another, or it is whole users of "
+                "this one: choose one",
+                setting="public_users",
+            )
+        if self.global_test_share and self.global_test_users:
+            raise DataError("the global test set is a share of samples or of users: give one of the two")
+
+    @property
+    def takes_users(self) -> bool:
+        """Whether anything that is held out is whole users."""
+        return self.public_users > 0 or self.global_test_users > 0

@@ -1,0 +1,224 @@
+"""A party's device as hooks see it: train, predict, evaluate, compute. Every call takes that device's time.
+
+The contexts of algorithms' hooks are device contexts. A call becomes a job, the cost of the job gives its
+duration, and the engine runs it; the generators of a job are named by the party, the turn and the call's own
+``name``, so two algorithms that do the same work under the same name meet the same samples in the same order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from fedsim.data import Split
+from fedsim.engine import jobs
+from fedsim.engine.batches import Pass
+from fedsim.engine.cost import duration_s
+from fedsim.engine.engine import Engine
+from fedsim.engine.jobs import Extra, Fitted, Job, Samples, Score, Stream
+from fedsim.engine.kept_optimisers import Keeping
+from fedsim.engine.losses import MODEL, TRAIN
+from fedsim.engine.optimisers import Optimiser
+from fedsim.engine.steps import Descent, Step
+from fedsim.engine.training_config import TrainingConfig
+from fedsim.fleet import Device
+from fedsim.models.flops import Operations
+from fedsim.params import Array, Model
+from fedsim.rng import Key
+from fedsim.task import Task
+
+DEFAULT_STEP = Descent()
+"""Descent on the loss of the party's own samples."""
+
+PREDICT_BATCH_SIZE = 256
+"""Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
+
+
+class ComputeContext:
+    """What one hook of a party trains, predicts, evaluates and computes with.
+
+    Attributes:
+        client: Address of the party; ``-1`` is the server.
+        dispatch: Number of the dispatch to the client; ``-1`` at the server.
+        key: Names the generators of this hook.
+        training: How to train unless told otherwise.
+        task: Shape of samples and outputs.
+        num_public: Samples in the public set.
+        public_at_clients: Whether clients hold the public set; else the server alone does.
+
+    The device is asked for when there is work to do: many hooks do none. Optimisers go on from turn to turn
+    only where ``keeping`` is given.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        device: Callable[[], Device],
+        training: TrainingConfig,
+        *,
+        client: int,
+        dispatch: int,
+        key: Key,
+        keeping: Keeping | None = None,
+    ) -> None:
+        self.client = client
+        self.dispatch = dispatch
+        self.key = key
+        self.training = training
+        self._engine = engine
+        self._device = device
+        self._keeping = keeping
+        self._calls = 0
+
+    @property
+    def task(self) -> Task:
+        """Shape of samples and outputs."""
+        return self._engine.resources.data.task
+
+    @property
+    def num_public(self) -> int:
+        """Samples in the public set."""
+        return len(self._engine.resources.data.public)
+
+    @property
+    def public_at_clients(self) -> bool:
+        """Whether clients hold the public set; else the server alone does."""
+        return self._engine.resources.data.public_at_clients
+
+    async def fit(
+        self,
+        models: Model | Mapping[str, Model],
+        *,
+        step: Step | None = None,
+        trained: tuple[str, ...] | None = None,
+        streams: Mapping[str, Stream] | None = None,
+        extras: Mapping[str, Extra] | None = None,
+        optimiser: Optimiser | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        name: str = "train",
+        key: Key | None = None,
+        keeping: Keeping | None = None,
+    ) -> Fitted:
+        """Train one model, or several together.
+
+        Args:
+            models: One model, known to losses as ``model``, or models by name.
+            step: What a step does; by default descent on the empirical loss.
+            trained: Names of the models that are trained; by default all.
+            streams: Samples by name; the first decides how long an epoch is. By default ``train``, the
+                party's own training samples in batches of ``training.batch_size``.
+            extras: What else the step needs.
+            optimiser: By default that of ``training``.
+            epochs: Passes over the first stream. Without ``epochs`` and ``steps``, the work of ``training``.
+            steps: Mini-batches, instead of ``epochs``.
+            name: Names the generators of this call within the turn; calls of one name meet their samples in
+                the same order. Under ``training.keep_optimiser`` a client's optimiser goes on from its last
+                call of the same name with the same model's name and architecture, in this turn or an earlier
+                one; such calls have the same kind of optimiser.
+            key: Names them instead, together with ``name``, where not the party's own turn should.
+            keeping: What optimisers go on from, instead of what the party holds.
+
+        Returns:
+            The trained models, frozen; as they came where a stream has no batch.
+
+        Raises:
+            ValueError: Both ``epochs`` and ``steps``, or names that do not fit together.
+            JobError: The training failed; the cause is chained.
+        """
+        by_name = {MODEL: models} if isinstance(models, Model) else models
+        trained = tuple(by_name) if trained is None else trained
+        if streams is None:
+            streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
+        keeping = self._keeping if keeping is None else keeping
+        states = None if keeping is None else keeping.before(name, by_name, trained)
+        passes = self._engine.resources.passes([by_name[model].architecture for model in trained], streams)
+        job = jobs.Fit(
+            step=DEFAULT_STEP if step is None else step,
+            models=by_name,
+            trained=trained,
+            streams=streams,
+            optimiser=self.training.make_optimiser() if optimiser is None else optimiser,
+            num_steps=self._num_steps(passes, epochs, steps),
+            seed=(self.key if key is None else key).child(name).seed,
+            extras={} if extras is None else extras,
+            states=states,
+        )
+        fitted: Fitted = await self._do(job, passes)
+        if keeping is not None:
+            keeping.after(name, by_name, fitted)
+        return fitted
+
+    async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
+        """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples."""
+        logits: Array = await self._do(jobs.Predict(model, samples, batch_size))
+        return logits
+
+    async def predict_each(
+        self, models: Sequence[Model], samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
+    ) -> list[Array]:
+        """Return each model's logits as :meth:`predict`, computed one after the other on this device.
+
+        The real work may be done side by side; the time that passes is the sum.
+        """
+        queue: list[Coroutine[Any, Any, Any]] = []
+        after_s = 0.0
+        for model in models:
+            job = jobs.Predict(model, samples, batch_size)
+            work, takes_s = self._cost(job)
+            queue.append(self._submit(job, work, takes_s, after_s))
+            after_s += takes_s
+        return list(await asyncio.gather(*queue))
+
+    async def evaluate(
+        self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
+    ) -> Score:
+        """Return hits and loss of a model in eval mode on labelled samples."""
+        scores: list[Score] = await self._do(jobs.Evaluate(model, (samples,), batch_size))
+        return scores[0]
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
+        """Return ``function(*arguments)``, which costs ``flops`` operations (more than zero)."""
+        return await self._do(jobs.Call(function, arguments, flops))
+
+    def own(self, split: Split) -> Samples:
+        """Return the party's own samples of a split: ``train``, ``val`` or ``test``."""
+        return jobs.ClientSamples(self.client, split)
+
+    def public(self, positions: Array, *, labelled: bool = False) -> Samples:
+        """Return samples of the public set by their positions, int64 ``[p]``, without labels unless asked."""
+        return jobs.PublicSamples(positions, labelled)
+
+    def _num_steps(self, passes: Mapping[str, Pass], epochs: int | None, steps: int | None) -> int:
+        if epochs is not None and steps is not None:
+            raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
+        if epochs is None and steps is None:
+            epochs, steps = self.training.epochs, self.training.steps
+        lengths = [len(one) for one in passes.values()]
+        if not lengths or min(lengths) == 0:
+            return 0  # a step meets a batch of each stream, and here is one that has none
+        return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
+
+    async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
+        work, takes_s = self._cost(job, passes)
+        return await self._submit(job, work, takes_s)
+
+    def _cost(self, job: Job, passes: Mapping[str, Pass] | None = None) -> tuple[Operations, float]:
+        """Return what the party's next job asks for and how long it takes, s."""
+        effort = self._engine.costs.work(job, passes)
+        self._calls += 1
+        device = self._device()
+        key = self.key.child("load", self.dispatch, self._calls) if device.variation else self.key
+        return effort.total, duration_s(device, effort, key)
+
+    async def _submit(self, job: Job, work: Operations, takes_s: float, after_s: float = 0.0) -> Any:
+        """Do a job, behind other work that takes ``after_s``."""
+        return await self._engine.run(
+            job,
+            client=self.client,
+            dispatch=self.dispatch,
+            flops=work.flops,
+            duration_s=takes_s,
+            after_s=after_s,
+        )

@@ -1,0 +1,329 @@
+"""One direction of the server's link, and the parcels that flow over it through time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from fedsim.clock import VirtualTimeLoop
+from fedsim.network.base import Listener, Parcel
+from fedsim.network.capacity import Capacity
+from fedsim.network.capacity_audit import LoadCheck, Move, Room
+from fedsim.network.links import PerClient, TraceOf
+from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
+
+_NEVER_S = 1e18  # an end this far away is not worth a timer
+_NEVER_NS = int(2 * _NEVER_S * 1e9)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class FluidPassage(Flow):
+    """A parcel on its way: waiting for its latency, flowing, paused, or over."""
+
+    # It is the solver's flow itself: a table from one to the other would be read at every end.
+    _link: ServerLink
+    client: int
+    _latency_ns: int
+    _parcel: Parcel
+    _listener: Listener
+    _bits: float = field(init=False)  # that have not crossed, when it last stood still
+    _timer: asyncio.TimerHandle | None = field(init=False)
+    _state: Literal["waiting", "flowing", "across", "paused", "over"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._bits = 8.0 * self._parcel.num_bytes
+        self._start()
+
+    def _start(self) -> None:
+        if self._latency_ns > 0:
+            self._state = "waiting"
+            loop = self._link.loop
+            self._timer = loop.call_at_ns(loop.now_ns + self._latency_ns, self._flow)
+        else:
+            self._flow()
+
+    def _flow(self) -> None:
+        self._timer = None
+        self._state = "flowing"
+        self._link.join(self, self._bits)
+
+    def cross(self) -> None:
+        """Note that the last bit is across; :meth:`arrive` follows at this instant, unless it is stopped."""
+        self._state = "across"
+        self._bits = 0.0
+
+    def arrive(self) -> None:
+        """Tell the listener, unless the parcel was stopped at this very instant."""
+        if self._state == "across":
+            listener, parcel = self._listener, self._parcel
+            self._finish()  # first, so that what the listener begins meets a passage that is over
+            listener.left()
+            listener.arrived(parcel)
+
+    def pause(self) -> None:
+        """Hold it where it is."""
+        if self._state == "over":
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif self._state == "flowing":
+            self._bits = self._link.leave(self)
+        self._state = "paused"
+
+    def resume(self) -> None:
+        """Go on with the bytes that remain, after the latency."""
+        if self._state == "paused":
+            self._start()
+
+    def cancel(self) -> None:
+        """Stop it for good."""
+        if self._state != "over":
+            self.pause()
+            self._finish()
+
+    def _finish(self) -> None:
+        self._state = "over"
+        # The link's notes may hold this passage for a while; what it carried is free at once.
+        del self._listener, self._parcel
+
+    @property
+    def remaining_bytes(self) -> float:
+        """Bytes that have not crossed yet."""
+        bits = self._link.remaining_bits(self) if self._state == "flowing" else self._bits
+        return bits / 8
+
+
+@dataclass(slots=True)
+class _ClientLink:
+    """The link of a client with flows.
+
+    Attributes:
+        cap_bps: Its capacity now.
+        flows: Those that share it, at least one.
+        trace: What its capacity follows; None: it is constant.
+        timer: Of the trace's next step.
+    """
+
+    cap_bps: float
+    flows: list[FluidPassage]
+    trace: Capacity | None
+    timer: asyncio.TimerHandle | None = None
+
+
+class ServerLink:
+    """One direction of the server's link with all that flows over it, and one timer for all of it.
+
+    Times are integers outside and floats in the solver, counted from when the link was last idle. An end is
+    rounded up to the next nanosecond, except where it lies above a whole one by no more than rounding error.
+    A flow keeps its share until then, so each end takes from the others what that flow moves in less than a
+    nanosecond: a later end comes later by up to a nanosecond times the ratio of that flow's rate to its own.
+
+    Args:
+        capacity: Of the server's link, bit/s, or over time.
+        caps_bps: Of the clients' links, bit/s, ``[K]``.
+        trace_of: What clients' links follow over time, instead of that.
+        check: Keeps an account of what the links carry; without it nothing is checked.
+
+    Attributes:
+        loop: The loop of the run; set before anything flows.
+    """
+
+    loop: VirtualTimeLoop
+
+    def __init__(
+        self,
+        capacity: float | Capacity,
+        caps_bps: PerClient,
+        trace_of: TraceOf | None = None,
+        check: LoadCheck | None = None,
+    ) -> None:
+        self._trace = capacity if isinstance(capacity, Capacity) else None
+        self._star = MaxMinStar(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
+        self._caps_bps = caps_bps
+        self._trace_of = trace_of
+        self._check = check
+        self._busy: dict[int, _ClientLink] = {}  # by clients with a flow: an idle one costs nothing
+        self._reshared: dict[int, None] = {}  # clients whose flows need new caps at this instant
+        self._origin_ns = 0
+        self._now_ns = 0  # the solver's instant; after months, its float seconds no longer say which
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_ns = _NEVER_NS  # when the timer is due, or now while it runs
+
+    def join(self, flow: FluidPassage, bits: float) -> None:
+        """Start a flow."""
+        now_ns = self.loop.now_ns
+        star, client = self._star, flow.client
+        if len(star):
+            self._advance(now_ns)
+        else:
+            self._begin(now_ns)
+        link = self._busy.get(client)
+        if link is None:
+            trace = None if self._trace_of is None else self._trace_of(client)
+            link = self._busy[client] = _ClientLink(float(self._caps_bps[client]), [], trace)
+            if trace is not None:
+                self._follow(client, trace)
+        else:
+            self._reshared[client] = None
+        link.flows.append(flow)
+        cap_bps = link.cap_bps / len(link.flows)
+        star.add(flow, bits, cap_bps)
+        if self._check is not None:
+            self._check.begin(flow, bits)
+        # A flow that comes only delays the others, so the timer stays early enough for them. This flow alone
+        # may end before it, at the earliest as if nobody else were there: that is known without solving.
+        fastest_bps = min(cap_bps, star.capacity_bps)
+        if bits == 0:
+            self._wake(now_ns)
+        elif fastest_bps > 0:
+            self._wake(max(now_ns, self._end_ns(star.now_s + bits / fastest_bps)))
+
+    def leave(self, flow: FluidPassage) -> float:
+        """Take a flow out before its end and return the bits that it has to go."""
+        now_ns = self.loop.now_ns
+        self._advance(now_ns)
+        bits = self._star.remove(flow)
+        if self._check is not None:
+            self._check.end(flow, bits)
+        self._forget(flow)
+        # The others are faster from now on: a tick at this instant divides the links and finds the next end.
+        self._wake(now_ns)
+        return bits
+
+    def remaining_bits(self, flow: FluidPassage) -> float:
+        """Return the bits that a flow has to go now."""
+        self._advance(self.loop.now_ns)
+        return self._star.remaining_bits(flow)
+
+    def _follow(self, client: int, trace: Capacity) -> None:
+        """Take the capacity of a busy client from its trace, now and whenever that steps."""
+        loop, link = self.loop, self._busy[client]
+        self._advance(loop.now_ns)  # first, so that what has passed has passed at the old capacity
+        self._reshared[client] = None
+        self._wake(loop.now_ns)
+        link.cap_bps = trace.rate_at(loop.now_ns)
+        if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
+            link.timer = loop.call_at_ns(change_ns, self._follow, client, trace)
+
+    def _forget(self, flow: FluidPassage) -> None:
+        """Free a flow's share of its client's link."""
+        link = self._busy[flow.client]
+        link.flows.remove(flow)
+        if link.flows:
+            self._reshared[flow.client] = None
+        else:
+            del self._busy[flow.client]
+            if link.timer is not None:
+                link.timer.cancel()
+
+    def _begin(self, now_ns: int) -> None:
+        """Start the clock of an idle link: near 0 the solver's floats are exact to less than a nanosecond."""
+        self._origin_ns = self._now_ns = now_ns
+        self._star.restart()
+        if self._trace is not None:
+            self._star.set_capacity(self._trace.rate_at(now_ns))
+            self._wake(self._trace.next_change_ns(now_ns))
+
+    def _advance(self, now_ns: int) -> None:
+        """Let time pass in the solver, after what changed at the last instant has been made known to it."""
+        now_s = (now_ns - self._origin_ns) / 1e9
+        # In the solver's own seconds: an instant whose float is that of the last one changes nothing.
+        if now_s != self._star.now_s:
+            # Flows that come and go at one instant divide their clients' links once, when time passes.
+            if self._reshared:
+                self._share()
+            if self._check is not None:
+                self._account(self._check, now_s, now_ns)
+            else:
+                self._star.advance(now_s)
+        self._now_ns = now_ns
+
+    def _account(self, check: LoadCheck, now_s: float, now_ns: int) -> None:
+        """Let time pass, and check what it moves; the solver does just what it does unchecked."""
+        star, since_s, since_ns = self._star, self._star.now_s, self._now_ns
+        lasted_s = now_s - since_s
+
+        def room(client: Hashable) -> Room:
+            link = None if client is None else self._busy[cast(int, client)]
+            name = "the server's link" if link is None else f"the link of client {client}"
+            trace = self._trace if link is None else link.trace
+            if trace is not None:
+                return Room(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
+            capacity_bps = star.capacity_bps if link is None else link.cap_bps
+            return Room(name, capacity_bps, capacity_bps * lasted_s)
+
+        under_way = self._under_way()
+        moves = [Move(flow, star.rate_bps(flow), (None, flow.client)) for flow in under_way]
+        check.span(since_s, now_s, moves, room)
+        star.advance(now_s)
+        for flow in under_way:
+            check.compare(flow, star.remaining_bits(flow))
+
+    def _wake(self, at_ns: int | None) -> None:
+        """Set the timer to an instant, unless it is due before it."""
+        # A tick that comes early finds nothing to do and looks again: cheaper than to move the timer whenever
+        # a new flow puts off the next end.
+        if at_ns is not None and at_ns < self._tick_ns:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._tick_ns = at_ns
+            self._timer = self.loop.call_at_ns(at_ns, self._tick)
+
+    def _end_ns(self, end_s: float) -> int:
+        """Return the first nanosecond that is not before an instant of the solver, but for rounding error."""
+        if end_s < _NEVER_S:
+            return self._origin_ns + math.ceil((end_s - noise_s(end_s)) * 1e9)
+        return _NEVER_NS
+
+    def _tick(self) -> None:
+        """Bring everything up to this instant, deliver what has crossed, and look for the next event."""
+        self._timer = None
+        now_ns = self._tick_ns
+        self._advance(now_ns)
+        if self._trace is not None:
+            self._star.set_capacity(self._trace.rate_at(now_ns))
+        finished = self._finished()
+        for flow in finished:
+            self._forget(flow)
+            flow.cross()
+        # All of them are across before the first listener hears of it, which may stop another of them.
+        for flow in finished:
+            flow.arrive()
+        # While listeners ran, _tick_ns was now, so what they began set no timer: it is looked for once, here.
+        self._tick_ns = _NEVER_NS
+        if self._reshared:
+            self._share()
+        if len(self._star):
+            end_s = self._star.next_end_s()
+            # What ends now because of what has ended just now is taken next, at this same instant.
+            is_due = end_s <= self._star.now_s + noise_s(self._star.now_s)
+            self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
+            if self._trace is not None:
+                self._wake(self._trace.next_change_ns(now_ns))
+
+    def _finished(self) -> list[FluidPassage]:
+        """Take out the flows that have ended, and check that they have."""
+        star, check = self._star, self._check
+        if check is None:
+            return cast("list[FluidPassage]", star.finished())
+        rates_bps = {flow: star.rate_bps(flow) for flow in self._under_way()}
+        finished = cast("list[FluidPassage]", star.finished())
+        for flow in finished:
+            check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
+        return finished
+
+    def _under_way(self) -> list[FluidPassage]:
+        return [flow for link in self._busy.values() for flow in link.flows]
+
+    def _share(self) -> None:
+        """Divide the links of clients on which flows came or went."""
+        for client in self._reshared:
+            if link := self._busy.get(client):
+                cap_bps = link.cap_bps / len(link.flows)
+                for flow in link.flows:
+                    self._star.set_cap(flow, cap_bps)
+        self._reshared.clear()

@@ -1,0 +1,226 @@
+"""Places for results: what is written there appears whole or not at all.
+
+A run's folder is written as a hidden folder beside its place, on the same file system, brought to the disk,
+and renamed into place at the very end; single files are written by :func:`fedsim.durable.write`. A crash at
+any instant leaves either nothing at the place or what was there before. What a killed process left behind
+hidden is told from a run in progress by its lock, and swept away by the next run that writes to the same
+parent.
+
+Replacing a folder is one exchange of two names where the file system can do that (Linux's usual ones can).
+Elsewhere it takes two renames, and a crash exactly between them leaves the old folder complete under a hidden
+name that starts with ``.replaced-by-fedsim-``, which no sweep touches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from fedsim.durable import create, sync, telling, write
+from fedsim.errors import OutputError
+
+MARK = "summary.json"
+"""The file by which a folder is known as the folder of a run."""
+
+RUNS = Path("runs")
+"""Where run folders go unless the user says otherwise."""
+
+_MEND = "Choose another --out, or make room there"
+
+_STAGED = ".fedsim-staged-"
+_REPLACED = ".replaced-by-fedsim-"
+
+
+def run_name(algorithm: str, seed: int) -> str:
+    """Return the name of a run's folder among the runs of one scenario."""
+    return f"{algorithm}-seed{seed}"
+
+
+def check_folders(folders: Sequence[Path], *, force: bool) -> None:
+    """Check, before any work, that each place for a run folder can be written and loses nothing.
+
+    Args:
+        folders: Where runs will be published.
+        force: Whether a folder that holds a run may be replaced.
+
+    Raises:
+        OutputError: A place is occupied or cannot be written; the message says what to do.
+    """
+    for folder in folders:
+        with telling(folder, _MEND, error=OutputError):
+            _check_folder(folder.resolve(), force)
+            _probe(folder.resolve().parent)
+
+
+def check_files(files: Sequence[Path], *, force: bool) -> None:
+    """Check, before any work, that each place for a single file can be written and loses nothing.
+
+    Raises:
+        OutputError: A place is occupied or cannot be written; the message says what to do.
+    """
+    for file in files:
+        with telling(file, _MEND, error=OutputError):
+            if file.is_dir() or (file.exists() and not force):
+                raise OutputError(f"{file} exists already: give --force to replace it, or another --out")
+            _probe(file.resolve().parent)
+
+
+@contextmanager
+def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a hidden folder to write into; publish it as ``folder`` when the block ends without an exception.
+
+    Whatever exception ends the block, ``KeyboardInterrupt`` included, the hidden folder is removed, and
+    parents that were made for it too.
+
+    Args:
+        folder: Where the results belong; missing parents are made.
+        force: Whether a folder that holds a run may be replaced.
+
+    Raises:
+        OutputError: The place is occupied.
+        FileError: It cannot be written.
+    """
+    folder = folder.resolve()
+    made: list[Path] = []
+    hidden, lock = None, None
+    try:
+        with telling(folder, _MEND):
+            _make_parents(folder.parent, made)
+            _sweep(folder.parent)
+            hidden, lock = _hidden(folder.parent)
+        yield hidden
+        with telling(folder, _MEND):
+            _check_folder(folder, force)
+            for path in (*sorted(hidden.rglob("*")), hidden):
+                sync(path)
+            _publish(hidden, folder)
+            sync(folder.parent)
+    finally:
+        if hidden is not None:
+            shutil.rmtree(hidden, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+        for parent in made:
+            # Only what is empty goes: after a success nothing is.
+            with suppress(OSError):
+                parent.rmdir()
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    write(file.resolve(), content, mend=_MEND, private=False)
+
+
+def new(path: Path, place: Path) -> BinaryIO:
+    """Return a new file of results to write into; errors name the place that it belongs to.
+
+    Raises:
+        FileError: It cannot be written; also of each write, and of the closing.
+    """
+    return create(path, place, _MEND)
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    if folder.is_dir():
+        if not any(folder.iterdir()):
+            return
+        if not (folder / MARK).is_file():
+            raise OutputError(
+                f"{folder} is not empty, and is not the folder of a run (it holds no {MARK}), so not even "
+                "--force replaces it: choose another --out"
+            )
+        if not force:
+            raise OutputError(f"{folder} holds a run already: give --force to replace it, or another --out")
+    elif folder.exists() or folder.is_symlink():
+        raise OutputError(f"{folder} is not a folder: choose another --out")
+
+
+def _probe(parent: Path) -> None:
+    """Try whether something can be made where the nearest existing parent is."""
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise OutputError(f"{parent} is not a folder, so it can hold no results: choose another --out")
+    trial = parent / f"{_STAGED}{secrets.token_hex(8)}"
+    trial.mkdir()
+    trial.rmdir()
+
+
+def _make_parents(parent: Path, made: list[Path]) -> None:
+    """Make missing parents, and note them, the deepest first."""
+    if parent.exists():
+        return
+    _make_parents(parent.parent, made)
+    with suppress(FileExistsError):
+        parent.mkdir()
+        made.insert(0, parent)
+
+
+def _hidden(parent: Path) -> tuple[Path, int]:
+    while True:
+        hidden = parent / f"{_STAGED}{secrets.token_hex(8)}"
+        hidden.mkdir()
+        lock = os.open(hidden, os.O_RDONLY)
+        with suppress(OSError):  # a file system without locks: then nobody can sweep there either
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if hidden.exists():
+            return hidden, lock
+        os.close(lock)  # swept away by another process in the instant before it was locked
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed processes have left: hidden folders that nobody has locked."""
+    for left in sorted(parent.glob(f"{_STAGED}*")):
+        with suppress(OSError):
+            lock = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(lock)
+
+
+def _publish(hidden: Path, folder: Path) -> None:
+    if not folder.exists() or not any(folder.iterdir()):
+        _rename(hidden, folder)
+        return
+    if _exchange(hidden, folder):
+        return
+    aside = folder.parent / f"{_REPLACED}{secrets.token_hex(8)}"
+    _rename(folder, aside)
+    try:
+        _rename(hidden, folder)
+    except BaseException:
+        _rename(aside, folder)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _rename(old: Path, new: Path) -> None:
+    old.rename(new)
+
+
+def _exchange(left: Path, right: Path) -> bool:
+    """Exchange two names in one step; False where the system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(here, os.fsencode(left), here, os.fsencode(right), ctypes.c_uint(exchange)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(right))

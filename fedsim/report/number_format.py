@@ -1,0 +1,66 @@
+"""Numbers for people: three digits and a unit."""
+
+from __future__ import annotations
+
+import math
+
+from fedsim.units import format_quantity
+
+NOTHING = "-"
+"""Stands for what was not measured."""
+
+
+def size(num_bytes: float | None) -> str:
+    """Return a data size, ``"1.23 MB"``."""
+    return NOTHING if num_bytes is None else format_quantity(num_bytes, "data size")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time in at most two units, ``"12 min 3 s"``; below a minute in one, ``"1.5 s"``."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 59.95:
+        return format_quantity(seconds, "time")
+    whole = round(seconds)
+    units = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
+    unit, length, smaller, part = next(row for row in units if whole >= row[1])
+    rest = whole % length // part
+    return f"{whole // length} {unit}" + (f" {rest} {smaller}" if rest else "")
+
+
+def count(number: float | None) -> str:
+    """Return a count, exact below 10,000 and with three digits above: ``"9999"``, ``"1.23 M"``."""
+    if number is None:
+        return NOTHING
+    if number < 10_000:
+        return f"{number:.0f}" if float(number).is_integer() else f"{number:.1f}"
+    power = min(int(math.log10(float(f"{number:.3g}"))) // 3, 5)
+    return f"{float(f'{number:.3g}') / 1000**power:g} {' kMGTP'[power]}"
+
+
+def percent(share: float | None, spread: float | None = None) -> str:
+    """Return a share in per cent without the sign, with its spread if there is one: ``"93.4 ± 2.1"``."""
+    if share is None:
+        return NOTHING
+    return f"{100 * share:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def number(value: float | None, spread: float | None = None) -> str:
+    """Return a number in three digits, with its spread if there is one: ``"0.0123 ± 0.004"``."""
+    if value is None:
+        return NOTHING
+    return f"{value:.3g}" + ("" if spread is None else f" ± {spread:.2g}")
+
+
+def fraction(value: float, largest: float) -> str:
+    """Return a value as a part of the largest one: ``"1"``, ``"1/1.5"``, ``"1/5200"``, or ``"0"``."""
+    if not value:
+        return "0"
+    ratio = largest / value
+    digits = f"{ratio:.1f}".removesuffix(".0") if ratio < 9.95 else f"{float(f'{ratio:.2g}'):.0f}"
+    return digits if digits == "1" else f"1/{digits}"
+
+
+def several(number: int, noun: str) -> str:
+    """Return a number with a noun: ``"1 round"``, ``"2 rounds"``."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

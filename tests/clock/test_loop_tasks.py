@@ -1,0 +1,93 @@
+"""Tasks, and errors that reach the loop."""
+
+import asyncio
+import gc
+import logging
+
+import pytest
+
+from fedsim import clock
+from fedsim.clock import VirtualTimeLoop
+from fedsim.errors import RunError
+
+
+def fail(words: str) -> None:
+    raise LookupError(words)
+
+
+def test_unnamed_tasks_are_numbered_from_one_in_every_run() -> None:
+    async def names() -> list[str]:
+        tasks = [asyncio.create_task(asyncio.sleep(0)), asyncio.create_task(asyncio.sleep(0), name="mine")]
+        current = asyncio.current_task()
+        assert current is not None
+        await asyncio.gather(*tasks)
+        return [task.get_name() for task in (current, *tasks)]
+
+    assert clock.run(names()) == clock.run(names()) == ["Task-1", "Task-2", "mine"]
+
+
+def test_a_callback_that_raises_ends_the_run_with_its_exception(loop: VirtualTimeLoop) -> None:
+    loop.call_later(1.0, fail, "of a callback")
+    with pytest.raises(LookupError, match="of a callback"):
+        loop.run_until_complete(asyncio.sleep(5.0))
+    assert loop.time() == 1.0
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_callback_or_task_comes_straight_out(
+    loop: VirtualTimeLoop, exception: type[BaseException]
+) -> None:
+    def interrupt() -> None:
+        raise exception
+
+    async def main() -> None:
+        interrupt()
+
+    loop.call_later(1.0, interrupt)
+    with pytest.raises(exception):
+        loop.run_until_complete(asyncio.sleep(5.0))
+    assert loop.time() == 1.0
+    with pytest.raises(exception):
+        loop.run_until_complete(main())
+    assert loop.run_until_complete(asyncio.sleep(5.0, "goes on")) == "goes on"
+
+
+def test_an_error_nobody_retrieved_is_logged_and_fails_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    async def failing() -> None:
+        fail("lost")
+
+    async def main() -> str:
+        task = asyncio.create_task(failing())
+        await asyncio.sleep(1.0)
+        assert task.done()
+        return "result"
+
+    with pytest.raises(RunError, match=r"1 error.*LookupError\('lost'\)") as caught:
+        clock.run(main())
+    assert isinstance(caught.value.__cause__, LookupError)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert "never retrieved" in caplog.text
+
+
+def test_a_failed_run_raises_its_own_error_not_the_lost_one() -> None:
+    async def failing() -> None:
+        fail("lost")
+
+    async def main() -> None:
+        task = asyncio.create_task(failing())
+        await asyncio.sleep(1.0)
+        assert task.done()
+        raise ValueError("main")
+
+    with pytest.raises(ValueError, match="main"):
+        clock.run(main())
+    gc.collect()
+
+
+async def test_futures_and_tasks_carry_on_in_debug_mode() -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)
+    try:
+        assert sum(await asyncio.gather(asyncio.sleep(1.0, 1), asyncio.sleep(2.0, 2))) == 3
+    finally:
+        loop.set_debug(False)

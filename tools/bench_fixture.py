@@ -1,0 +1,64 @@
+"""A run put together by hand, for benchmarks: generated samples, one architecture, the naive network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsim.algorithms.fedavg import PLUGIN as FEDAVG
+from fedsim.config import Config
+from fedsim.data import Dataset, FederatedData, Spreading, federate
+from fedsim.data.partitions.iid import PLUGIN as IID
+from fedsim.engine.executors.base import Executor, ExecutorConfig
+from fedsim.engine.training_config import TrainingConfig
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.models import Architecture
+from fedsim.network.naive import PLUGIN as NAIVE
+from fedsim.rng import Key
+from fedsim.runtime.parts import EvaluationConfig, Parts
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.task import Task
+
+
+def generated(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedData:
+    """Return ``each`` random samples of ten classes for every client."""
+    generator = Key.root(0).child("bench").numpy()
+    count = num_clients * each
+    x = generator.standard_normal((count, *shape)).astype(np.float32)
+    y = generator.integers(0, 10, count)
+    dataset = Dataset(Task(shape, 10), x, y)
+    return federate(
+        dataset, IID(Config()), Spreading(num_clients=num_clients, shares=(1.0, 0.0, 0.0)), Key.root(0)
+    )
+
+
+def counted(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedData:
+    """Return counts without samples."""
+    dataset = Dataset(Task(shape, 10), sizes=np.full(num_clients, each))
+    return federate(dataset, None, Spreading(num_clients=num_clients, shares=(1.0, 0.0, 0.0)), Key.root(0))
+
+
+def world(data: FederatedData, model: Any, executor: type[Executor], workers: int, **changes: Any) -> Parts:
+    """Return the parts of a FedAvg run over these data, evaluation off."""
+    label = "model"
+    half = data.num_clients // 2
+    groups = [
+        GroupConfig(count=half, device="low"),
+        GroupConfig(count=data.num_clients - half, device="high"),
+    ]
+    defaults: dict[str, Any] = {
+        "algorithm": FEDAVG(FEDAVG.Config()),
+        "data": data,
+        "fleet": build_fleet(groups, ServerConfig(), Key.root(0), default_model=label),
+        "architectures": {label: Architecture(label, model, data.task)},
+        "network": NAIVE(Config()),
+        "executor": executor(ExecutorConfig(workers=workers)),
+        "selector": UNIFORM(Config()),
+        "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
+        "training": TrainingConfig(lr=0.05, batch_size=10, epochs=1),
+        "evaluation": EvaluationConfig(every=0, clients=1000),
+        "rounds": 10,
+    }
+    return Parts(**(defaults | changes))
