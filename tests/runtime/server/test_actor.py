@@ -195,7 +195,7 @@ def test_a_ticket_is_merged_once(world: Any) -> None:
 def test_what_does_not_add_up_fails_the_run(world: Any) -> None:
     async def program(rounds: Any) -> None:
         rounds.begin_round()
-        rounds._trace.record(DISPATCH, 0, 0, 1, "talk", 0)
+        rounds.trace.record(DISPATCH, 0, 0, 1, "talk", 0)
         await rounds.end_round()
 
     with pytest.raises(InvariantError, match="of client 0, was neither merged, dropped nor rejected"):
