@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -56,7 +57,10 @@ def available(package: str) -> list[Found]:
 
 
 def load(package: str, name: str) -> type[Plugin[Any]]:
-    """Return the plugin called ``name``: a file of the folder, or a dotted path such as ``my_lab.fedfast``.
+    """Return the plugin called ``name``.
+
+    That is a file of the folder, or a dotted path: of a module, such as ``my_lab.fedfast``, or of a class in
+    one, such as ``my_lab.methods.FedFast``.
 
     Raises:
         UnknownPluginError: No such plugin (the message names the nearest one), a module that cannot be
@@ -71,6 +75,10 @@ def load(package: str, name: str) -> type[Plugin[Any]]:
     except ImportError as error:
         # Only the plugin itself may be missing; a plugin that lacks one of *its* imports is another mistake.
         if isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}."):
+            parent, _, last = path.rpartition(".")
+            named = getattr(sys.modules.get(parent), last, None)
+            if isinstance(named, type) and issubclass(named, Plugin):
+                return named
             raise UnknownPluginError(_no_such(package, name)) from None
         raise UnknownPluginError(
             f"{quoted(name)} cannot be imported: {shortened(error, MOST_SAID)}", is_there=True
@@ -88,6 +96,24 @@ def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
     """Return the name that a scenario would use: the module's name, dotted for a private plugin."""
     module = plugin.__module__
     return module.rpartition(".")[2] if module.startswith("fedsim.") else module
+
+
+def path_of(cls: type[Any]) -> str:
+    """Return the name by which a scenario finds a class.
+
+    Raises:
+        UnknownPluginError: It is no plugin, or no path leads to it.
+    """
+    if not issubclass(cls, Plugin):
+        raise UnknownPluginError(f"{cls.__qualname__} is no plugin: derive it from a base such as Algorithm")
+    module = sys.modules.get(cls.__module__)
+    if getattr(module, "PLUGIN", None) is cls:
+        return name_of(cls)
+    if getattr(module, cls.__qualname__, None) is not cls:
+        raise UnknownPluginError(
+            f"no path leads to {cls.__qualname__}: define the class at the top of a module or of a notebook"
+        )
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _no_such(package: str, name: str) -> str:

@@ -42,6 +42,8 @@ def offences(sources: Mapping[str, str]) -> list[str]:
     for module, tree in trees.items():
         inside[module] = []
         for one in _imports(tree):
+            if module == "fedsim" and one.typing_only:
+                continue  # the names that it offers, which are imported when they are used
             for target in _targets(one, trees):
                 found += _offence(module, target, tree, plugins)
                 if _group(module) == _group(target) and not one.typing_only:
@@ -178,7 +180,7 @@ def test_only_the_command_line_prints() -> None:
 # The checker
 
 FINE = {
-    "fedsim": "",
+    "fedsim": "if TYPE_CHECKING:\n    from fedsim.runtime.run import run",
     "fedsim.errors": "",
     "fedsim.units": "from fedsim.errors import UnitError",
     "fedsim.clock": "from fedsim.clock.loop import run\nfrom fedsim.clock.handles import Handle",
@@ -244,7 +246,7 @@ def test_what_is_fine_passes() -> None:
             "fedsim.extras -> fedsim.errors: 'extras' has no place in the table",
         ),
         ("fedsim.units", "import fedsim", "fedsim.units -> fedsim: between two places of layer 0"),
-        ("fedsim", "import fedsim.cli", "fedsim -> fedsim.cli: from layer 0 up to layer 10"),
+        ("fedsim", "import fedsim.cli", "fedsim -> fedsim.cli: from layer 0 up to layer 11"),
         (
             "fedsim.wire",
             "from . import limits",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -19,6 +20,7 @@ from fedsim.errors import OutputError, UserError
 from fedsim.models import Architecture
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import MARK, check_folders, staged
+from fedsim.report.cost_breakdown import Summary
 from fedsim.report.run_text import run_text
 from fedsim.report.saved_models import EndModels, read_models
 from fedsim.scenario import Scenario, load_scenario
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
 
 COMPARISON = "comparison.json"
 """The file by which a folder is known as that of a comparison."""
+
+
+class Temporary:
+    """A temporary folder, which is removed when nobody holds this object any more, or when Python ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix="fedsim-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 class Result:
@@ -47,10 +57,10 @@ class Result:
         folder: Path,
         *,
         models: EndModels | None = None,
-        temporary: TemporaryDirectory[str] | None = None,
+        temporary: Temporary | None = None,
     ) -> None:
         self.folder = folder
-        self.summary: Mapping[str, Any] = json.loads((folder / MARK).read_text())
+        self.summary: Summary = json.loads((folder / MARK).read_text())
         self._models = models
         self._temporary = temporary  # removed when nobody holds it any more
 
@@ -159,14 +169,14 @@ class Comparison:
         self.runs = tuple(runs)
 
     @property
-    def summaries(self) -> list[Mapping[str, Any]]:
+    def summaries(self) -> list[Summary]:
         """What each run comes to."""
         return [one.summary for one in self.runs]
 
     @cached_property
     def table(self) -> pa.Table:
         """One row per run, with the columns of ``comparison.csv``."""
-        return pa.Table.from_pylist(comparison.flat_rows(self.summaries))
+        return pa.Table.from_pylist([comparison.flat(one) for one in self.summaries])
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.runs)

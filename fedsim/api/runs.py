@@ -6,29 +6,18 @@ then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run and leav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from fedsim.api.results import Comparison, Result
+from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
-from fedsim.plugins import Plugin
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.record_run import record
 from fedsim.runtime.records.result import RoundRow
-from fedsim.scenario import Plan, Scenario, load_each, load_scenario
-
-Source: TypeAlias = Scenario | Mapping[str, Any] | str | Path
-"""A scenario, a dictionary of its tables, a file, or the name of an example such as ``quickstart``."""
-
-Algorithm: TypeAlias = str | type[Plugin[Any]]
-"""The name of an algorithm, or a class that implements one."""
-
-Overrides: TypeAlias = Mapping[str, Any]
-"""Path of a value, such as ``run.rounds`` or ``fleet.0.count`` → the value."""
+from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
 
 Progress: TypeAlias = Callable[[RoundRow], None]
 """Called with each round as it ends."""
@@ -55,7 +44,7 @@ def load(
     Raises:
         ScenarioError: All that is wrong with it, each fault with its path.
     """
-    return load_scenario(source, overrides or {}, algorithm=algorithm, seed=seed)
+    return load_scenario(source, overrides or (), algorithm=algorithm, seed=seed)
 
 
 def run(
@@ -137,8 +126,24 @@ def compare(
         OutputError: The place of the results is occupied or cannot be written.
         RunError: A run failed; those before it are kept.
     """
-    loaded = load_each(scenario, overrides or {}, algorithms, seeds)
+    loaded = load_each(scenario, overrides or (), algorithms, seeds)
     return call(partial(_compare, loaded, out, force, verify, progress))
+
+
+async def acompare(
+    scenario: Source,
+    algorithms: Sequence[Algorithm],
+    *,
+    seeds: Sequence[int] | None = None,
+    overrides: Overrides | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare as :func:`compare` does, while the event loop of the caller goes on, as with :func:`arun`."""
+    loaded = load_each(scenario, overrides or (), algorithms, seeds)
+    return await call_async(partial(_compare, loaded, out, force, verify, progress))
 
 
 def _run(
@@ -167,11 +172,11 @@ def _compare(
     return Comparison(place, [Result(one.folder, models=one.models, temporary=temporary) for one in done])
 
 
-def _place(out: str | Path | None) -> tuple[Path, TemporaryDirectory[str] | None]:
+def _place(out: str | Path | None) -> tuple[Path, Temporary | None]:
     if out is not None:
         return Path(out), None
-    temporary = TemporaryDirectory(prefix="fedsim-")
-    return Path(temporary.name), temporary
+    temporary = Temporary()
+    return temporary.path, temporary
 
 
 def _ignore(row: RoundRow) -> None:

@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedsim.errors import DataError
 from fedsim.models.base import ModelPlugin, Net
-from fedsim.models.initialise import initialise
+from fedsim.models.initialise import initialise, unfilled
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -45,7 +45,8 @@ class Architecture:
         """Return a new net on the meta device: structure without values.
 
         Raises:
-            DataError: The model cannot take the task's samples, or is larger than any message.
+            DataError: The model cannot take the task's samples, is larger than any message, or has a layer
+                without start values.
         """
         with torch.device("meta"):
             net = self.plugin.build(self.task).to("meta")
@@ -55,6 +56,8 @@ class Architecture:
                 f"model {self.label!r} has {num_params} parameters, and no message holds more than "
                 f"{MOST_PARAMS}: make its layers narrower or fewer, or its samples smaller"
             )
+        if (problem := unfilled(net)) is not None:
+            raise DataError(f"model {self.label!r}: {problem}")
         return net
 
     def initial(self, key: Key) -> Model:
@@ -64,7 +67,6 @@ class Architecture:
 
         Raises:
             DataError: The model cannot take the task's samples, or there is no memory for its values.
-            InvariantError: A layer whose initialisation is unknown.
         """
         skeleton = self.skeleton()
         try:
@@ -76,6 +78,15 @@ class Architecture:
             ) from error
         initialise(net, key.torch())
         return Model(self.label, _tree(net.named_parameters()), _tree(net.named_buffers()))
+
+    def module(self, model: Model) -> Net:
+        """Return a net with a model's values, on the CPU and in evaluation mode."""
+        net = _with_memory(self.skeleton())
+        with torch.no_grad():
+            for name, tensor in (*net.named_parameters(), *net.named_buffers()):
+                values = model.params[name] if name in model.params else model.buffers[name]
+                tensor.copy_(torch.from_numpy(values.copy()))
+        return net.eval()
 
     @cached_property
     def num_params(self) -> int:

@@ -67,8 +67,8 @@ class Net(nn.Module):
 class ModelPlugin(Plugin[C], ABC, Generic[C]):
     """Base of the models; the file's ``PLUGIN`` derives from it.
 
-    A layer of a type that :mod:`fedsim.models.initialise` does not know must have a method
-    ``initialise(generator)`` that fills its own parameters and buffers.
+    A layer with parameters or buffers of its own must have a method ``reset_parameters()``, as PyTorch's do,
+    or ``initialise(generator)``, that fills them (:mod:`fedsim.models.initialise`).
     """
 
     @abstractmethod

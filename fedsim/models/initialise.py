@@ -1,8 +1,8 @@
 """PyTorch's default initialisation, drawn from a generator that is passed in.
 
-Every layer's own ``reset_parameters`` does it. Its draws, which would be from torch's global generator,
-are led to the given one. With the same seed the values are those that PyTorch would give, layer by layer, children
-first.
+Every layer's own ``reset_parameters`` does it; its draws, which would be from torch's global generator, are
+led to the given one. With the same seed the values are those that PyTorch would give, layer by layer,
+children first.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def unfilled(net: nn.Module) -> str | None:
     return None
 
 
-class _DrawingFrom(TorchDispatchMode):
+class _DrawingFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives a generator to every operation that would draw from the global one."""
 
     def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._generator = generator
 
     def __torch_dispatch__(

@@ -137,7 +137,7 @@ def to_csv(summaries: Sequence[Summary]) -> bytes:
     Likewise ``loss_*``, ``ineligible_*``, ``time_*``, ``bytes_*``, ``drops_by_cause_*`` and
     ``participation_*``; a list is written with spaces.
     """
-    lines = [_flat(summary) for summary in summaries]
+    lines = [flat(summary) for summary in summaries]
     sink = io.StringIO()
     names = list(dict.fromkeys(name for line in lines for name in line))
     # Only causes of drops are not in every line: where one is missing, nothing was dropped by it.
@@ -179,7 +179,7 @@ def _best(compared: Sequence[Row], name: str) -> float | None:
     return max(means) if name in HIGHER_IS_BETTER else min(means)
 
 
-def _flat(summary: Summary) -> dict[str, Any]:
+def flat(summary: Summary) -> dict[str, Any]:
     """Return a summary with the parts of its tables beside the rest, named as ``time_wasted_s`` is."""
     flat: dict[str, Any] = {}
     for name, value in summary.items():

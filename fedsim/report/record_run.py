@@ -7,6 +7,7 @@
 ``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
 ``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.logs`)
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
+``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
 ======================= =====================================================================
 
 ``trace.msgpack`` and ``log.jsonl`` are written while the run goes on, in the hidden folder.
@@ -26,6 +27,7 @@ from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.logs import line_log
 from fedsim.report.provenance import Bus, provenance
+from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
 from fedsim.runtime.records.result import RoundRow
@@ -41,11 +43,13 @@ class Recorded:
         folder: Where it is.
         summary: What ``summary.json`` says.
         result: All that the run has shown.
+        models: The models at its end.
     """
 
     folder: Path
     summary: Summary
     result: RunResult
+    models: EndModels
 
 
 Perform: TypeAlias = Callable[..., RunResult]
@@ -86,6 +90,9 @@ def record(
                 log.warning("not finite", cause=result.non_finite)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         write_tables(hidden, plan.parts, result, folder)
+        models = EndModels(result.models, plan.parts.data.task)
+        if plan.save_models:
+            write_models(hidden, models, folder)
         wall_s = perf_counter() - began
         summary = summarise(plan, result, wall_s)
         contents = {
@@ -96,4 +103,4 @@ def record(
         for name, content in contents.items():
             with new(hidden / name, folder) as file:
                 file.write(content)
-    return Recorded(folder.resolve(), summary, result)
+    return Recorded(folder.resolve(), summary, result, models)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedsim.report import cost_breakdown, number_format
+from fedsim.report.cost_breakdown import Summary
 from fedsim.report.summary import ineligible_line
 
 SIMULATED = "simulated"
@@ -18,12 +18,12 @@ Pairs = list[tuple[str, str]]
 """Names, and what they stand for."""
 
 
-def title(summary: Mapping[str, Any]) -> str:
+def title(summary: Summary) -> str:
     """Return which run it is."""
     return f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}"
 
 
-def pairs(summary: Mapping[str, Any], passed: str = SIMULATED) -> Pairs:
+def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
     """Return accuracy or loss, time, bytes and drops; what ``passed`` calls is the time of the run."""
     accuracy, loss = summary["accuracy"], summary["loss"]
     lines: Pairs = []
@@ -42,8 +42,9 @@ def pairs(summary: Mapping[str, Any], passed: str = SIMULATED) -> Pairs:
         lines.append(("accuracy", "not measured"))
     up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
     parameters = summary["parameters_up"] + summary["parameters_down"]
+    rounds = number_format.several(summary["rounds"], "round")
     lines += [
-        (passed, f"{number_format.duration(summary['simulated_s'])} for {number_format.several(summary['rounds'], 'round')}"),
+        (passed, f"{number_format.duration(summary['simulated_s'])} for {rounds}"),
         ("bytes", f"{number_format.size(up)} up, {number_format.size(down)} down"),
         ("parameters", f"{number_format.count(parameters)} sent"),
         ("drops", _counted(summary["drops"], summary["drops_by_cause"])),
@@ -54,7 +55,7 @@ def pairs(summary: Mapping[str, Any], passed: str = SIMULATED) -> Pairs:
     return [*lines, ("wall time", number_format.duration(summary["wall_s"]))]
 
 
-def run_text(summary: Mapping[str, Any]) -> str:
+def run_text(summary: Summary) -> str:
     """Return all of it as plain lines."""
     blocks = (title(summary), pairs(summary)), (cost_breakdown.TITLE, cost_breakdown.lines(summary))
     return "\n\n".join("\n".join([heading, *aligned(lines)]) for heading, lines in blocks)

@@ -7,24 +7,21 @@ can be read by ``numpy.load``. The index names the files of each evaluated clien
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 
 from fedsim.errors import OutputError
-from fedsim.params import Model, Tree, freeze
+from fedsim.params import Array, Model, Tree, freeze
 from fedsim.report.atomic_folder import new
 from fedsim.report.summary import to_json
+from fedsim.runtime.evaluation import ClientModels
 from fedsim.task import Task
 
 MODELS = "models"
 """The folder of the models, in the folder of a run."""
-
-ClientModels: TypeAlias = Mapping[int, Mapping[str, Model]]
-"""Client → name, such as ``personal`` or ``global`` → model. Clients may share a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,8 @@ def write_models(folder: Path, models: EndModels, place: Path) -> None:
             name = files[id(model)] = f"{len(files)}.npz"
             architectures[name] = model.architecture
             with new(folder / MODELS / name, place) as file:
-                np.savez(file, **_named("params", model.params), **_named("buffers", model.buffers))
+                arrays: dict[str, Any] = _named("params", model.params) | _named("buffers", model.buffers)
+                np.savez(file, **arrays)
     index = {
         "task": asdict(models.task),
         "architectures": architectures,
@@ -93,12 +91,12 @@ def read_models(folder: Path) -> EndModels:
     return EndModels(by_client, Task(**task))
 
 
-def _named(part: str, tree: Tree) -> dict[str, np.ndarray]:
+def _named(part: str, tree: Tree) -> dict[str, Any]:
     return {f"{part}/{name}": array for name, array in tree.items()}
 
 
 def _read(file: Path, architecture: str) -> Model:
-    trees: dict[str, dict[str, np.ndarray]] = {"params": {}, "buffers": {}}
+    trees: dict[str, dict[str, Array]] = {"params": {}, "buffers": {}}
     with np.load(file, allow_pickle=False) as arrays:
         for key in arrays.files:
             part, _, name = key.partition("/")

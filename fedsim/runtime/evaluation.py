@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from fedsim.runtime.purity import unchanged
 from fedsim.runtime.server.non_finite import spoiled
 
 EVALUATION = RecordKind("evaluation", ("round", "clients", "personal_mean", "global"))
+
+ClientModels: TypeAlias = Mapping[int, Mapping[str, Model]]
+"""Client → name, such as ``personal`` or ``global`` → model. Clients may share a model."""
 
 States = Callable[[Mapping[int, int]], Awaitable[Sequence[Any]]]
 """Gives the states of clients in order, told the newest merged dispatch of each, -1 where there is none."""
@@ -119,10 +122,12 @@ class FinalModels:
     Attributes:
         digest: Of the evaluated models of all measured clients, in client order.
         non_finite: The first of them that cannot be computed with, in words; None where all can.
+        by_client: For each measured client what the algorithm has evaluated for it, by name.
     """
 
     digest: str
     non_finite: str | None
+    by_client: ClientModels = field(default_factory=dict)
 
 
 def _mean(values: Array) -> float | None:
@@ -225,7 +230,9 @@ class Observer:
         digests: dict[int, bytes] = {}
         fault: str | None = None
         total = hashlib.blake2b(digest_size=16)
+        by_client: dict[int, dict[str, Model]] = {}
         for client, models in zip(self.clients, await self._models(state, merged, round), strict=True):
+            by_client[client] = {name: models[name].model for name in sorted(models)}
             for name in sorted(models):
                 if models[name].on == "global" and name not in ("personal", "global"):
                     continue
@@ -235,7 +242,7 @@ class Observer:
                     if fault is None and (why := spoiled(model)) is not None:
                         fault = f"the {name} model of client {client} is not finite: {why}"
                 total.update(b"%d:" % client + digests[id(model)])
-        return FinalModels(total.hexdigest(), fault)
+        return FinalModels(total.hexdigest(), fault, by_client)
 
     async def _models(
         self,

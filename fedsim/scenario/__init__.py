@@ -2,7 +2,18 @@
 
 from fedsim.scenario.build import Plan, build
 from fedsim.scenario.json_schema import json_schema
-from fedsim.scenario.load import load_scenario
+from fedsim.scenario.load import Algorithm, Overrides, Source, load_each, load_scenario
 from fedsim.scenario.schema import Scenario, resolved_toml
 
-__all__ = ["Plan", "Scenario", "build", "json_schema", "load_scenario", "resolved_toml"]
+__all__ = [
+    "Algorithm",
+    "Overrides",
+    "Plan",
+    "Scenario",
+    "Source",
+    "build",
+    "json_schema",
+    "load_each",
+    "load_scenario",
+    "resolved_toml",
+]

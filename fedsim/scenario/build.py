@@ -52,12 +52,14 @@ class Plan:
         algorithm: The algorithm's name.
         scenario_toml: The resolved scenario.
         parts: What the run is made of.
+        save_models: Whether the models at the end are kept in the run's folder.
     """
 
     name: str
     algorithm: str
     scenario_toml: str
     parts: Parts
+    save_models: bool = False
 
     @classmethod
     def of(cls, scenario: Scenario, source: str, *, verify: bool = False) -> Plan:
@@ -72,7 +74,8 @@ class Plan:
             UserError: The parts cannot be built as the scenario says.
         """
         parts = replace(build(scenario, source), verify=verify)
-        return cls(scenario.run.name, scenario.algorithm.name, resolved_toml(scenario), parts)
+        run = scenario.run
+        return cls(run.name, scenario.algorithm.name, resolved_toml(scenario), parts, run.save_models)
 
 
 def build(scenario: Scenario, source: str = "") -> Parts:

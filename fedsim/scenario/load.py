@@ -1,4 +1,6 @@
-"""Reading a scenario file: TOML, then ``--set``, then the schema, then what tables say about each other.
+"""Loading a scenario: its tables, then overrides, then the schema, then what tables say about each other.
+
+A scenario comes from a TOML file, from an example that fedsim brings along, or from Python.
 
 An override is ``PATH=VALUE``: a path as in the file (``fleet.0.count``), and a value as in TOML, or a bare
 string. All faults come at once, in the order of the file.
@@ -12,18 +14,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
 from fedsim import toml
-from fedsim.errors import Fault, ScenarioError
+from fedsim.errors import Fault, ScenarioError, UnknownPluginError
 from fedsim.numerals import whole
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.plugins import Plugin, path_of
+from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
+from fedsim.scenario import examples
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
-from fedsim.scenario.schema import Scenario, plain_name
+from fedsim.scenario.schema import Scenario, plain_name, resolved_toml
 from fedsim.scenario.validation_messages import faults_of, in_order
+
+Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
+"""Where a scenario comes from: a file, an example's name, a dictionary of tables, or a loaded scenario."""
+
+Algorithm: TypeAlias = str | type[Plugin[Any]]
+"""The name of an algorithm, or a class that implements one."""
+
+Overrides: TypeAlias = Sequence[str] | Mapping[str, Any]
+"""``PATH=VALUE`` each, or the values by path."""
 
 EXAMPLE = "write --set PATH=VALUE, such as --set training.lr=0.1"
 
@@ -47,25 +60,32 @@ class Override:
 
 
 def load_scenario(
-    path: str | Path, overrides: Sequence[str] = (), *, algorithm: str | None = None, seed: int | None = None
+    source: Source,
+    overrides: Overrides = (),
+    *,
+    algorithm: Algorithm | None = None,
+    seed: int | None = None,
 ) -> Scenario:
-    """Return the scenario of a file.
+    """Return a scenario, checked, with every default filled in.
 
     Args:
-        path: The file.
-        overrides: Values that replace the file's: ``training.lr=0.1``, as after ``--set``.
-        algorithm: Run this one instead of the file's. Its parameters are those of ``[algorithm.params]`` if
-            that is the file's own one, else those of ``[algorithms.<name>]``, else its defaults.
+        source: A file, the name of an example, a dictionary of tables, or a scenario loaded before. Where a
+            dictionary names a plugin, the class itself may stand.
+        overrides: Values that replace the source's: ``training.lr=0.1``, as after ``--set``, or a dictionary
+            of such paths and their values.
+        algorithm: Run this one instead of the source's. Its parameters are those of ``[algorithm.params]`` if
+            that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
         seed: Instead of ``run.seed``.
 
     Raises:
-        ScenarioError: All that is wrong with the file and the overrides.
+        ScenarioError: All that is wrong with the source and the overrides.
     """
-    document = _read(Path(path))
-    faults, moved = _adapt(document, overrides, algorithm, seed)
+    document, said = _document(source)
+    name = None if algorithm is None else _plain(algorithm, said)
+    faults, moved = _adapt(document, _parsed(overrides, said), name, seed)
     run = document.setdefault("run", {})
     if isinstance(run, dict):
-        run.setdefault("name", plain_name(Path(path).stem, "run"))
+        run.setdefault("name", plain_name(Path(said).stem, "run"))
     scenario = None
     try:
         scenario = Scenario.model_validate(document)
@@ -73,8 +93,72 @@ def load_scenario(
         faults += faults_of(error, document)
     faults += check(document, faults)
     if faults or scenario is None:
-        raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], str(path))
+        raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], said)
     return _with_models(scenario)
+
+
+def load_each(
+    source: Source, overrides: Overrides, algorithms: Sequence[Algorithm], seeds: Sequence[int] | None
+) -> list[Scenario]:
+    """Return a scenario for each seed and algorithm, seed by seed; the source's seed if seeds is None.
+
+    Raises:
+        ScenarioError: All that is wrong with any of them, each fault once.
+    """
+    scenarios: list[Scenario] = []
+    faults: dict[Fault, None] = {}
+    said = ""
+    every: Sequence[int | None] = [None] if seeds is None else seeds
+    for seed in every:
+        for algorithm in algorithms:
+            try:
+                scenarios.append(load_scenario(source, overrides, algorithm=algorithm, seed=seed))
+            except ScenarioError as error:
+                faults |= dict.fromkeys(error.faults)
+                said = error.source
+    if faults:
+        raise ScenarioError(list(faults), said)
+    return scenarios
+
+
+def _document(source: Source) -> tuple[dict[str, Any], str]:
+    """Return a scenario's tables, which are the caller's to change, and what errors call them."""
+    if isinstance(source, Scenario):
+        return tomllib.loads(resolved_toml(source)), source.run.name
+    if isinstance(source, Mapping):
+        return _plain(source, "scenario"), "scenario"
+    path = Path(source)
+    if not path.exists() and str(source) in (known := examples.names()):
+        return tomllib.loads(examples.text(str(source))), str(source)
+    if not path.exists() and not path.suffix:
+        problem = f"there is no file {quoted(str(path))}, and no example of that name"
+        raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
+    return _read(path), str(path)
+
+
+def _plain(value: Any, said: str) -> Any:
+    """Return a copy of a value as TOML would have it, with plugin classes by their dotted paths."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, said) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, said) for item in value]
+    if isinstance(value, type):
+        try:
+            return path_of(value)
+        except UnknownPluginError as error:
+            raise ScenarioError([Fault("", str(error))], said) from None
+    return value
+
+
+def _parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
+    if not isinstance(overrides, Mapping):
+        return [parse_override(text) for text in overrides]
+    return [
+        Override(keys, _plain(value, said))
+        if (keys := _keys(path))
+        else Fault("", f"the path {quoted(path)} is malformed", SPELLING)
+        for path, value in overrides.items()
+    ]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -100,14 +184,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _adapt(
-    document: dict[str, Any], overrides: Sequence[str], algorithm: str | None, seed: int | None
+    document: dict[str, Any], parsed: Sequence[Override | Fault], algorithm: str | None, seed: int | None
 ) -> tuple[list[Fault], dict[str, str]]:
     """Put overrides, algorithm and seed into the document, in place.
 
     Returns:
         What is wrong with them, and for each path that was moved where the file has it.
     """
-    parsed = [parse_override(text) for text in overrides]
     given = [item for item in parsed if isinstance(item, Override)]
     found: list[Fault | None] = [item for item in parsed if isinstance(item, Fault)]
     # What is set for the algorithm is meant for the one that runs, so the change of algorithms comes between.

@@ -88,6 +88,8 @@ class RunConfig(Config):
     """The one seed from which all randomness flows."""
     rounds: ranges.Rounds = Field(examples=[100])
     """How many rounds to run."""
+    save_models: bool = False
+    """Whether the models at the end, of all evaluated clients, are kept in the run's folder."""
 
 
 class PublicConfig(Config):

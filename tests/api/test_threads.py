@@ -48,8 +48,7 @@ async def test_the_callers_loop_goes_on_meanwhile() -> None:
         return "done"
 
     task = asyncio.create_task(call_async(waiting))
-    while not began.is_set():
-        await asyncio.sleep(0)
+    await asyncio.to_thread(began.wait, 60)
     go_on.set()
     assert await task == "done"
 
@@ -57,8 +56,7 @@ async def test_the_callers_loop_goes_on_meanwhile() -> None:
 async def test_cancelling_interrupts_the_function_before_it_ends() -> None:
     began, ended = threading.Event(), list[str]()
     task = asyncio.create_task(call_async(lambda: blocked(began, ended)))
-    while not began.is_set():
-        await asyncio.sleep(0)
+    await asyncio.to_thread(began.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

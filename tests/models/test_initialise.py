@@ -106,7 +106,8 @@ def test_an_own_layers_reset_parameters_draws_from_the_given_generator() -> None
     layer = nn.Sequential(ResetScale())
     assert unfilled(layer) is None
     initialise(layer, same_generator(5))
-    assert torch.equal(layer[0].factor, torch.empty(2).normal_(generator=same_generator(5)))
+    [factor] = layer.parameters()
+    assert torch.equal(factor, torch.empty(2).normal_(generator=same_generator(5)))
 
 
 def test_what_reset_parameters_forgets_is_told() -> None:

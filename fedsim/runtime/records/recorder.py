@@ -152,6 +152,7 @@ class Recorder:
             trace_hash,
             models.digest,
             self._non_finite(models.non_finite),
+            models.by_client,
         )
 
     # What the trace says

@@ -9,7 +9,7 @@ from math import isfinite
 
 from fedsim.bus import Ledger, Totals
 from fedsim.params import Array
-from fedsim.runtime.evaluation import Accuracy
+from fedsim.runtime.evaluation import Accuracy, ClientModels
 from fedsim.runtime.records.dispatch_table import DispatchTable
 
 
@@ -61,6 +61,7 @@ class RunResult:
         model_hash: Digest of the evaluated models of all measured clients, in client order.
         non_finite: Which of these models, or which loss of the last evaluation, is not finite, and the first
             sign of it, with its round, as far as that is known. None where all are finite.
+        models: The models of all measured clients.
     """
 
     simulated_s: float
@@ -73,6 +74,7 @@ class RunResult:
     trace_hash: str
     model_hash: str
     non_finite: str | None = None
+    models: ClientModels = field(default_factory=dict)
 
     @property
     def totals(self) -> Totals:
