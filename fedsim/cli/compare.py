@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fedsim.cli.console import note, table
-from fedsim.cli.progress import watching
+from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import RUNS
@@ -29,7 +29,10 @@ def compare(
     scenarios = load_each(scenario_file, overrides, algorithms, seeds)
     name = scenarios[0].run.name
     parent = out or RUNS / name
-    watch = partial(watching, name, quiet=quiet)
+
+    def watch(label: str, rounds: int) -> AbstractContextManager[Watch]:
+        return watching(f"{name} {label}", rounds, quiet=quiet)
+
     done = record_comparison(scenarios, str(scenario_file), parent, watch, force=force, verify=verify)
     summaries = [one.summary for one in done]
     table(comparison.table(summaries))

@@ -42,7 +42,7 @@ FILES = {
 SUMMARY = (
     "fedsim scenario algorithm seed rounds clients ineligible simulated_s wall_s bytes_up bytes_down "
     "data_up data_down frames_up frames_down parameters_up parameters_down accuracy loss drops "
-    "rejected finite trace_hash model_hash time bytes drops_by_cause participation"
+    "rejected rejected_by_reason finite trace_hash model_hash time bytes drops_by_cause participation"
 )
 
 
@@ -164,7 +164,7 @@ def test_rounds_sum_to_the_summary_where_the_run_ends_before_its_clients(
     ]
     assert [row["dropped_the_run_ended"] for row in rounds] == [0, 0, 4]
     assert summary["drops_by_cause"] == {"the run ended": 4}
-    for name in ("asked", "merged", "dropped", "rejected", "late"):
+    for name in ("asked", "merged", "dropped", "rejected rejected_by_reason", "late"):
         assert sum(row[name] for row in rounds) == summary["participation"][name]
     for name, total in summary["time"].items():
         assert sum(row[name] for row in rounds) == pytest.approx(total)
