@@ -8,6 +8,12 @@ READY := $(VENV)/.ready
 # Files of tests run beside each other, one process for each core.
 PARALLEL := -n auto --dist loadfile
 
+# Tests that need neither sockets nor training; property tests of few examples.
+QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/models tests/network tests/scenario tests/wire \
+	$(addprefix tests/test_, $(addsuffix .py, bounded_unpacking config constraints csv_rows durable errors layers \
+	numerals params plugins quoting ranges rng shares toml torchvision_compat units walk)) \
+	--ignore tests/models/test_every_model.py --hypothesis-profile quick
+
 .PHONY: help demo quick test slow lint types check bench wheel install clean
 
 help:  ## list the targets
@@ -22,7 +28,7 @@ demo: $(READY)  ## run the main job and print its table
 	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedprox,fedmd --force
 
 quick: $(READY)  ## run the tests that need neither sockets nor training
-	$(BIN)/python -m pytest $(PARALLEL) -m quick
+	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest $(PARALLEL) --durations 10

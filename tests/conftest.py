@@ -20,6 +20,7 @@ settings.register_profile(
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("quick", settings.get_profile("fedsim"), max_examples=8)
 settings.load_profile("fedsim")
 
 CALLS = ("open", "fsync", "rename", "replace", "mkdir", "unlink")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -48,6 +50,46 @@ def test_example_algorithm_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             sys.modules.pop(name, None)
     assert result.final is not None
     assert sum(row.merged for row in result.rounds) == 16
+
+
+def _notebook() -> str:
+    return _between("<!-- notebook -->", "<!-- end of notebook -->", "python")
+
+
+def test_the_notebook_runs_as_a_script(tmp_path: Path) -> None:
+    file = tmp_path / "notebook.py"
+    picture = 'plt.savefig("accuracy.png")\nprint(comparison)\n'
+    file.write_text(_notebook() + picture)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(tmp_path)}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, str(file)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "accuracy.png").stat().st_size > 10_000
+    assert re.search(r"^fedmd +[\d.]+", done.stdout, re.M)
+    assert len(_notebook().splitlines()) <= 11
+
+
+def test_the_notebook_runs_in_jupyter(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    v4 = pytest.importorskip("nbformat.v4")
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(_notebook())])
+    file = tmp_path / "notebook.ipynb"
+    nbformat.write(notebook, file)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--inplace", str(file)]
+    done = subprocess.run(  # noqa: S603
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    [cell] = nbformat.read(file, as_version=4).cells
+    shown = {kind for output in cell.outputs for kind in output.get("data", {})}
+    assert {"image/png", "text/html"} <= shown
 
 
 def test_example_scenario_is_valid(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ _one_run = _all(
 def main() -> None:
     """Simulate federated learning: real training, real bytes, simulated time.
 
-    A scenario is a TOML file that describes a fleet of devices, a data set and how it is spread, and an
-    algorithm. Any value in it can be replaced with --set PATH=VALUE.
+    A scenario is a TOML file, or the name of an example such as quickstart. It describes a fleet of devices,
+    a data set and how it is spread, and an algorithm. Any value in it can be replaced with --set PATH=VALUE.
     """
 
 
@@ -245,10 +245,10 @@ def token() -> None:
     """Make tokens, with which client processes show who they are."""
 
 
-@token.command()
+@token.command("new")
 @click.option("--clients", required=True, metavar="0-9,12", help="The clients that it grants.")
 @_path("--tokens", "FILE", "Add it, hashed, to this file of the server's.")
-def new(**values: Any) -> None:
+def new_token(**values: Any) -> None:
     """Make a token, and print it.
 
     The secret goes to the holder, who gives it to 'fedsim join' as FEDSIM_TOKEN or --token. The server knows
@@ -275,6 +275,19 @@ def check(**values: Any) -> None:
     and times are measured and not estimated. If the rehearsal fails, the exit status is 2.
     """
     late("cli.check:check")(**values)
+
+
+@main.command()
+@click.argument("example")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Replace a file.")
+def new(**values: Any) -> None:
+    """Write an example scenario to FILE, to start from.
+
+    If FILE is left out, it has the example's name. EXAMPLE is the name of a scenario that fedsim brings
+    along, such as quickstart. The files that it names, such as a table of devices, are written beside it.
+    """
+    late("cli.new:new")(**values)
 
 
 @main.command()

@@ -7,6 +7,8 @@ import gc
 import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, TypeVar
 
 from fedsim.clock.loop import VirtualTimeLoop
@@ -18,6 +20,19 @@ _GEN0_THRESHOLD = 100_000
 """New objects between two young collections; Python's 700 makes a run of 100,000 tasks a third slower."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Quiet:
+    """How many runs keep the collector quiet, and what it was set to before."""
+
+    runs: int = 0
+    thresholds: tuple[int, int, int] = (0, 0, 0)
+    freezes: bool = False
+    lock: Lock = field(default_factory=Lock)
+
+
+_quiet = _Quiet()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -87,17 +102,25 @@ def _clean_up(loop: VirtualTimeLoop) -> None:
 
 @contextmanager
 def _quiet_collector() -> Iterator[None]:
-    """Keep the cyclic collector away from what existed before, and rarely at work; restore it afterwards."""
-    thresholds, freezes = (
-        gc.get_threshold(),
-        gc.get_freeze_count() == 0,
-    )  # another's freeze is not ours to undo
-    if freezes:
-        gc.freeze()
-    gc.set_threshold(_GEN0_THRESHOLD, *thresholds[1:])
+    """Keep the cyclic collector away from what existed before, and rarely at work; restore it afterwards.
+
+    The settings belong to the process, so of runs that overlap in threads the first saves them, and the last
+    restores them.
+    """
+    with _quiet.lock:
+        if _quiet.runs == 0:
+            _quiet.thresholds = gc.get_threshold()
+            _quiet.freezes = gc.get_freeze_count() == 0  # another's freeze is not ours to undo
+            if _quiet.freezes:
+                gc.freeze()
+            gc.set_threshold(_GEN0_THRESHOLD, *_quiet.thresholds[1:])
+        _quiet.runs += 1
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
-        if freezes:
-            gc.unfreeze()
+        with _quiet.lock:
+            _quiet.runs -= 1
+            if _quiet.runs == 0:
+                gc.set_threshold(*_quiet.thresholds)
+                if _quiet.freezes:
+                    gc.unfreeze()

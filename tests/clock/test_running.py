@@ -192,3 +192,22 @@ def test_someone_elses_freeze_is_left_alone() -> None:
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_runs_in_two_threads_restore_the_collector_once_both_are_over() -> None:
+    before = gc.get_threshold()
+    inside, leave = threading.Event(), threading.Event()
+
+    async def outlast() -> None:
+        inside.set()
+        leave.wait(60.0)
+
+    thread = threading.Thread(target=lambda: clock.run(outlast()))
+    thread.start()
+    inside.wait(60.0)
+    clock.run(asyncio.sleep(1.0))
+    still_quiet = gc.get_threshold()
+    leave.set()
+    thread.join()
+    assert still_quiet != before
+    assert gc.get_threshold() == before
