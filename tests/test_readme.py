@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from fedsim.report import number_format
+from fedsim.report.remarks import remarks
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+SHORT = 'participation.pacing={name="synchronous", params={over_selection = 1.3}}'
 
 
 def _between(start: str, end: str, language: str) -> str:
@@ -97,14 +99,38 @@ def test_the_notebook_runs_in_jupyter(tmp_path: Path) -> None:
     assert {"image/png", "text/html"} <= shown
 
 
-def test_example_scenario_is_valid(tmp_path: Path) -> None:
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
     found = re.search(r"```toml\n(.*?)```", README, re.S)
     assert found is not None
     path = tmp_path / "study.toml"
     path.write_text(found[1])
-    parts = build(load_scenario(path))
-    assert len(parts.fleet) == 20
-    assert tomllib.loads(found[1])["algorithm"]["params"] == {"mu": 0.1}
+    return path
+
+
+def test_example_scenario_is_valid(study: Path) -> None:
+    assert len(build(load_scenario(study)).fleet) == 20
+    assert tomllib.loads(study.read_text())["algorithm"]["params"] == {"mu": 0.1}
+
+
+def test_example_scenario_covers_two_days_in_which_clients_come_and_go(study: Path) -> None:
+    parts = build(load_scenario(study, ["engine.executor=null", "evaluation.every=0"]))
+    result = run(parts)
+    assert round(result.simulated_s / 86400) == 2
+    assert remarks(parts, result) == []
+    assert result.by_client["asked"].all()
+    # Without the interval it would be told.
+    parts = build(load_scenario(study, ["engine.executor=null", "evaluation.every=0", SHORT]))
+    result = run(parts)
+    assert result.simulated_s < 60
+    assert len(remarks(parts, result)) == 1
+
+
+@pytest.mark.slow
+def test_example_scenario_learns(study: Path) -> None:
+    result = run(build(load_scenario(study, ["evaluation.every=100"])))
+    assert result.final is not None
+    assert result.final.mean == pytest.approx(0.92, abs=0.02)
 
 
 def test_what_the_demo_moves_is_what_its_table_says() -> None:

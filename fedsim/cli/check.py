@@ -10,6 +10,7 @@ from fedsim.cli.console import heading, pairs, say, table
 from fedsim.errors import RunError, UserError
 from fedsim.report import number_format, preview
 from fedsim.report.rehearsal import rehearse
+from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.scenario import build, json_schema, load_scenario
 
@@ -69,3 +70,5 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
         causes = sorted(rehearsal.result.drops)
         hint = ", see participation.client_timeout" if "timeout" in causes else ""
         say(f"  {last.dropped} of {last.asked} dispatches were dropped: {', '.join(causes)}{hint}")
+    for remark in remarks(parts, rehearsal.result, rehearsal.simulated_s):
+        say(f"  {remark}")

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsim.report.run_text import Pairs, aligned
-from fedsim.report.text_table import TextTable
+from fedsim.report.text_table import Pairs, TextTable, aligned
 
 
 def say(line: str = "") -> None:

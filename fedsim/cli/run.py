@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from fedsim.cli.console import note
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite, show
 from fedsim.report.atomic_folder import RUNS, check_folders, run_name
@@ -52,4 +53,6 @@ def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: 
     with watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch:
         recorded = record(plan, folder, force=options["force"], watch=watch, perform=perform, bus=bus)
     show(recorded.summary, folder, passed=passed)
+    for remark in recorded.remarks:
+        note(f"note: {remark}")
     check_finite({"": recorded.result.non_finite})

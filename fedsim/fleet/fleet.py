@@ -92,6 +92,7 @@ class Fleet:
         server: The server's device.
         server_model: Label of the server's architecture.
         availability: When clients are there; without it, always.
+        time_scales: The availability models that change, each with the time over which it does, s.
     """
 
     def __init__(
@@ -100,11 +101,13 @@ class Fleet:
         server: Device,
         server_model: str,
         availability: Availability | None = None,
+        time_scales: Sequence[tuple[str, float]] = (),
     ) -> None:
         self.groups = tuple(groups)
         self.server = server
         self.server_model = server_model
         self.availability = availability or EverPresent(self.groups[-1].stop)
+        self.time_scales = tuple(time_scales)
         self._starts = [group.start for group in self.groups]
         self._stop = self.groups[-1].stop
         # A group whose devices are all alike has one record for all.
@@ -171,7 +174,7 @@ class Fleet:
     def without_traces(self) -> Fleet:
         """Return the fleet with links that are constant at the mean of their traces."""
         groups = [replace(group, traces={}) for group in self.groups]
-        return Fleet(groups, self.server, self.server_model, self.availability)
+        return Fleet(groups, self.server, self.server_model, self.availability, self.time_scales)
 
     @property
     def is_always_there(self) -> bool:
@@ -223,14 +226,20 @@ def build_fleet(
         held = np.zeros(group.count, np.int64) if sizes is None else sizes[start : start + group.count]
         built.append(_group(group, start, held, default_model, key.child("fleet", index)))
         start += group.count
+    models = availability or ()
     presence = [
         model.bind(group.count, key.child("fleet", index, "availability"))
-        for index, (group, model) in enumerate(zip(groups, availability or (), strict=False))
+        for index, (group, model) in enumerate(zip(groups, models, strict=False))
+    ]
+    scales = [
+        (name_of(model), bound.time_scale_s)
+        for model, bound in zip(models, presence, strict=True)
+        if bound.time_scale_s is not None
     ]
     model = server.model or default_model
     hardware = _hardware(server.profile(), "server", 1, key.child("fleet", "server"))
     device = Group("server", (model,), 0, 1, *hardware, _same(1)).device(0)
-    return Fleet(built, device, model, Grouped(presence) if presence else None)
+    return Fleet(built, device, model, Grouped(presence) if presence else None, list(dict.fromkeys(scales)))
 
 
 def _group(config: GroupConfig, start: int, sizes: NDArray[np.int64], default_model: str, key: Key) -> Group:

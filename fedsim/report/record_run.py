@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.logs import line_log
 from fedsim.report.provenance import Bus, provenance
+from fedsim.report.remarks import remarks
 from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
@@ -44,12 +45,14 @@ class Recorded:
         summary: What ``summary.json`` says.
         result: All that the run has shown.
         models: The models at its end.
+        remarks: What a user has to know to read its times; over sockets, nothing.
     """
 
     folder: Path
     summary: Summary
     result: RunResult
     models: EndModels
+    remarks: Sequence[str] = ()
 
 
 Perform: TypeAlias = Callable[..., RunResult]
@@ -88,6 +91,9 @@ def record(
             result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=watch)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
+            said = remarks(plan.parts, result) if bus == "memory" else []
+            for remark in said:
+                log.warning("simulated time", remark=remark)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         write_tables(hidden, plan.parts, result, folder)
         models = EndModels(result.models, plan.parts.data.task)
@@ -103,4 +109,4 @@ def record(
         for name, content in contents.items():
             with new(hidden / name, folder) as file:
                 file.write(content)
-    return Recorded(folder.resolve(), summary, result, models)
+    return Recorded(folder.resolve(), summary, result, models, said)

@@ -57,8 +57,13 @@ class Rehearsal:
     @property
     def simulated_s(self) -> float:
         """Simulated time of the whole run, s, if its later rounds are like the last one rehearsed."""
-        more = self.planned - self.rounds
-        return self.result.simulated_s + more * (self.last.ended_at_s - self.last.began_at_s)
+        last = self.last
+        pace_s = last.ended_at_s - last.began_at_s
+        before = next((row for row in self.result.rounds if row.round == self.rounds - 1), None)
+        # With an interval between their beginnings, rounds do not begin as the one before ends.
+        if before is not None and before.round > 0 and before.ended_at_s < last.began_at_s:
+            pace_s = max(pace_s, last.began_at_s - before.began_at_s)
+        return self.result.simulated_s + (self.planned - self.rounds) * pace_s
 
     @property
     def totals(self) -> Totals:

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.summary import ineligible_line
+from fedsim.report.text_table import Pairs, aligned
 
 SIMULATED = "simulated"
 """What the time of a simulated run is called."""
 
 PASSED = "passed"
 """What the time of a run over sockets is called."""
-
-Pairs = list[tuple[str, str]]
-"""Names, and what they stand for."""
 
 
 def title(summary: Summary) -> str:
@@ -59,12 +57,6 @@ def run_text(summary: Summary) -> str:
     """Return all of it as plain lines."""
     blocks = (title(summary), pairs(summary)), (cost_breakdown.TITLE, cost_breakdown.lines(summary))
     return "\n\n".join("\n".join([heading, *aligned(lines)]) for heading, lines in blocks)
-
-
-def aligned(lines: Pairs) -> list[str]:
-    """Return names with what they stand for, in two columns."""
-    width = max(len(name) for name, _ in lines)
-    return [f"  {name.ljust(width)}  {value}" for name, value in lines]
 
 
 def _counted(total: int, reasons: Mapping[str, int]) -> str:

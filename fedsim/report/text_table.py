@@ -9,6 +9,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+Pairs = list[tuple[str, str]]
+"""Names, and what they stand for."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextTable:
     """Cells under headings.
@@ -45,3 +49,9 @@ class TextTable:
 
     def _aligned(self, cell: str, column: int, width: int) -> str:
         return cell.ljust(width) if column in self.text_columns else cell.rjust(width)
+
+
+def aligned(lines: Pairs) -> list[str]:
+    """Return names with what they stand for, in two columns."""
+    width = max(len(name) for name, _ in lines)
+    return [f"  {name.ljust(width)}  {value}" for name, value in lines]

@@ -8,6 +8,7 @@ string. All faults come at once, in the order of the file.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -127,10 +128,12 @@ def _document(source: Source) -> tuple[dict[str, Any], str]:
         return tomllib.loads(resolved_toml(source)), source.run.name
     if isinstance(source, Mapping):
         return _plain(source, "scenario"), "scenario"
-    path = Path(source)
-    if not path.exists() and str(source) in (known := examples.names()):
+    path, known = Path(source), examples.names()
+    if os.path.exists(path):  # noqa: PTH110 (which also answers for a path that is too long)
+        return _read(path), str(path)
+    if str(source) in known:
         return tomllib.loads(examples.text(str(source))), str(source)
-    if not path.exists() and not path.suffix:
+    if not path.suffix:
         problem = f"there is no file {quoted(str(path))}, and no example of that name"
         raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
     return _read(path), str(path)

@@ -40,6 +40,17 @@ def test_dropped_clients_are_told(call: Call) -> None:
     assert "4 of 4 dispatches were dropped: timeout, see participation.client_timeout" in result.stdout
 
 
+def test_availability_that_hardly_matters_in_the_whole_run_is_told(call: Call) -> None:
+    presence = "fleet.0.availability={name = 'duty_cycle', params = {on_share = 0.9}}"
+    said = "and availability 'duty_cycle' changes over 1 d: hardly any of that is seen"
+    result = call("check", "tiny.toml", "--set", presence)
+    assert result.exit_code == 0, result.output
+    assert said in result.stdout
+    interval = ("participation.pacing.params.interval=2 h", "run.rounds=5")
+    longer = [word for setting in interval for word in ("--set", setting)]
+    assert said not in call("check", "tiny.toml", "--set", presence, *longer).stdout
+
+
 def test_dropping_as_planned_is_not_blamed_on_the_timeout(call: Call) -> None:
     pacing = "participation.pacing.params.over_selection=2"
     result = call("check", "tiny.toml", "--set", pacing, "--set", "participation.clients_per_round=2")

@@ -43,6 +43,27 @@ def test_a_run_leaves_its_folder_and_says_where(call: Call, here: Path) -> None:
     assert "results are in runs/tiny/fedavg-seed0" in result.stderr
 
 
+def test_what_a_user_has_to_know_of_the_times_is_noted(call: Call, here: Path) -> None:
+    presence = "fleet.0.availability={name = 'duty_cycle', params = {on_share = 0.9}}"
+    result = call("run", "tiny.toml", "--quiet", "--set", presence)
+    assert result.exit_code == 0, result.output
+    *_, noted = result.stderr.splitlines()
+    folder = here / "runs" / "tiny" / "fedavg-seed0"
+    *_, line, end = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+    assert noted == f"note: {line.pop('remark')}"
+    assert "and availability 'duty_cycle' changes over 1 d" in noted
+    assert line == {"level": "warning", "event": "simulated time"}
+    assert end["event"] == "end"
+
+
+def test_real_time_gets_no_such_note(call: Call, here: Path) -> None:
+    presence = "fleet.0.availability={name = 'duty_cycle', params = {on_share = 0.9}}"
+    result = call("run", "tiny.toml", "--bus", "http", "--processes", "1", "--set", presence)
+    assert result.exit_code == 0, result.output
+    assert "duty_cycle" not in result.stderr
+    assert "simulated time" not in (here / "runs" / "tiny" / "fedavg-seed0" / "log.jsonl").read_text()
+
+
 def test_options_replace_what_the_file_says(call: Call, here: Path) -> None:
     options = ("--algorithm", "local", "--seed", "7", "--set", "run.rounds=1", "--set", "run.name=mine")
     result = call("run", "tiny.toml", *options, "--quiet", "--verify")

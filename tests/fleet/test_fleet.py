@@ -229,6 +229,19 @@ def test_a_value_given_in_code_is_checked_as_well() -> None:
         build_fleet([group], ServerConfig(), KEY)
 
 
+def test_availability_models_that_change_are_known_with_their_times() -> None:
+    names = ("always", "duty_cycle", "duty_cycle", "renewal")
+    models = [load("fedsim.fleet.availability", name) for name in names]
+    plugins = [cast(AvailabilityPlugin[Any], model(model.Config())) for model in models]
+    groups = [GroupConfig.model_validate({"count": 2, **SLOW}) for _ in plugins]
+    fleet = build_fleet(groups, ServerConfig(), KEY, availability=plugins)
+    assert [name for name, _ in fleet.time_scales] == ["duty_cycle", "renewal"]
+    # Medians of 2 h and 6 h; means of log-normal times are exp(1/2) times as long.
+    assert [s for _, s in fleet.time_scales] == pytest.approx([86400, 8 * 3600 * 1.6487], rel=1e-4)
+    assert fleet.without_traces().time_scales == fleet.time_scales
+    assert fleet_of({"count": 2, **SLOW}).time_scales == ()
+
+
 def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     files = []
     for rate in (2, 6):

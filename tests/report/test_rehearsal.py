@@ -4,6 +4,7 @@ import pytest
 
 from fedsim.report.rehearsal import rehearse
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
 
 
@@ -28,6 +29,15 @@ def test_a_rehearsal_stands_for_as_many_rounds_as_there_can_be(make_parts: Calla
     each = few.last.traffic.bytes_up
     assert few.totals.bytes_up == 3 * each
     assert many.totals.bytes_up == 10**9 * each
+
+
+def test_rounds_at_an_interval_do_not_follow_at_once(
+    make_parts: Callable[..., Parts],
+) -> None:
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"interval": "1 h"}))
+    rehearsal, real = rehearse(make_parts(rounds=5, pacing=pacing)), run(make_parts(rounds=5, pacing=pacing))
+    assert real.simulated_s > 4 * 3600
+    assert rehearsal.simulated_s == pytest.approx(real.simulated_s, abs=0.01)
 
 
 def test_frames_are_told_by_exchange_kind_and_way(make_parts: Callable[..., Parts]) -> None:

@@ -7,15 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from fedsim.config import Config
 from fedsim.data import SPLITS, LoadContext
 from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import ScenarioError
+from fedsim.models.base import ModelPlugin, Net, named
+from fedsim.plugins import path_of
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build
 from fedsim.scenario.build import num_workers
 from fedsim.scenario.schema import EngineConfig
+from fedsim.task import Task
 
 Load = Callable[..., Any]
 
@@ -290,6 +296,55 @@ def test_a_model_that_no_message_could_hold(load: Load) -> None:
     # 64 inputs and 10 outputs: 65e6 + (1e12 + 1e6) + (1e7 + 10) parameters.
     assert "  models.mlp: model 'mlp' has 1000076000010 parameters" in message
     assert "no message holds more than 500000000: make its layers narrower" in message
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.empty(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+class ResetScale(Scale):
+    def reset_parameters(self) -> None:
+        nn.init.uniform_(self.factor, 0.5, 1.5)
+
+
+class Bare(ModelPlugin[Config]):
+    """A private model whose layer has no start values."""
+
+    layer: type[Scale] = Scale
+
+    def build(self, task: Task) -> Net:
+        return Net(named(scale=self.layer()), nn.Linear(64, task.num_outputs))
+
+
+class Filled(Bare):
+    """The same with a layer as PyTorch's are: start values come from ``reset_parameters`` alone."""
+
+    layer = ResetScale
+
+
+def test_a_private_layer_without_start_values_is_a_fault_of_the_scenario(load: Load) -> None:
+    message = refused(load(f"[models.own]\nname = '{path_of(Bare)}'\n"))
+    assert "study: 1 fault" in message
+    assert (
+        "  models.own: model 'own': layer 'body.scale', a Scale, has no reset_parameters: give it" in message
+    )
+    assert "a method initialise(self, generator) that fills its parameters and buffers in place" in message
+
+
+def test_a_private_layer_with_reset_parameters_trains(load: Load) -> None:
+    more = f"[models.own]\nname = '{path_of(Filled)}'\n"
+    parts = build(load(more, overrides=["data.limit=200", "training.lr=0.1"]))
+    start = parts.initial()("own").params["body.scale.factor"]
+    assert 0.5 <= start.min() < start.max() <= 1.5
+    result = run(parts)
+    assert result.non_finite is None
+    end = result.models[0]["global"].params["body.scale.factor"]
+    assert 0 < np.abs(end - start).max() < 0.5
 
 
 def test_data_that_cannot_be_spread_for_want_of_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,11 +41,14 @@ class Availability(ABC):
     """When each of ``num`` clients is there; clients are numbered from 0.
 
     Attributes:
-        num: Array.
+        num: Number of clients.
         is_constant: Whether everybody is always there.
+        time_scale_s: Time over which clients come and go, such as the period of a rhythm, s; a run that is
+            much shorter sees nothing of it. None where nothing changes, or where there is no such time.
     """
 
     is_constant = False
+    time_scale_s: float | None = None
 
     def __init__(self, num: int) -> None:
         self.num = num

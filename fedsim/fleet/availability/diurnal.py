@@ -15,7 +15,7 @@ without a source. A population over many zones swings less than each of its clie
 from __future__ import annotations
 
 import re
-from math import cos, floor, pi
+from math import cos, exp, floor, pi
 from typing import Annotated, Self
 
 import numpy as np
@@ -120,6 +120,7 @@ class _Days(Availability):
         weights = np.array(list(config.zones.values()))
         self._ahead = key.child("zones").numpy().choice(ahead, num, p=weights / weights.sum())
         self._seed = key.child("willingness").seed
+        self.time_scale_s = 86400.0 if config.swing > 1 else config.keeps * exp(config.sigma**2 / 2)
 
     def _states(self, clients: Array, tick: int) -> Array:
         willingness, _ = self._willingness(clients, tick)

@@ -39,6 +39,7 @@ class _Rhythm(Availability):
         self._period = ticks(config.period)
         self._on = max(1, round(self._period * config.on_share))
         self._phases = key.numpy().integers(0, self._period, num)
+        self.time_scale_s = config.period if self._on < self._period else None
 
     def _states(self, clients: Array, tick: int) -> Array:
         places = (self._phases[clients] + tick % self._period) % self._period

@@ -9,6 +9,7 @@ source; that durations are heavy-tailed is what the traces of phones behind FLAS
 
 from __future__ import annotations
 
+from math import exp
 from typing import Annotated
 
 from pydantic import Field
@@ -48,6 +49,7 @@ class _Turns(Availability):
         super().__init__(num)
         self._periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
         self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
+        self.time_scale_s = (config.on + config.off) * exp(config.sigma**2 / 2)
 
     def _states(self, clients: Array, tick: int) -> Array:
         # The first interval begins at 0 and is one of presence: at odd counts the client is there.

@@ -185,6 +185,7 @@ class _Replay(Availability):
         instants = np.concatenate([own + number * length for number, own in enumerate(changes)])
         self._periods = Periods(instants, len(changes) * length)
         self._passed_before = np.cumsum([0, *map(len, changes)])
+        self.time_scale_s = length / TICKS_PER_S if len(instants) else None
         self._begins_there = np.array([len(own) > 0 and own[0, 0] == 0 for own in intervals])
 
     def _states(self, clients: Array, tick: int) -> Array:

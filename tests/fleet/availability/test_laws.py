@@ -89,6 +89,19 @@ def test_changes_never_go_back_in_time(
 
 
 @every_case
+def test_everybody_stays_or_many_come_or_go_within_the_time_scale(
+    case: tuple[str, int], folder: Path
+) -> None:
+    presence = bound(case, folder)
+    changes_s = [presence.look(client, 0.0)[1] for client in range(NUM)]
+    if presence.time_scale_s is None:
+        assert all(map(math.isinf, changes_s))
+    else:
+        within = sum(change_s <= presence.time_scale_s for change_s in changes_s)
+        assert within >= NUM / 4  # of durations that spread widely, few make up most of the time
+
+
+@every_case
 @given(at_s=instants, chosen=st.lists(clients, max_size=8))
 def test_all_at_once_is_one_by_one(
     case: tuple[str, int], folder: Path, at_s: float, chosen: list[int]

@@ -1,0 +1,87 @@
+"""What a user has to know to read the times of a run: availability that hardly matters, leases waited for.
+
+It concerns runs in virtual time only: over sockets time is real, and availability is ignored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedsim.report.number_format import duration, several
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.result import RunResult
+
+LEAST_COVERED = 0.1
+"""Share of the time over which availability changes that a run should cover."""
+
+MOST_WAITED = 0.5
+"""Share of a run's time that may pass in waiting for clients that do not reply."""
+
+_CAUSES = ("timeout", "left", "dropped out")
+"""Causes of drops for which the lease has run out."""
+
+_ROUNDING_S = 1e-6
+
+
+def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -> list[str]:
+    """Return remarks on the times of a run, without a full stop; most runs have none.
+
+    Args:
+        parts: What was run.
+        result: What it has shown.
+        simulated_s: Virtual time of the whole run, s; without it, that of ``result``, which may be of the
+            first rounds alone.
+    """
+    covered_s = result.simulated_s if simulated_s is None else simulated_s
+    found = [
+        f"the run covers {duration(covered_s)}, and availability {name!r} changes over {duration(scale_s)}: "
+        "hardly any of that is seen; run more rounds, give participation.pacing an interval, or leave "
+        "availability out"
+        for name, scale_s in parts.fleet.time_scales
+        if covered_s < LEAST_COVERED * scale_s
+    ]
+    waits_s = _waits_s(parts.client_timeout_s, result)
+    waited_s = sum(waits_s.values())
+    if waited_s > MOST_WAITED * result.simulated_s:
+        found.append(
+            f"waiting for clients that did not reply took {duration(waited_s)} of "
+            f"{duration(result.simulated_s)}: a lease (client_timeout = {duration(parts.client_timeout_s)}) "
+            f"had to run out in {several(len(waits_s), 'round')}; give a smaller "
+            "participation.client_timeout, or participation.pacing a deadline or over_selection"
+        )
+    return found
+
+
+def _waits_s(timeout_s: float, result: RunResult) -> Mapping[int, float]:
+    """Return how long a round waited for nothing but leases that ran out, s, by round, where it did.
+
+    The dispatches of one exchange are sent at one instant. The wait is from the last reply to them until
+    their lease has run out. It counts only where the next round began after it, and because of it: not where
+    the dispatches were carried over, or where rounds begin at an interval.
+    """
+    waits_s: dict[int, float] = defaultdict(float)
+    if not result.drops:
+        return waits_s
+    table = result.dispatches.columns()
+    asked_at_s, ended_at_s = table["asked_at_s"], table["ended_at_s"]
+    instants, first, batch = np.unique(asked_at_s, return_index=True, return_inverse=True)
+    replied_at_s = instants.copy()
+    replied = np.isin(table["outcome"], ("merged", "rejected"))
+    np.maximum.at(replied_at_s, batch[replied], ended_at_s[replied])
+    # A dispatch that a deadline dropped after its client had left ends with that, before its lease.
+    expired = np.isin(table["cause"], _CAUSES) & (ended_at_s - asked_at_s > timeout_s - _ROUNDING_S)
+    rows = result.rounds
+    ends_s = {row.round: row.ended_at_s for row in rows}
+    is_delayed = {
+        row.round: later.began_at_s < row.ended_at_s + _ROUNDING_S
+        for row, later in zip(rows, [*rows[1:], rows[-1]], strict=True)
+    }
+    for number in np.unique(batch[expired]).tolist():
+        round_ = int(table["round"][first[number]])
+        expired_at_s = float(instants[number]) + timeout_s
+        if is_delayed[round_] and expired_at_s < ends_s[round_] + _ROUNDING_S:
+            waits_s[round_] += max(expired_at_s - float(replied_at_s[number]), 0.0)
+    return waits_s
