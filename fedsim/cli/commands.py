@@ -273,6 +273,7 @@ def new(**values: Any) -> None:
 @main.command("list")
 @click.argument("kind", type=click.Choice(list(FOLDERS)))
 @click.option("--details", is_flag=True, help="Show the parameters of each, with defaults.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for programs.")
 def list_(**values: Any) -> None:
     """List the plugins of a kind."""
     late("cli.listing:list_plugins")(**values)
