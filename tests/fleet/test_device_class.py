@@ -15,15 +15,15 @@ from fedsim.scenario import load_scenario
 PHONE: Any = quantities(speed="1 GFLOP/s", memory="4 GB", up="1 Mbit/s", down="2 Mbit/s", latency="9 ms")
 
 
-class Derived(PHONE):
+class Derived(PHONE):  # type: ignore[misc]
     colour: str = "red"
 
 
-class Loose(PHONE):
+class Loose(PHONE):  # type: ignore[misc]
     speed: object = "1 GFLOP/s"
 
 
-class Plain(PHONE):
+class Plain(PHONE):  # type: ignore[misc]
     up: float | None = None
 
 
@@ -31,11 +31,11 @@ class Few(Config):
     speed: Annotated[Distribution, Spread("compute", positive=True)]
 
 
-class Unread(PHONE):
-    speed: Annotated[Distribution, Spread("compute", positive=True)] = "1 GFLOP/s"
+class Unread(PHONE):  # type: ignore[misc]
+    speed: Annotated[Distribution, Spread("compute", positive=True)] = "1 GFLOP/s"  # type: ignore[assignment]
 
 
-class Absent(PHONE):
+class Absent(PHONE):  # type: ignore[misc]
     speed: Annotated[Distribution, Spread("compute", positive=True)] | None = None
 
 
