@@ -25,7 +25,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)  ## run the main job and print its table
-	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedprox,fedmd --force
+	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedprox,fedmd
 
 quick: $(READY)  ## run the tests that need neither sockets nor training
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)

@@ -1,7 +1,7 @@
-"""FedAvg: clients train the global model, the server averages what they made of it (specification 5.A.3).
+"""FedAvg: clients train the global model, the server averages what they made of it (algorithm 1).
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
-Decentralized Data, AISTATS 2017 (arXiv 1602.05629), algorithm 1.
+Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
 """
 
 from typing import Any

@@ -66,7 +66,7 @@ def run(
         seed: Instead of the scenario's.
         overrides: Values that replace the scenario's, by path.
         out: Folder of the results; if left out a temporary one, which goes with the result.
-        force: Whether ``out`` may replace an earlier run.
+        force: Whether ``out`` may replace another run; the same one is replaced in any case.
         verify: Whether every invariant is checked while running; slower.
         progress: Called with each round as it ends.
 
@@ -117,7 +117,7 @@ def compare(
         seeds: The seeds; the scenario's if left out.
         overrides: Values that replace the scenario's, by path.
         out: Folder of the run folders; if left out a temporary one, which goes with the results.
-        force: Whether earlier results there may be replaced.
+        force: Whether other results there may be replaced; those of the same runs are in any case.
         verify: Whether every invariant is checked while running; slower.
         progress: Called with each round of each run as it ends.
 

@@ -95,7 +95,11 @@ _scenario = _all(
 )
 _algorithm = click.option("--algorithm", metavar="NAME", help="Run this algorithm instead of the scenario's.")
 _output = _all(
-    click.option("--force", is_flag=True, help="Replace the results of an earlier run."),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Replace the results of another run; those of the same one are replaced in any case.",
+    ),
     click.option(
         "--verify",
         is_flag=True,
@@ -108,7 +112,12 @@ _one_run = _all(
     _scenario,
     _algorithm,
     _number("--seed", "Seed", "Use this seed instead of the scenario's."),
-    _path("--out", "DIR", "Folder of the results.  [default: runs/<name>/<algorithm>-seed<seed>]"),
+    _path(
+        "--out",
+        "DIR",
+        "Folder of the results.  [default: runs/<name>/<algorithm>-seed<seed>, with a number if it holds "
+        "another run]",
+    ),
 )
 
 
@@ -158,7 +167,11 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
     callback=_read_by("cli.values:seeds"),
     help="Run each algorithm with each of these seeds.  [default: the scenario's]",
 )
-@_path("--out", "DIR", "Folder of the run folders.  [default: runs/<name>]")
+@_path(
+    "--out",
+    "DIR",
+    "Folder of the run folders.  [default: runs/<name>, with a number if it holds others]",
+)
 @_output
 def compare(**values: Any) -> None:
     """Run several algorithms, and show side by side what each costs.
@@ -260,6 +273,7 @@ def new_token(**values: Any) -> None:
 @main.command("list")
 @click.argument("kind", type=click.Choice(list(FOLDERS)))
 @click.option("--details", is_flag=True, help="Show the parameters of each, with defaults.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for programs.")
 def list_(**values: Any) -> None:
     """List the plugins of a kind."""
     late("cli.listing:list_plugins")(**values)

@@ -10,7 +10,7 @@ from fedsim.cli.console import note, table
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.atomic_folder import RUNS
+from fedsim.report.places import comparison_place
 from fedsim.report.record_comparison import record_comparison
 from fedsim.scenario import load_each
 
@@ -28,7 +28,7 @@ def compare(
     """Run each algorithm with each seed, and show tables of all."""
     scenarios = load_each(scenario_file, overrides, algorithms, seeds)
     name = scenarios[0].run.name
-    parent = out or RUNS / name
+    parent = out or comparison_place(scenarios, force=force)
 
     def watch(label: str, rounds: int) -> AbstractContextManager[Watch]:
         return watching(f"{name} {label}", rounds, quiet=quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -17,10 +18,12 @@ REQUIRED = "(required)"
 NONE = "(none)"
 
 
-def list_plugins(kind: str, details: bool) -> None:
+def list_plugins(kind: str, details: bool, as_json: bool) -> None:
     """Print the plugins of a kind, with their parameters if so wished."""
     plugins = available(FOLDERS[kind])
-    if details:
+    if as_json:
+        say(json.dumps([_document(found, details) for found in plugins], indent=2, ensure_ascii=False))
+    elif details:
         for found in plugins:
             _describe(found)
     else:
@@ -40,6 +43,40 @@ def parameters(config: type[Config]) -> list[tuple[str, str, str]]:
         )
         for name, field in schema.get("properties", {}).items()
     ]
+
+
+def typed_parameters(config: type[Config]) -> list[dict[str, Any]]:
+    """Return each setting as a record for programs.
+
+    A record has the setting's ``name``, its ``type`` (a list of JSON's names of types, such as
+    ``["integer", "string"]``), its ``default`` (none where the setting is required, null where it may be left
+    out and has no value then), and its ``description``.
+    """
+    schema = config.model_json_schema()
+    definitions = schema.get("$defs", {})
+    return [
+        {
+            "name": name,
+            "type": sorted(_types(field, definitions) - {"null"}),
+            **({"default": field["default"]} if "default" in field else {}),
+            "description": _documentation(config, name, field),
+        }
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _types(field: dict[str, Any], definitions: dict[str, Any]) -> set[str]:
+    if "$ref" in field:
+        return _types(definitions[field["$ref"].rpartition("/")[2]], definitions)
+    if "type" in field:
+        return {field["type"]}
+    options = field.get("anyOf", field.get("oneOf", ()))
+    return {kind for one in options for kind in _types(one, definitions)}
+
+
+def _document(found: Found, details: bool) -> dict[str, Any]:
+    parameters = {"parameters": typed_parameters(found.plugin.Config)} if details else {}
+    return {"name": found.name, "summary": found.summary, **parameters}
 
 
 def _documentation(config: type[Config], name: str, field: dict[str, Any]) -> str:

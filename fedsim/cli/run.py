@@ -9,12 +9,13 @@ from typing import TypedDict, Unpack
 from fedsim.cli.console import note
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite, show
-from fedsim.report.atomic_folder import RUNS, check_folders, run_name
+from fedsim.report.atomic_folder import check_folders
+from fedsim.report.places import holds_run, run_name, run_place
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record
 from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.run import run as simulate
-from fedsim.scenario import Plan, load_scenario
+from fedsim.scenario import Plan, load_scenario, resolved_toml
 
 
 class Options(TypedDict):
@@ -32,17 +33,17 @@ class Options(TypedDict):
 
 def run(**options: Unpack[Options]) -> None:
     """Run a scenario in virtual time."""
-    plan, folder = planned(options)
+    plan, folder = planned(options, "memory")
     run_and_show(plan, folder, simulate, "memory", options)
 
 
-def planned(options: Options) -> tuple[Plan, Path]:
-    """Return what to run, and the folder of its results, which is free."""
+def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
+    """Return what to run, and the folder of its results, which has room for them."""
     file = options["scenario_file"]
     scenario = load_scenario(file, options["overrides"], algorithm=options["algorithm"], seed=options["seed"])
-    name = run_name(scenario.algorithm.name, scenario.run.seed)
-    folder = options["out"] or RUNS / scenario.run.name / name
-    check_folders([folder], force=options["force"])
+    force = options["force"]
+    folder = options["out"] or run_place(scenario, bus, force=force)
+    check_folders([folder], force=force or holds_run(folder, resolved_toml(scenario), bus))
     return Plan.of(scenario, str(file), verify=options["verify"]), folder
 
 

@@ -32,7 +32,7 @@ def serve(
             "--insecure if you want everybody there to see and to join this run"
         )
     access = Access.open() if tokens is None else Access.from_file(tokens)
-    plan, folder = planned(options)
+    plan, folder = planned(options, "http")
     clients = len(plan.parts.fleet)
 
     def listening(here: Address) -> None:
@@ -54,7 +54,7 @@ def serve(
 
 def run(processes: int, **options: Unpack[Options]) -> None:
     """Run a scenario as the server of client processes that it starts itself."""
-    plan, folder = planned(options)
+    plan, folder = planned(options, "http")
     perform = ServerProcess.with_children(plan, processes)
     _note_unused(plan)
     run_and_show(plan, folder, perform, "http", options)

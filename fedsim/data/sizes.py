@@ -22,6 +22,7 @@ class Uniform(Config):
     """Each number from ``low`` to ``high`` equally likely."""
 
     distribution: Literal["uniform"]
+    """Which distribution this is: a uniform one."""
     low: Samples
     """Fewest training samples of a client; 0 gives clients that never take part."""
     high: PositiveSamples
@@ -38,6 +39,7 @@ class Lognormal(Config):
     """Many small clients and a few large ones: the logarithm of the count is normal."""
 
     distribution: Literal["lognormal"]
+    """Which distribution this is: a log-normal one."""
     median: PositiveSamples
     """Training samples that half of the clients reach; every client has at least one, and none
     more than a thousand million."""

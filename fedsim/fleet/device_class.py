@@ -11,11 +11,12 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, create_model
 
-from fedsim.config import Config
+from fedsim.config import Config, fault
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.distributions import Values
+from fedsim.fleet.distributions import Distribution, Values
 from fedsim.params import Array
 from fedsim.plugins import Plugin
+from fedsim.quoting import quoted
 from fedsim.rng import Key
 
 C = TypeVar("C", bound=Config)
@@ -72,3 +73,49 @@ class DevicePlugin(Plugin[Config]):
         By default None: the devices are called as their group is. ``key`` is that of :meth:`draw`.
         """
         return None
+
+
+def check_class(name: str, plugin: type[DevicePlugin]) -> None:
+    """Check that the settings of a device class have a field for each quantity, of the quantity's type.
+
+    Args:
+        name: What the scenario calls the class.
+        plugin: The class.
+
+    Raises:
+        PydanticCustomError: A field is missing, or of a type that reads something else.
+    """
+    fields = plugin.Config.model_fields
+    for key, quantity in QUANTITIES.items():
+        field = fields.get(key)
+        if field is None:
+            raise fault(f"device class {quoted(name)} has no {key} in its Config", _mend(key))
+        is_own = field.annotation is Distribution and quantity.spread in field.metadata
+        if not is_own and field.annotation != quantity.type | None:
+            problem = f"device class {quoted(name)} annotates {key} in its Config with a type of its own"
+            raise fault(problem, _mend(key))
+
+
+def check_values(name: str, profile: DevicePlugin) -> None:
+    """Check that each quantity of a device class was read, which a default that is not validated is not.
+
+    Args:
+        name: What the scenario calls the class.
+        profile: The class with its quantities.
+
+    Raises:
+        PydanticCustomError: One was not, or is None where the class draws it as any other does.
+    """
+    draws_itself = type(profile).draw is not DevicePlugin.draw
+    for key in QUANTITIES:
+        law = getattr(profile.config, key)
+        if not isinstance(law, Distribution) and not (law is None and draws_itself):
+            problem = f"device class {quoted(name)} has {key} = {quoted(law)} in its Config"
+            raise fault(f"{problem}, which was not read as a quantity", _mend(key))
+
+
+def _mend(key: str) -> str:
+    return (
+        f"write Config = quantities({key}=..., ...) in the class, with the value as in a scenario; a Config "
+        f"derived from that does not declare {key} again"
+    )

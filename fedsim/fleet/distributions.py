@@ -63,6 +63,7 @@ class LogNormal(_Table[T], Generic[T]):
     """``median * exp(sigma * N(0, 1))``: always above zero, half of the devices below the median."""
 
     distribution: Literal["lognormal"] = "lognormal"
+    """Which distribution this is: a log-normal one."""
     median: T
     """Half of the devices are below it; the mean is ``exp(sigma**2 / 2)`` times as large."""
     sigma: float = Field(ge=0, le=3)
@@ -77,6 +78,7 @@ class Uniform(_Table[T], Generic[T]):
     """Every value from ``low`` to ``high`` is equally likely."""
 
     distribution: Literal["uniform"] = "uniform"
+    """Which distribution this is: a uniform one."""
     low: T
     """The smallest value."""
     high: T
@@ -97,6 +99,7 @@ class Normal(_Table[T], Generic[T]):
     """A normal distribution, in which values below ``minimum`` become the minimum."""
 
     distribution: Literal["normal"] = "normal"
+    """Which distribution this is: a normal one."""
     mean: T
     """Mean before the minimum applies."""
     deviation: T
@@ -119,6 +122,7 @@ class Choice(_Table[T], Generic[T]):
     """One of several values, each with a probability in proportion to its weight."""
 
     distribution: Literal["choice"] = "choice"
+    """Which distribution this is: one of several values."""
     values: Annotated[tuple[T, ...], AsTuple, Field(min_length=1)]
     """The values."""
     weights: Annotated[tuple[Weight, ...], AsTuple] | None = None
@@ -225,7 +229,12 @@ def _tables(spread: Spread) -> dict[str, Any]:
     """Return the tables whose parameters are of this kind, each with a name that suits the JSON schema."""
     suffix = f"{spread.dimension or 'number'}{' above zero' if spread.positive else ''}".replace(" ", "_")
     return {
-        kind: create_model(f"{table.__name__}_{suffix}", __base__=table[spread.scalar], __module__=__name__)
+        kind: create_model(
+            f"{table.__name__}_{suffix}",
+            __base__=table[spread.scalar],
+            __module__=__name__,
+            __doc__=table.__doc__,
+        )
         for kind, table in _KINDS.items()
     }
 

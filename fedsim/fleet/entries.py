@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from fedsim.config import AsTuple, Config, fault
 from fedsim.fleet.device import QUANTITIES
-from fedsim.fleet.device_class import DevicePlugin, with_overrides
+from fedsim.fleet.device_class import DevicePlugin, check_values, with_overrides
 from fedsim.fleet.distributions import Distribution, Fixed
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import load
@@ -54,9 +54,12 @@ class _Entry(Config):
 
         Raises:
             UnknownPluginError: No device class is called so; the message names the nearest one.
+            PydanticCustomError: The class has a quantity that was not read; the message names both.
         """
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
-        return plugin(plugin.Config.model_validate(self._given()))
+        profile = plugin(plugin.Config.model_validate(self._given()))
+        check_values(self.device, profile)
+        return profile
 
     def explicit(self) -> Self:
         """Return the entry with the quantities of its device class written out."""

@@ -30,18 +30,16 @@ from fedsim.errors import OutputError
 MARK = "summary.json"
 """The file by which a folder is known as the folder of a run."""
 
-RUNS = Path("runs")
-"""Where run folders go unless the user says otherwise."""
-
-_MEND = "Choose another --out, or make room there"
+MEND = "Choose another --out, or make room there"
+"""What to do where results cannot be written."""
 
 _STAGED = ".fedsim-staged-"
 _REPLACED = ".replaced-by-fedsim-"
 
 
-def run_name(algorithm: str, seed: int) -> str:
-    """Return the name of a run's folder among the runs of one scenario."""
-    return f"{algorithm}-seed{seed}"
+def is_free(folder: Path) -> bool:
+    """Whether nothing is at a place, or an empty folder."""
+    return not any(folder.iterdir()) if folder.is_dir() else not (folder.exists() or folder.is_symlink())
 
 
 def check_folders(folders: Sequence[Path], *, force: bool) -> None:
@@ -55,7 +53,7 @@ def check_folders(folders: Sequence[Path], *, force: bool) -> None:
         OutputError: A place is occupied or cannot be written; the message says what to do.
     """
     for folder in folders:
-        with telling(folder, _MEND, error=OutputError):
+        with telling(folder, MEND, error=OutputError):
             _check_folder(folder.resolve(), force)
             _probe(folder.resolve().parent)
 
@@ -67,7 +65,7 @@ def check_files(files: Sequence[Path], *, force: bool) -> None:
         OutputError: A place is occupied or cannot be written; the message says what to do.
     """
     for file in files:
-        with telling(file, _MEND, error=OutputError):
+        with telling(file, MEND, error=OutputError):
             if file.is_dir() or (file.exists() and not force):
                 raise OutputError(f"{file} exists already: give --force to replace it, or another --out")
             _probe(file.resolve().parent)
@@ -92,12 +90,12 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
     made: list[Path] = []
     hidden, lock = None, None
     try:
-        with telling(folder, _MEND):
+        with telling(folder, MEND):
             _make_parents(folder.parent, made)
             _sweep(folder.parent)
             hidden, lock = _hidden(folder.parent)
         yield hidden
-        with telling(folder, _MEND):
+        with telling(folder, MEND):
             _check_folder(folder, force)
             for path in (*sorted(hidden.rglob("*")), hidden):
                 sync(path)
@@ -120,7 +118,7 @@ def write_file(file: Path, content: bytes) -> None:
     Raises:
         FileError: It cannot be written.
     """
-    write(file.resolve(), content, mend=_MEND, private=False)
+    write(file.resolve(), content, mend=MEND, private=False)
 
 
 def new(path: Path, place: Path) -> BinaryIO:
@@ -129,13 +127,13 @@ def new(path: Path, place: Path) -> BinaryIO:
     Raises:
         FileError: It cannot be written; also of each write, and of the closing.
     """
-    return create(path, place, _MEND)
+    return create(path, place, MEND)
 
 
 def _check_folder(folder: Path, force: bool) -> None:
+    if is_free(folder):
+        return
     if folder.is_dir():
-        if not any(folder.iterdir()):
-            return
         if not (folder / MARK).is_file():
             raise OutputError(
                 f"{folder} is not empty, and is not the folder of a run (it holds no {MARK}), so not even "
@@ -143,7 +141,7 @@ def _check_folder(folder: Path, force: bool) -> None:
             )
         if not force:
             raise OutputError(f"{folder} holds a run already: give --force to replace it, or another --out")
-    elif folder.exists() or folder.is_symlink():
+    else:
         raise OutputError(f"{folder} is not a folder: choose another --out")
 
 
@@ -193,7 +191,7 @@ def _sweep(parent: Path) -> None:
 
 
 def _publish(hidden: Path, folder: Path) -> None:
-    if not folder.exists() or not any(folder.iterdir()):
+    if is_free(folder):
         _rename(hidden, folder)
         return
     if _exchange(hidden, folder):

@@ -16,7 +16,8 @@ from typing import TypeAlias
 
 from fedsim.errors import RunError
 from fedsim.report import comparison
-from fedsim.report.atomic_folder import check_files, check_folders, run_name, write_file
+from fedsim.report.atomic_folder import check_files, check_folders, write_file
+from fedsim.report.places import TABLES, by_name, holds_comparison, holds_run
 from fedsim.report.record_run import Recorded, record
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Plan, Scenario
@@ -41,20 +42,21 @@ def record_comparison(
         source: What errors call them.
         parent: The folder of the run folders.
         watching: Watches a run.
-        force: Whether earlier results may be replaced.
+        force: Whether earlier results may be replaced; those of the same runs may be in any case.
         verify: Whether every invariant is checked while running.
 
     Raises:
         OutputError: A place is occupied or cannot be written, found before the first run.
         RunError: A run failed; those before it are kept.
     """
-    labels = [run_name(one.algorithm.name, one.run.seed) for one in scenarios]
-    folders = [parent / label for label in labels]
-    files = csv, document = parent / "comparison.csv", parent / "comparison.json"
-    check_folders(folders, force=force)
-    check_files(files, force=force)
+    runs = by_name(scenarios)
+    folders = [parent / label for label in runs]
+    for folder, written in zip(folders, runs.values(), strict=True):
+        check_folders([folder], force=force or holds_run(folder, written))
+    files = csv, document = [parent / table for table in TABLES]
+    check_files(files, force=force or holds_comparison(parent, runs))
     done = []
-    for scenario, label, folder in zip(scenarios, labels, folders, strict=True):
+    for scenario, label, folder in zip(scenarios, runs, folders, strict=True):
         plan = Plan.of(scenario, source, verify=verify)
         with watching(label, plan.parts.rounds) as watch:
             try:

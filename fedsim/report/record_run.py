@@ -26,6 +26,7 @@ from fedsim.clock import Trace
 from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.logs import line_log
+from fedsim.report.places import holds_run
 from fedsim.report.provenance import Bus, provenance
 from fedsim.report.remarks import remarks
 from fedsim.report.saved_models import EndModels, write_models
@@ -73,7 +74,7 @@ def record(
     Args:
         plan: What to run.
         folder: Where its results belong; missing parents are made.
-        force: Whether a folder that holds a run may be replaced.
+        force: Whether a folder that holds another run may be replaced; the same run may be in any case.
         watch: Told of each round as it ends.
         perform: What does the run: in virtual time, unless told otherwise.
         bus: What carries its messages then.
@@ -82,6 +83,7 @@ def record(
         OutputError: The place is occupied or cannot be written, found before the run.
         RunError: The run failed; a FileError, if the system refuses to write its results.
     """
+    force = force or holds_run(folder, plan.scenario_toml, bus)
     check_folders([folder], force=force)
     started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
     with staged(folder, force=force) as hidden:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedsim.config import Config
 from fedsim.plugins import available
 from fedsim.scenario.choices import (
     ALGORITHM,
@@ -86,6 +87,8 @@ def _parameters(kind: Kind[Any], definitions: Json) -> Json:
             own = found.plugin.Config.model_json_schema(
                 mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}"
             )
+            if found.plugin.Config is Config:
+                own["description"] = "There is nothing to set."
             definitions |= {f"{prefix}.{inner}": body for inner, body in own.pop("$defs", {}).items()}
             definitions[prefix] = {**own, "title": f"{kind.word} {found.name}"}
     return references

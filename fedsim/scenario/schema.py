@@ -28,6 +28,7 @@ from fedsim.data.client_split import Shares, shares_fault
 from fedsim.data.public_from_other_data import Augment
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
+from fedsim.fleet.device_class import check_class
 from fedsim.quoting import quoted
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.parts import EvaluationConfig
@@ -165,7 +166,8 @@ class DataConfig(NamedChoice):
 
 
 def _is_known(device: str) -> str:
-    return DEVICE.known(device)
+    check_class(device, DEVICE.find(device))
+    return device
 
 
 class FleetGroup(GroupConfig):

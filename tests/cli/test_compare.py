@@ -60,7 +60,8 @@ def test_several_seeds_become_means(call: Call, here: Path) -> None:
 
 
 def test_all_places_are_checked_before_anything_runs(call: Call, here: Path) -> None:
-    assert call("run", "tiny.toml", "--algorithm", "local", "--out", "o/local-seed0").exit_code == 0
+    other = ("--algorithm", "local", "--set", "run.rounds=1")
+    assert call("run", "tiny.toml", *other, "--out", "o/local-seed0").exit_code == 0
     result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
     assert result.exit_code == 2
     assert "local-seed0 holds a run already" in result.stderr

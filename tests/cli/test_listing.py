@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from typing import Literal
 
@@ -6,7 +7,7 @@ from click.testing import Result
 from pydantic import Field
 
 from fedsim.cli.commands import FOLDERS
-from fedsim.cli.listing import parameters
+from fedsim.cli.listing import parameters, typed_parameters
 from fedsim.config import Config
 from fedsim.plugins import available
 
@@ -30,6 +31,20 @@ def test_details_give_every_parameter_with_words(call: Call, kind: str) -> None:
     parameters = [i for i, line in enumerate(lines) if line.startswith("  ") and line[2] != " "]
     assert len(parameters) == sum(len(found.plugin.Config.model_fields) for found in available(FOLDERS[kind]))
     assert all(lines[i + 1].startswith("      ") for i in parameters)
+
+
+@pytest.mark.parametrize("kind", list(FOLDERS))
+def test_programs_are_told_the_same(call: Call, kind: str) -> None:
+    short = json.loads(call("list", kind, "--json").stdout)
+    assert short == [{"name": one.name, "summary": one.summary} for one in available(FOLDERS[kind])]
+    for plugin, found in zip(
+        json.loads(call("list", kind, "--json", "--details").stdout), available(FOLDERS[kind]), strict=True
+    ):
+        assert plugin.keys() == {"name", "summary", "parameters"}
+        for told, (name, _, words) in zip(plugin["parameters"], parameters(found.plugin.Config), strict=True):
+            assert (told["name"], told["description"]) == (name, words)
+            assert set(told["type"]) <= {"integer", "number", "string", "boolean", "array", "object"}
+            assert told["type"]
 
 
 def test_an_unknown_kind_is_a_mistake(call: Call) -> None:
@@ -60,4 +75,14 @@ def test_parameters_are_told_as_a_scenario_writes_them() -> None:
         ("path", "(required)", "Where."),
         ("shares", "[0.5, 0.5]", ""),
         ("limit", "(none)", ""),
+    ]
+
+
+def test_parameters_for_programs_have_types_and_plain_defaults() -> None:
+    assert typed_parameters(Settings) == [
+        {"name": "size", "type": ["integer"], "default": 2, "description": "How much."},
+        {"name": "mode", "type": ["string"], "default": "a", "description": 'How. One of: "a", "b".'},
+        {"name": "path", "type": ["string"], "description": "Where."},
+        {"name": "shares", "type": ["array"], "default": [0.5, 0.5], "description": ""},
+        {"name": "limit", "type": ["integer"], "default": None, "description": ""},
     ]

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,6 +66,22 @@ def test_every_command_explains_itself(call: Call, name: str) -> None:
     result = call(name, "--help")
     assert result.exit_code == 0
     assert "Usage: " in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("schema",),
+        ("--help",),
+        ("token", "new", "--help"),
+        *((name, "--help") for name in NAMES),
+        *(("list", kind, "--details", *more) for kind in commands.FOLDERS for more in ((), ("--json",))),
+    ],
+)
+def test_nothing_refers_to_what_users_do_not_have(call: Call, arguments: tuple[str, ...]) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 0
+    assert re.search(r"specification|D-\d{3}-\d", result.stdout, re.IGNORECASE) is None
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,18 @@ def test_a_second_run_is_refused_until_forced(call: Call, here: Path) -> None:
     assert left(here) == ["o", "tiny.toml"]
 
 
+def test_the_same_run_again_needs_no_force_and_another_gets_a_number(call: Call, here: Path) -> None:
+    for place in ((), ("--out", "o")):
+        for _ in range(2):
+            assert call("run", "tiny.toml", *place).exit_code == 0
+    other = call("run", "tiny.toml", "--set", "run.rounds=1")
+    assert other.exit_code == 0
+    assert other.stderr.splitlines()[-1] == "results are in runs/tiny/fedavg-seed0-2"
+    assert left(here / "runs" / "tiny") == ["fedavg-seed0", "fedavg-seed0-2"]
+    assert call("run", "tiny.toml", "--set", "run.rounds=1", "--force").exit_code == 0
+    assert json.loads((here / "runs/tiny/fedavg-seed0/summary.json").read_text())["rounds"] == 1
+
+
 def test_without_learning_nothing_is_measured(call: Call, here: Path) -> None:
     result = call("run", "tiny.toml", "--set", "engine.executor=null")
     assert result.exit_code == 0, result.output

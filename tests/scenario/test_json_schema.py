@@ -1,9 +1,12 @@
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from fedsim.cli.commands import FOLDERS
+from fedsim.config import Config
 from fedsim.plugins import available
 from fedsim.scenario import json_schema
 from fedsim.scenario.choices import ALGORITHM, DATASET, MODEL, PARTITION, Kind
@@ -78,13 +81,28 @@ def test_parameters_are_described() -> None:
 
 
 def test_every_key_is_described() -> None:
-    tables = [
-        SCHEMA,
-        *(body for name, body in SCHEMA["$defs"].items() if "distribution" not in body["properties"]),
-    ]
-    for table in tables:
-        for key, body in table["properties"].items():
-            assert "description" in body or "$ref" in body, (table["title"], key)
+    keys = 0
+    for node in nodes(SCHEMA):
+        properties = node.get("properties")
+        if not isinstance(properties, dict):
+            continue
+        for key, body in properties.items():
+            if not isinstance(body, dict) or body.keys() == {"const"}:  # a condition on a key
+                continue
+            place = body.get("$ref", "").removeprefix("#/$defs/")
+            said = body.get("description") or SCHEMA["$defs"].get(place, {}).get("description", "")
+            assert said, key
+            assert said != inspect.getdoc(Config), key
+            keys += 1
+    assert keys > 500
+
+
+@pytest.mark.parametrize("folder", FOLDERS.values())
+def test_every_parameter_of_every_plugin_is_described(folder: str) -> None:
+    for found in available(folder):
+        for node in nodes(found.plugin.Config.model_json_schema()):
+            for key, body in node.get("properties", {}).items():
+                assert "description" in body or "$ref" in body, (found.name, key)
 
 
 def test_a_list_is_limited_in_items() -> None:

@@ -41,10 +41,10 @@ class CodistillationConfig(Config):
     """The round's own parameters."""
 
     order: Literal["train_first", "distill_first"] = "train_first"
-    """Train, predict, distil, as in the paper (D-000-06); or predict, distil, train, as in the public code,
-    where only those train whose predictions have arrived."""
+    """Train, predict, distil, as in the paper's algorithm 1; or predict, distil, train, as in the public
+    code, where only those train whose predictions have arrived."""
     temperature: Temperature = 1.0
-    """What logits are divided by, on both sides (D-000-05: not in the paper; public code: 1 and 10)."""
+    """What logits are divided by, on both sides (no value in the paper; 1 and 10 in the public code)."""
     theta_sq: bool = False
     """Multiply the distillation's loss by the squared temperature, without which its gradient nearly vanishes
     at a temperature of 10."""

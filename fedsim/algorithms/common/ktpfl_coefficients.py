@@ -34,12 +34,12 @@ class CoefficientConfig(Config):
     c_lr: Coefficient = 0.01
     """Size of a step of c, eta_3 (the paper's ablations: 0.01); 0 keeps c as it is."""
     c_step: Literal["implicit", "explicit"] = "implicit"
-    """How a step takes the pull towards 1/K: implicitly, stable for any rho, or as equation (7) prints it,
-    which diverges where c_lr * rho > 1 (D-000-04)."""
+    """How a step takes the pull towards 1/K: implicitly, stable for any rho, or as equation (7) of the paper
+    prints it, which diverges where c_lr * rho > 1."""
     c_weighting: Literal["unit", "data"] = "unit"
     """Weight of a client's distance in the gradient: 1, or its share of all training samples as in equation
-    (7), with which c hardly moves (D-000-17). A share is among the clients heard of so far; its number of
-    samples travels with the upload."""
+    (7), with which c hardly moves. A share is among the clients heard of so far; its number of samples
+    travels with the upload."""
     c_norm: Literal["projection", "softmax5"] = "projection"
     """What keeps rows on the simplex: the projection of each step alone, or, once a round after it, the
     public code's softmax of 5 c."""

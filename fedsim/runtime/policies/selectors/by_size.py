@@ -1,4 +1,4 @@
-"""Selection in proportion to data size, without replacement (specification 3.4; Fed-ET asks so)."""
+"""Selection in proportion to data size, without replacement (as in section 3 of Fed-ET)."""
 
 from __future__ import annotations
 

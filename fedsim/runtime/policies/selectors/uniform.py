@@ -1,4 +1,4 @@
-"""Uniform selection without replacement (specification 3.4)."""
+"""Uniform selection without replacement."""
 
 from __future__ import annotations
 

@@ -1,0 +1,144 @@
+"""Where results go: the same run again to the same folder, another run to a folder of its own.
+
+Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``, and a comparison to ``runs/<name>``.
+Where something else is in the way, the place is numbered: ``-2``, ``-3``, and so on. What is replaced without
+``--force`` is what has the same results: a simulated run of the same resolved scenario by the same version of
+fedsim. Over sockets times are real, so no run has the results of another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from fedsim import __version__
+from fedsim.durable import telling
+from fedsim.errors import OutputError
+from fedsim.report.atomic_folder import MARK, MEND, is_free
+from fedsim.report.provenance import Bus
+from fedsim.scenario import Scenario, resolved_toml
+
+RUNS = Path("runs")
+"""Where run folders go unless the user says otherwise."""
+
+TABLES = ("comparison.csv", "comparison.json")
+"""Files that a comparison leaves beside its run folders."""
+
+CONTENTS = frozenset(
+    {
+        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models"),
+        *(f"{name}.parquet" for name in ("rounds", "clients", "evaluations", "dispatches", "messages")),
+    }
+)
+"""All that a run leaves in its folder."""
+
+
+def run_name(algorithm: str, seed: int) -> str:
+    """Return the name of a run's folder among the runs of one scenario."""
+    return f"{algorithm}-seed{seed}"
+
+
+def by_name(scenarios: Sequence[Scenario]) -> dict[str, str]:
+    """Return the resolved scenarios of a comparison's runs, by the names of their folders.
+
+    Raises:
+        OutputError: Two of the runs have the same name.
+    """
+    runs: dict[str, str] = {}
+    for scenario in scenarios:
+        name = run_name(scenario.algorithm.name, scenario.run.seed)
+        if name in runs:
+            raise OutputError(
+                f"two runs of this comparison would be named {name}: give each algorithm and each seed once, "
+                "and compare other settings of an algorithm by runs of their own"
+            )
+        runs[name] = resolved_toml(scenario)
+    return runs
+
+
+def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
+    """Return where a run goes whose user names no folder.
+
+    Args:
+        scenario: What will be run.
+        bus: What carries its messages.
+        force: Whether it is the first place whatever is there.
+
+    Raises:
+        OutputError: What is there cannot be read.
+    """
+    ((name, written),) = by_name([scenario]).items()
+    first = RUNS / scenario.run.name / name
+    return first if force else _first_fit(first, lambda folder: _has_room(folder, written, bus))
+
+
+def comparison_place(scenarios: Sequence[Scenario], *, force: bool = False) -> Path:
+    """Return where the run folders and the tables of a comparison go whose user names no folder.
+
+    Raises:
+        OutputError: What is there cannot be read.
+    """
+    runs, first = by_name(scenarios), RUNS / scenarios[0].run.name
+
+    def fits(parent: Path) -> bool:
+        if any((parent / table).exists() for table in TABLES):
+            return holds_comparison(parent, runs)
+        may_be_made = parent.is_dir() or is_free(parent)
+        return may_be_made and all(_has_room(parent / name, written) for name, written in runs.items())
+
+    return first if force else _first_fit(first, fits)
+
+
+def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
+    """Whether a folder holds a run that would leave the same results again, and nothing else.
+
+    Args:
+        folder: Where to look.
+        scenario_toml: The resolved scenario.
+        bus: What would carry the messages.
+    """
+    same = {"status": "complete", "fedsim": __version__, "bus": bus}
+    try:
+        return (
+            bus == "memory"
+            and folder.is_dir()
+            and {path.name for path in folder.iterdir()} <= CONTENTS
+            and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
+            and same.items() <= _read_json(folder / "run.json").items()
+        )
+    except (OSError, TypeError):
+        return False
+
+
+def holds_comparison(parent: Path, runs: Mapping[str, str]) -> bool:
+    """Whether a folder holds a comparison of exactly these runs, given by :func:`by_name`."""
+    try:
+        compared = {run["folder"] for run in _read_json(parent / "comparison.json")["runs"]}
+    except (KeyError, TypeError):
+        return False
+    return compared == runs.keys() and all(holds_run(parent / name, one) for name, one in runs.items())
+
+
+def _has_room(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
+    return is_free(folder) or holds_run(folder, scenario_toml, bus)
+
+
+def _first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:
+    """Return the first that fits of a place, and of the same with ``-2``, ``-3`` and so on at its end."""
+    with telling(place, MEND, error=OutputError):
+        if fits(place):
+            return place
+        numbered = (place.with_name(f"{place.name}-{number}") for number in count(2))
+        return next(one for one in numbered if fits(one))
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """Return what is in a file that fedsim has written; nothing where it is not there or not whole."""
+    try:
+        read = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}

@@ -1,0 +1,167 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fedsim
+from fedsim.errors import OutputError
+from fedsim.report.places import (
+    CONTENTS,
+    by_name,
+    comparison_place,
+    holds_comparison,
+    holds_run,
+    run_place,
+)
+from fedsim.report.record_run import record
+from fedsim.scenario import Plan, Scenario, load_each, load_scenario, resolved_toml
+
+DOCUMENT = {"run": {"name": "tiny", "rounds": 1}, "fleet": [{"count": 4}]}
+FIRST = Path("runs/tiny/fedavg-seed0")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scenario(**overrides: object) -> Scenario:
+    return load_scenario(DOCUMENT, {key.replace("__", "."): value for key, value in overrides.items()})
+
+
+def leave(folder: Path, of: Scenario, **provenance: str) -> None:
+    """Leave what a run leaves, as far as it is looked at."""
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text("{}")
+    (folder / "scenario.toml").write_text(resolved_toml(of))
+    said = {"status": "complete", "fedsim": fedsim.__version__, "bus": "memory"} | provenance
+    (folder / "run.json").write_text(json.dumps(said))
+
+
+def leave_comparison(parent: Path, runs: list[Scenario]) -> None:
+    names = list(by_name(runs))
+    for name, one in zip(names, runs, strict=True):
+        leave(parent / name, one)
+    (parent / "comparison.csv").write_text("")
+    (parent / "comparison.json").write_text(json.dumps({"runs": [{"folder": name} for name in names]}))
+
+
+def compared(algorithms: str = "fedavg local", *, rounds: int = 1) -> list[Scenario]:
+    return list(load_each(DOCUMENT, {"run.rounds": rounds}, algorithms.split(), None))
+
+
+def test_the_first_place_is_taken_while_it_is_free() -> None:
+    assert run_place(scenario(), "memory") == FIRST
+    FIRST.mkdir(parents=True)
+    assert run_place(scenario(), "memory") == FIRST
+
+
+def test_the_same_run_goes_to_the_same_place() -> None:
+    leave(FIRST, scenario())
+    assert run_place(scenario(), "memory") == FIRST
+
+
+def test_another_run_gets_a_number_and_keeps_it() -> None:
+    leave(FIRST, scenario())
+    second = run_place(scenario(training__lr=0.5), "memory")
+    assert second == Path("runs/tiny/fedavg-seed0-2")
+    leave(second, scenario(training__lr=0.5))
+    third = run_place(scenario(training__lr=0.25), "memory")
+    assert third == Path("runs/tiny/fedavg-seed0-3")
+    leave(third, scenario(training__lr=0.25))
+    assert run_place(scenario(training__lr=0.5), "memory") == second
+    assert run_place(scenario(), "memory") == FIRST
+
+
+def test_force_means_the_first_place() -> None:
+    leave(FIRST, scenario())
+    assert run_place(scenario(training__lr=0.5), "memory", force=True) == FIRST
+
+
+@pytest.mark.parametrize("provenance", [{"fedsim": "0.0.1"}, {"bus": "http"}, {"status": "under way"}])
+def test_another_version_or_bus_may_have_had_other_results(provenance: dict[str, str]) -> None:
+    leave(FIRST, scenario(), **provenance)
+    assert not holds_run(FIRST, resolved_toml(scenario()))
+    assert run_place(scenario(), "memory") == Path("runs/tiny/fedavg-seed0-2")
+
+
+def test_in_real_time_no_run_is_the_same() -> None:
+    leave(FIRST, scenario())
+    assert not holds_run(FIRST, resolved_toml(scenario()), "http")
+    assert run_place(scenario(), "http") == Path("runs/tiny/fedavg-seed0-2")
+
+
+def test_whatever_else_is_there_is_left_alone() -> None:
+    leave(FIRST, scenario())
+    (FIRST / "my-plot.png").write_text("dear")
+    assert run_place(scenario(), "memory") == Path("runs/tiny/fedavg-seed0-2")
+    Path("runs/tiny/fedavg-seed0-2").write_text("a file")
+    Path("runs/tiny/fedavg-seed0-3").symlink_to("nowhere")
+    assert run_place(scenario(), "memory") == Path("runs/tiny/fedavg-seed0-4")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "\N{SNOWMAN}"])
+def test_what_cannot_be_read_is_another_run(content: str) -> None:
+    leave(FIRST, scenario())
+    (FIRST / "run.json").write_text(content)
+    assert not holds_run(FIRST, resolved_toml(scenario()))
+    (FIRST / "run.json").unlink()
+    assert not holds_run(FIRST, resolved_toml(scenario()))
+
+
+def test_what_may_be_replaced_is_what_a_run_leaves(plan: Plan, tmp_path: Path) -> None:
+    done = record(replace(plan, save_models=True), tmp_path / "run")
+    assert {path.name for path in done.folder.iterdir()} == CONTENTS
+    assert holds_run(done.folder, plan.scenario_toml)
+    assert not holds_run(done.folder, plan.scenario_toml + "\n")
+
+
+def test_a_comparison_goes_where_no_other_is() -> None:
+    first, second = Path("runs/tiny"), Path("runs/tiny-2")
+    assert comparison_place(compared()) == first
+    leave_comparison(first, compared())
+    assert comparison_place(compared()) == first
+    assert comparison_place(compared("local fedavg")) == first
+    assert comparison_place(compared("fedavg")) == second
+    assert comparison_place(compared(rounds=2)) == second
+    assert comparison_place(compared(rounds=2), force=True) == first
+    leave_comparison(second, compared(rounds=2))
+    assert comparison_place(compared(rounds=2)) == second
+    assert comparison_place(compared(rounds=3)) == Path("runs/tiny-3")
+
+
+def test_a_comparison_joins_runs_that_are_its_own_or_not_in_its_way() -> None:
+    leave(FIRST, scenario())
+    leave(Path("runs/tiny/fedavg-seed0-2"), scenario(training__lr=0.5))
+    assert comparison_place(compared()) == Path("runs/tiny")
+    assert comparison_place(compared(rounds=2)) == Path("runs/tiny-2")
+
+
+@pytest.mark.parametrize("document", ["", "{}", '{"runs": 1}', '{"runs": [1]}', '{"runs": [{}]}'])
+def test_a_table_that_cannot_be_read_is_another_comparison(document: str) -> None:
+    leave_comparison(Path("runs/tiny"), compared())
+    Path("runs/tiny/comparison.json").write_text(document)
+    assert not holds_comparison(Path("runs/tiny"), by_name(compared()))
+    assert comparison_place(compared()) == Path("runs/tiny-2")
+
+
+def test_a_file_is_no_place_for_a_comparison() -> None:
+    Path("runs").mkdir()
+    Path("runs/tiny").write_text("a file")
+    assert comparison_place(compared()) == Path("runs/tiny-2")
+
+
+def test_runs_of_one_name_are_refused() -> None:
+    with pytest.raises(OutputError, match="two runs of this comparison would be named fedavg-seed0"):
+        by_name([scenario(), scenario(training__lr=0.5)])
+
+
+def test_what_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(OutputError, match=r"Permission denied\. Choose another --out"):
+        run_place(scenario(), "memory")
