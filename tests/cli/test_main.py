@@ -20,7 +20,7 @@ from fedsim.processes.client import ClientProcess
 
 Call = Callable[..., Result]
 
-NAMES = ["run", "compare", "serve", "join", "token", "list", "check", "schema"]
+NAMES = ["run", "compare", "serve", "join", "token", "list", "check", "new", "schema"]
 HEAVY = {"torch", "numpy", "pydantic", "sklearn", "pyarrow", "torchvision", "aiohttp", "rich", "asyncio"}
 
 
