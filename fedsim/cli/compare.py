@@ -38,4 +38,7 @@ def compare(
     table(comparison.table(summaries))
     table(cost_breakdown.table(summaries))
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
+    for one in done:
+        for remark in one.remarks:
+            note(f"note: {one.folder.name}: {remark}")
     check_finite({one.folder.name: one.result.non_finite for one in done})

@@ -3,12 +3,14 @@
 Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``, and a comparison to ``runs/<name>``.
 Where something else is in the way, the place is numbered: ``-2``, ``-3``, and so on. What is replaced without
 ``--force`` is what has the same results: a simulated run of the same resolved scenario by the same version of
-fedsim. Over sockets times are real, so no run has the results of another.
+fedsim. Over sockets times are real, and a plugin of the user's may have changed since: no such run is known to
+have the results of another.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -34,6 +36,10 @@ CONTENTS = frozenset(
     }
 )
 """All that a run leaves in its folder."""
+
+
+_PRIVATE = re.compile(r'\b(?:name|model|device|executor) = "[A-Za-z_]\w*\.[\w.]+"')
+"""A dotted path in a resolved scenario, which names a plugin of the user's."""
 
 
 def run_name(algorithm: str, seed: int) -> str:
@@ -104,6 +110,7 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
     try:
         return (
             bus == "memory"
+            and not _PRIVATE.search(scenario_toml)
             and folder.is_dir()
             and {path.name for path in folder.iterdir()} <= CONTENTS
             and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()

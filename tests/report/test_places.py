@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import fedsim
+from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError
 from fedsim.report.places import (
     CONTENTS,
@@ -165,3 +166,14 @@ def test_what_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Path, "is_dir", refuse)
     with pytest.raises(OutputError, match=r"Permission denied\. Choose another --out"):
         run_place(scenario(), "memory")
+
+
+class OwnFedAvg(FedAvg):
+    """An algorithm of the user's, which may have changed since a run."""
+
+
+def test_a_run_with_a_plugin_of_ones_own_is_not_known_to_be_the_same() -> None:
+    own = load_scenario(DOCUMENT, algorithm=OwnFedAvg)
+    first = run_place(own, "memory")
+    leave(first, own)
+    assert run_place(own, "memory") == first.with_name(f"{first.name}-2")
