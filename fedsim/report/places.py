@@ -3,8 +3,8 @@
 Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``, and a comparison to ``runs/<name>``.
 Where something else is in the way, the place is numbered: ``-2``, ``-3``, and so on. What is replaced without
 ``--force`` is what has the same results: a simulated run of the same resolved scenario by the same version of
-fedsim. Over sockets times are real, and a plugin of the user's may have changed since: no such run is known to
-have the results of another.
+fedsim. Over sockets times are real, and a plugin of the user's may have changed: no such run is known to have
+the results of another.
 """
 
 from __future__ import annotations
