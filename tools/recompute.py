@@ -260,6 +260,7 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
         },
         "drops": counts["dropped"],
         "rejected": counts["rejected"],
+        "rejected_by_reason": dict(Counter(record["reason"] for record in seen.records["reject"])),
         "trace_hash": run.hash,
         "time": {f"{phase}_s": ns / 1e9 for phase, ns in spent_ns(dispatches).items()},
         "bytes": {

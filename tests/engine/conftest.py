@@ -75,6 +75,9 @@ class HandMade(nn.Module):
         super().__init__()
         self.matrix = nn.Parameter(torch.empty(3, 6))
 
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.matrix)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (x[:, None, :] * self.matrix).sum(-1)
 

@@ -222,7 +222,7 @@ async def test_tokens(make_world: Any) -> None:
     secret, line = new_token(ClientRanges.parse("0-4"))
     other, other_line = new_token(ClientRanges.parse("5-9"))
     world = await make_world(access=Access.from_lines([line, other_line]))
-    with pytest.raises(UserError, match="does not know this token"):
+    with pytest.raises(UserError, match="asks for a token"):
         await world.join("0-4")
     with pytest.raises(UserError, match="does not know this token"):
         await world.join("0-4", token=secret + "x")
