@@ -16,9 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsim.api.results import Comparison, Result, open  # noqa: A004
+    from fedsim.api.results import Comparison, Result
+    from fedsim.api.results import open as open  # noqa: A004
     from fedsim.api.runs import acompare, arun, compare, load, run
-    from fedsim.errors import FedsimError, RunError, ScenarioError, UserError
+    from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
     from fedsim.scenario import Scenario
 
 __version__ = "0.1.0"
@@ -26,13 +27,16 @@ __version__ = "0.1.0"
 _PLACES = {
     "api.results": ("Comparison", "Result", "open"),
     "api.runs": ("acompare", "arun", "compare", "load", "run"),
-    "errors": ("FedsimError", "RunError", "ScenarioError", "UserError"),
+    "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),
     "scenario": ("Scenario",),
 }
 
+# Without `open`: a star import must not hide the builtin.
 __all__ = [
     "Comparison",
+    "DataError",
     "FedsimError",
+    "OutputError",
     "Result",
     "RunError",
     "Scenario",
@@ -43,7 +47,6 @@ __all__ = [
     "arun",
     "compare",
     "load",
-    "open",
     "run",
 ]
 
@@ -57,4 +60,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "open"})

@@ -107,7 +107,8 @@ def path_of(cls: type[Any]) -> str:
     if not issubclass(cls, Plugin):
         raise UnknownPluginError(f"{cls.__qualname__} is no plugin: derive it from a base such as Algorithm")
     module = sys.modules.get(cls.__module__)
-    if getattr(module, "PLUGIN", None) is cls:
+    # A name without a dot would be one of fedsim's own.
+    if getattr(module, "PLUGIN", None) is cls and "." in cls.__module__:
         return name_of(cls)
     if getattr(module, cls.__qualname__, None) is not cls:
         raise UnknownPluginError(

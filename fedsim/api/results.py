@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedsim.durable import telling
 from fedsim.errors import OutputError, UserError
 from fedsim.models import Architecture
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import MARK, check_folders, staged
 from fedsim.report.cost_breakdown import Summary
@@ -38,6 +38,9 @@ class Temporary:
     def __init__(self) -> None:
         self.path = Path(mkdtemp(prefix="fedsim-"))
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def __reduce__(self) -> NoReturn:
+        raise UserError("a result in a temporary folder cannot be pickled: give out=, or save() it first")
 
 
 class Result:
@@ -60,7 +63,7 @@ class Result:
         temporary: Temporary | None = None,
     ) -> None:
         self.folder = folder
-        self.summary: Summary = json.loads((folder / MARK).read_text())
+        self.summary: Summary = _read(folder / MARK, lambda file: json.loads(file.read_text()))
         self._models = models
         self._temporary = temporary  # removed when nobody holds it any more
 
@@ -108,7 +111,7 @@ class Result:
                 which there are.
         """
         if self._models is None:
-            self._models = read_models(self.folder)
+            self._models = _read(self.folder, read_models)
         by_client = self._models.by_client
         if client is None:
             wanted = name or "global"
@@ -151,7 +154,20 @@ class Result:
         return f"<pre>{escape(repr(self))}</pre>"
 
     def _table(self, name: str) -> pa.Table:
-        return parquet.read_table(self.folder / f"{name}.parquet")
+        return _read(self.folder / f"{name}.parquet", parquet.read_table)
+
+
+def _read(file: Path, how: Callable[[Path], Any]) -> Any:
+    """Read a file of results.
+
+    Raises:
+        OutputError: It is not there, or damaged.
+    """
+    try:
+        return how(file)
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        said = shortened(error, MOST_SAID)
+        raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error
 
 
 class Comparison:
@@ -176,7 +192,7 @@ class Comparison:
     @cached_property
     def table(self) -> pa.Table:
         """One row per run, with the columns of ``comparison.csv``."""
-        return pa.Table.from_pylist([comparison.flat(one) for one in self.summaries])
+        return pa.Table.from_pylist(comparison.flat_rows(self.summaries))
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.runs)
@@ -184,7 +200,13 @@ class Comparison:
     def __len__(self) -> int:
         return len(self.runs)
 
-    def __getitem__(self, key: str | tuple[str, int]) -> Result:
+    @overload
+    def __getitem__(self, key: str | int | tuple[str, int]) -> Result: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Result]: ...
+    def __getitem__(self, key: str | int | slice | tuple[str, int]) -> Result | Sequence[Result]:
+        if isinstance(key, int | slice):
+            return self.runs[key]
         algorithm, seed = (key, None) if isinstance(key, str) else key
         found = [
             one
@@ -212,13 +234,12 @@ def open(folder: str | Path) -> Result | Comparison:  # noqa: A001
     Raises:
         OutputError: Neither, or it cannot be read.
     """
-    place = Path(folder)
-    with telling(place, "Name the folder of a run or of a comparison", error=OutputError):
-        if (place / MARK).is_file():
-            return Result(place)
-        if (place / COMPARISON).is_file():
-            runs = json.loads((place / COMPARISON).read_text())["runs"]
-            return Comparison(place, [Result(place / one["folder"]) for one in runs])
+    place = Path(folder).resolve()
+    if (place / MARK).is_file():
+        return Result(place)
+    if (place / COMPARISON).is_file():
+        runs = _read(place / COMPARISON, lambda file: json.loads(file.read_text())["runs"])
+        return Comparison(place, [Result(place / one["folder"]) for one in runs])
     raise OutputError(
         f"{place} holds no results: name the folder of a run, in which is {MARK}, or of a comparison, in "
         f"which is {COMPARISON}"

@@ -6,14 +6,17 @@ then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run and leav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+import torch
+
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
+from fedsim.errors import UserError
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.record_run import record
 from fedsim.runtime.records.result import RoundRow
@@ -150,8 +153,9 @@ def _run(
     scenario: Scenario, out: str | Path | None, force: bool, verify: bool, progress: Progress | None
 ) -> Result:
     place, temporary = _place(out)
-    plan = Plan.of(scenario, scenario.run.name, verify=verify)
-    done = record(plan, place / "run" if temporary else place, force=force, watch=progress or _ignore)
+    with _plain_torch():
+        plan = Plan.of(scenario, scenario.run.name, verify=verify)
+        done = record(plan, place / "run" if temporary else place, force=force, watch=progress or _ignore)
     return Result(done.folder, models=done.models, temporary=temporary)
 
 
@@ -168,8 +172,22 @@ def _compare(
         return nullcontext(progress or _ignore)
 
     name = scenarios[0].run.name
-    done = record_comparison(scenarios, name, place, watching, force=force, verify=verify)
+    with _plain_torch():
+        done = record_comparison(scenarios, name, place, watching, force=force, verify=verify)
     return Comparison(place, [Result(one.folder, models=one.models, temporary=temporary) for one in done])
+
+
+@contextmanager
+def _plain_torch() -> Iterator[None]:
+    """Let gradients be computed, whatever the caller has switched off.
+
+    Raises:
+        UserError: The caller has changed torch's default dtype, which belongs to the process.
+    """
+    if (dtype := torch.get_default_dtype()) is not torch.float32:
+        raise UserError(f"torch's default dtype is {dtype}: set it back to torch.float32 first")
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def _place(out: str | Path | None) -> tuple[Path, Temporary | None]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -19,12 +22,13 @@ def call(function: Callable[[], T]) -> T:
     if not _in_loop():
         return function()
     work = _Work(function)
-    work.start()
-    try:
-        work.join()
-    except BaseException:
-        work.interrupt()
-        raise
+    with _interruptible():
+        try:
+            work.start()
+            work.ended.wait()
+        except BaseException:
+            work.interrupt()
+            raise
     return work.outcome()
 
 
@@ -41,6 +45,23 @@ async def call_async(function: Callable[[], T]) -> T:
     return work.outcome()
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise in the main thread, where ``asyncio.run`` would only cancel the task that waits."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _in_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -54,33 +75,40 @@ class _Work(threading.Thread, Generic[T]):
 
     Args:
         function: What to run.
-        ended: Called in this thread when the function has ended.
+        tell: Called in this thread when the function has ended.
+
+    Attributes:
+        ended: Set when the function has ended. A join would not do: one that was interrupted takes the thread
+            for dead.
     """
 
-    def __init__(self, function: Callable[[], T], ended: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, function: Callable[[], T], tell: Callable[[], object] = lambda: None) -> None:
         super().__init__(name="fedsim run", daemon=True)
+        self.ended = threading.Event()
         self._function = function
-        self._ended = ended
+        self._context = copy_context()
+        self._tell = tell
         self._returned: list[T] = []
         self._raised: BaseException | None = None
 
     def run(self) -> None:
         """Run the function."""
         try:
-            self._returned.append(self._function())
+            self._returned.append(self._context.run(self._function))
         except BaseException as error:
             self._raised = error
         finally:
-            self._ended()
+            self.ended.set()
+            self._tell()
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the function, as often as it takes, and wait until it has ended."""
-        while self.is_alive():
+        while self.is_alive() and not self.ended.is_set():
             # What CPython offers for this: the exception is raised before the thread's next instruction.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident or 0), ctypes.py_object(KeyboardInterrupt)
             )
-            self.join()
+            self.ended.wait(1.0)
 
     def outcome(self) -> T:
         """Return what the function has returned, or raise what it has raised."""

@@ -41,7 +41,7 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
     if not torch.equal(before, torch.get_rng_state()):
         raise DataError(
             "a layer draws its start values from torch's global generator in a way that cannot be led to "
-            f"another: {_OWN}"
+            f"another, or another thread drew from it meanwhile: {_OWN}"
         )
 
 

@@ -137,11 +137,9 @@ def to_csv(summaries: Sequence[Summary]) -> bytes:
     Likewise ``loss_*``, ``ineligible_*``, ``time_*``, ``bytes_*``, ``drops_by_cause_*`` and
     ``participation_*``; a list is written with spaces.
     """
-    lines = [flat(summary) for summary in summaries]
+    lines = flat_rows(summaries)
     sink = io.StringIO()
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    # Only causes of drops are not in every line: where one is missing, nothing was dropped by it.
-    writer = csv.DictWriter(sink, names, restval=0, lineterminator="\n")
+    writer = csv.DictWriter(sink, list(lines[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return sink.getvalue().encode()
@@ -177,6 +175,14 @@ def _best(compared: Sequence[Row], name: str) -> float | None:
     if len(set(means)) < 2:
         return None
     return max(means) if name in HIGHER_IS_BETTER else min(means)
+
+
+def flat_rows(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
+    """Return a row for each run, as :func:`flat` does, all with the same names."""
+    lines = [flat(summary) for summary in summaries]
+    # Only causes of drops and of rejections are not in every line: where one is missing, there was none.
+    names = dict.fromkeys((name for line in lines for name in line), 0)
+    return [names | line for line in lines]
 
 
 def flat(summary: Summary) -> dict[str, Any]:

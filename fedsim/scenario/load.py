@@ -17,10 +17,11 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from pydantic import ValidationError
 
 from fedsim import toml
-from fedsim.errors import Fault, ScenarioError, UnknownPluginError
+from fedsim.errors import Fault, ScenarioError, UnknownPluginError, UserError
 from fedsim.numerals import whole
 from fedsim.plugins import Plugin, path_of
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
@@ -106,6 +107,10 @@ def load_each(
     Raises:
         ScenarioError: All that is wrong with any of them, each fault once.
     """
+    if isinstance(algorithms, str | type):
+        algorithms = [algorithms]
+    if not algorithms or (seeds is not None and not list(seeds)):
+        raise UserError("there is nothing to compare: name at least one algorithm, and one seed if any")
     scenarios: list[Scenario] = []
     faults: dict[Fault, None] = {}
     said = ""
@@ -129,11 +134,11 @@ def _document(source: Source) -> tuple[dict[str, Any], str]:
     if isinstance(source, Mapping):
         return _plain(source, "scenario"), "scenario"
     path, known = Path(source), examples.names()
-    if os.path.exists(path):  # noqa: PTH110 (which also answers for a path that is too long)
+    if os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
         return _read(path), str(path)
     if str(source) in known:
         return tomllib.loads(examples.text(str(source))), str(source)
-    if not path.suffix:
+    if not path.suffix and not os.path.exists(path):  # noqa: PTH110
         problem = f"there is no file {quoted(str(path))}, and no example of that name"
         raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
     return _read(path), str(path)
@@ -145,6 +150,10 @@ def _plain(value: Any, said: str) -> Any:
         return {str(key): _plain(item, said) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, said) for item in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, type):
         try:
             return path_of(value)
@@ -154,6 +163,8 @@ def _plain(value: Any, said: str) -> Any:
 
 
 def _parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
+    if isinstance(overrides, str):
+        overrides = [overrides]
     if not isinstance(overrides, Mapping):
         return [parse_override(text) for text in overrides]
     return [
@@ -205,7 +216,7 @@ def _adapt(
         problem = f"--set asks for {quoted(name)}, and the command for {quoted(algorithm)}"
         found.append(Fault("algorithm.name", problem, "leave one of them out"))
     if seed is not None and isinstance(document.setdefault("run", {}), dict):
-        document["run"]["seed"] = seed
+        document["run"]["seed"] = _plain(seed, "seed")  # perhaps a NumPy integer
     return [fault for fault in found if fault is not None], moved
 
 

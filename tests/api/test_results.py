@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import gc
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,28 @@ def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_pat
 def test_a_folder_without_results(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds no results"):
         fedsim.open(tmp_path)
+
+
+def test_a_comparison_is_a_sequence_too(tiny: dict[str, Any]) -> None:
+    compared = fedsim.compare(tiny, ["fedavg", "local"])
+    assert compared[1] is compared["local"]
+    assert [one.summary["algorithm"] for one in compared[:2]] == ["fedavg", "local"]
+
+
+def test_what_is_damaged_or_gone_is_told(made: dict[str, fedsim.Result], tmp_path: Path) -> None:
+    folder = made["local"].save(tmp_path / "run")
+    (folder / "rounds.parquet").write_bytes(b"damaged")
+    (folder / "clients.parquet").unlink()
+    opened = fedsim.open(folder)
+    assert isinstance(opened, fedsim.Result)
+    for name in ("rounds", "clients"):
+        with pytest.raises(OutputError, match=rf"{name}\.parquet cannot be read"):
+            getattr(opened, name)
+    (folder / "summary.json").write_text("{")
+    with pytest.raises(OutputError, match=r"summary\.json cannot be read"):
+        fedsim.open(folder)
+
+
+def test_a_result_in_a_temporary_folder_is_not_pickled(made: dict[str, fedsim.Result]) -> None:
+    with pytest.raises(UserError, match="give out=, or save"):
+        copy.deepcopy(made["local"])  # asks as pickle does

@@ -4,16 +4,19 @@ import asyncio
 import inspect
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import fedsim
 from fedsim import toml
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.local import Local
-from fedsim.errors import OutputError, ScenarioError
+from fedsim.errors import OutputError, ScenarioError, UserError
 from fedsim.runtime.records.result import RoundRow
 
 
@@ -143,3 +146,47 @@ def test_a_comparison_runs_each_algorithm_with_each_seed(tiny: dict[str, Any], t
 def test_a_comparison_tells_all_faults_first(tiny: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError, match="no algorithm is called 'fedawg'"):
         fedsim.compare(tiny, ["fedavg", "fedawg"])
+
+
+def test_torch_may_be_set_otherwise_by_the_caller(tiny: dict[str, Any]) -> None:
+    expected = fedsim.run(tiny).summary["model_hash"]
+    with torch.inference_mode():
+        assert fedsim.run(tiny).summary["model_hash"] == expected
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(UserError, match=r"set it back to torch\.float32"):
+            fedsim.run(tiny)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_plugin_of_a_single_file_is_not_mistaken_for_one_of_fedsims(
+    tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("fedprox")
+    module.__dict__["Mine"] = module.__dict__["PLUGIN"] = mine = type(
+        "Mine", (FedAvg,), {"__module__": "fedprox"}
+    )
+    monkeypatch.setitem(sys.modules, "fedprox", module)
+    assert fedsim.load(tiny, algorithm=mine).algorithm.name == "fedprox.Mine"
+
+
+def test_numbers_of_numpy_are_numbers(tiny: dict[str, Any]) -> None:
+    seed: Any = np.int64(5)
+    scenario = fedsim.load(tiny, {"training.lr": np.float64(0.25), "run.rounds": np.int64(3)}, seed=seed)
+    assert (scenario.training.lr, scenario.run.rounds, scenario.run.seed) == (0.25, 3, 5)
+
+
+def test_a_comparison_of_nothing_is_told(tiny: dict[str, Any]) -> None:
+    for algorithms, seeds in (([], None), (["local"], [])):
+        with pytest.raises(UserError, match="nothing to compare"):
+            fedsim.compare(tiny, algorithms, seeds=seeds)
+    assert len(fedsim.compare(tiny, "local")) == 1
+
+
+def test_a_folder_named_like_an_example_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert fedsim.load("quickstart").run.name == "quickstart"

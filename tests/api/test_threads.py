@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -63,16 +65,44 @@ async def test_cancelling_interrupts_the_function_before_it_ends() -> None:
     assert ended == ["interrupted"]
 
 
-async def test_an_interrupt_of_the_caller_interrupts_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    began, ended = threading.Event(), list[str]()
-    join = threading.Thread.join
+SCRIPT = """
+import asyncio, os, signal, threading, time
+from fedsim.api.threads import call
+began, ended = threading.Event(), []
+def blocked():
+    began.set()
+    try:
+        while True:
+            threading.Event().wait(0.001)
+    except KeyboardInterrupt:
+        ended.append("interrupted")
+        raise
+def press():
+    began.wait(60)
+    os.kill(os.getpid(), signal.SIGINT)
+async def main():
+    threading.Thread(target=press).start()
+    try:
+        call(blocked)
+    except KeyboardInterrupt:
+        ended.append("told")
+    print(ended)
+{run}
+"""
 
-    def interrupted_join(self: threading.Thread, timeout: float | None = None) -> None:
-        monkeypatch.setattr(threading.Thread, "join", join)
-        assert began.wait(60)
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(threading.Thread, "join", interrupted_join)
-    with pytest.raises(KeyboardInterrupt):
-        call(lambda: blocked(began, ended))
-    assert ended == ["interrupted"]
+@pytest.mark.parametrize(
+    "run",
+    [
+        "asyncio.run(main())",
+        "loop = asyncio.new_event_loop(); loop.run_until_complete(main()); loop.close()",
+    ],
+)
+def test_control_c_interrupts_the_function_and_then_the_caller(run: str) -> None:
+    # A new process whose signals are not ignored, as those of a background job are.
+    code = (
+        f"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{SCRIPT.format(run=run)}"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    assert done.stdout == "['interrupted', 'told']\n", done.stderr

@@ -147,6 +147,8 @@ class Access:
         file = Path(path)
         version = _version(file)  # before the content: what is written between the two is then read again
         access = Access(_read(file))
+        if not access._granted:
+            raise UserError(f"{path} holds no token: add one with `fedsim token new --clients 0-9`")
         access._file, access._version = file, version
         return access
 
@@ -238,8 +240,6 @@ def _granted(lines: list[str], source: str) -> _Granted:
                 "clients, as in 0-9,12; `fedsim token new` writes one"
             )
         granted.append((digest, ClientRanges.parse(words[1])))
-    if not granted:
-        raise UserError(f"{source} holds no token: add one with `fedsim token new --clients 0-9`")
     return tuple(granted)
 
 

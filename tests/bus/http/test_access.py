@@ -90,6 +90,8 @@ def test_a_file_that_changes_is_read_again_and_one_that_is_spoilt_is_told_once(t
     assert access.grant(first) is not None
     path.write_text(other_line)
     assert access.grant(first) is None
+    path.write_text("# nobody any more\n")
+    assert access.grant(second) is None
 
 
 def test_tokens_differ() -> None:
