@@ -72,15 +72,7 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Pretrain once; then share and distil in every round."""
         pretrain = Exchange("pretrain", local=self.local_pretrain, when="opening", who="all")
-        share = Exchange(
-            "share",
-            instruct=self.instruct_share,
-            local=self.local_share,
-            merge=self.merge_share,
-            reply=LogitsUp,
-        )
-        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
-        return (pretrain, share, distil) if self.config.pretrain_epochs else (share, distil)
+        return (pretrain, *super().exchanges) if self.config.pretrain_epochs else super().exchanges
 
     def start(self, server: ServerContext) -> ServerState:
         """Nothing is known yet."""

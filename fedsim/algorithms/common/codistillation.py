@@ -21,7 +21,7 @@ from typing import Literal, TypeVar, cast
 
 import numpy as np
 
-from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply
+from fedsim.algorithms.base import Replies, Reply
 from fedsim.algorithms.common import share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
@@ -83,23 +83,10 @@ S = TypeVar("S", bound=ServerState)
 
 
 class Codistillation(ShareAndDistil[G, S]):
-    """Two exchanges, and weights that a subclass finds."""
+    """Sharing and distilling, with weights that a subclass finds."""
 
     Config = CodistillationConfig
     needs_classes = True
-
-    @property
-    def exchanges(self) -> Exchanges[S, ClientState]:
-        """Share, then distil with those who replied."""
-        share = Exchange(
-            "share",
-            instruct=self.instruct_share,
-            local=self.local_share,
-            merge=self.merge_share,
-            reply=LogitsUp,
-        )
-        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
-        return (share, distil)
 
     @abstractmethod
     async def weights(self, server: ServerContext, state: S) -> Array:

@@ -15,12 +15,21 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.base import Algorithm, C, Predictor, Predictors, broadcast
+from fedsim.algorithms.base import (
+    Algorithm,
+    C,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    broadcast,
+)
 from fedsim.algorithms.common.public_predictions import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
 from fedsim.params import Array, Model
-from fedsim.wire import Form, LogitsDown, PublicBatch, PublicData, indices_digest
+from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +71,23 @@ S = TypeVar("S", bound=ServerState, default=Any)
 
 
 class ShareAndDistil(Algorithm[C, S, ClientState]):
-    """Rounds with both exchanges, over public samples drawn anew; a subclass declares the exchanges."""
+    """Rounds with both exchanges, over public samples drawn anew."""
 
     mixed_architectures = True
     needs_public = True
+
+    @property
+    def exchanges(self) -> Exchanges[S, ClientState]:
+        """Share, then distil with those who replied."""
+        share = Exchange(
+            "share",
+            instruct=self.instruct_share,
+            local=self.local_share,
+            merge=self.merge_share,
+            reply=LogitsUp,
+        )
+        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
+        return (share, distil)
 
     @abstractmethod
     def drawn(self, server: ServerContext) -> Array:
@@ -86,6 +108,22 @@ class ShareAndDistil(Algorithm[C, S, ClientState]):
         positions = self.drawn(server)
         state = replace(state, positions=positions, asked=len(positions))
         return state, broadcast(cohort, announce(server, positions))
+
+    @abstractmethod
+    async def local_share(
+        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
+    ) -> tuple[ClientState, LogitsUp]:
+        """Send the client's values on the samples named."""
+
+    @abstractmethod
+    async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
+        """Take what the clients have sent."""
+
+    @abstractmethod
+    async def instruct_distil(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, LogitsDown]]:
+        """Send the values to learn from."""
 
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: LogitsDown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,6 @@ from fedsim.algorithms.common.ktpfl_coefficients import (
 )
 from fedsim.params import Array
 from fedsim.rng import Key
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Compute as a job does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _probabilities(key: Key, *shape: int, sharpness: float = 1.0) -> Array:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-import torch
 
 from fedsim.algorithms.common.similarity import (
     AT_ONCE,
@@ -21,15 +18,6 @@ from fedsim.algorithms.common.similarity import (
 )
 from fedsim.params import Array
 from fedsim.rng import Key
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Compute as a job does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _predictions(num_clients: int) -> Array:
