@@ -95,17 +95,17 @@ def _fill(module: nn.Module, generator: torch.Generator | None) -> Callable[[], 
 
 
 def _mark_unset(tensor: torch.Tensor) -> None:
-    """Fill a tensor with a value that no law gives; booleans have none."""
+    """Fill a tensor with a value that no law gives; booleans and unsigned integers have none."""
     if tensor.is_floating_point() or tensor.is_complex():
         tensor.fill_(float("nan"))
-    elif tensor.dtype is not torch.bool:
+    elif tensor.dtype.is_signed:
         tensor.fill_(torch.iinfo(tensor.dtype).min)
 
 
 def _is_unset(tensor: torch.Tensor) -> bool:
     if tensor.is_floating_point() or tensor.is_complex():
         return bool(tensor.isnan().any())
-    return tensor.dtype is not torch.bool and bool((tensor == torch.iinfo(tensor.dtype).min).any())
+    return tensor.dtype.is_signed and bool((tensor == torch.iinfo(tensor.dtype).min).any())
 
 
 def _named(name: str, module: nn.Module) -> str:
