@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedsim.api.results import Comparison, Result
     from fedsim.api.results import open as open  # noqa: A004
-    from fedsim.api.runs import acompare, arun, compare, load, run
+    from fedsim.api.runs import arun, compare, load, run
     from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
     from fedsim.scenario import Scenario
 
@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "api.results": ("Comparison", "Result", "open"),
-    "api.runs": ("acompare", "arun", "compare", "load", "run"),
+    "api.runs": ("arun", "compare", "load", "run"),
     "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),
     "scenario": ("Scenario",),
 }
@@ -43,7 +43,6 @@ __all__ = [
     "ScenarioError",
     "UserError",
     "__version__",
-    "acompare",
     "arun",
     "compare",
     "load",

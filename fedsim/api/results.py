@@ -21,15 +21,13 @@ from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import MARK, check_folders, staged
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.places import COMPARISON
 from fedsim.report.run_text import run_text
 from fedsim.report.saved_models import EndModels, read_models
 from fedsim.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
     from torch import nn
-
-COMPARISON = "comparison.json"
-"""The file by which a folder is known as that of a comparison."""
 
 
 class Temporary:

@@ -26,28 +26,7 @@ Progress: TypeAlias = Callable[[RoundRow], None]
 """Called with each round as it ends."""
 
 
-def load(
-    source: Source,
-    overrides: Overrides | None = None,
-    *,
-    algorithm: Algorithm | None = None,
-    seed: int | None = None,
-) -> Scenario:
-    """Return a scenario, checked, with every default filled in.
-
-    Wherever a scenario names a plugin, a dictionary may have the class itself. The class has to be defined at
-    the top of a module or of a notebook, where its dotted path leads to it.
-
-    Args:
-        source: A packaged name, a path, a dictionary, or a scenario that was loaded before.
-        overrides: Values that replace the source's, by path.
-        algorithm: Instead of the source's.
-        seed: Instead of ``run.seed``.
-
-    Raises:
-        ScenarioError: All that is wrong with it, each fault with its path.
-    """
-    return load_scenario(source, overrides or (), algorithm=algorithm, seed=seed)
+load = load_scenario
 
 
 def run(
@@ -64,7 +43,7 @@ def run(
     """Run a scenario in virtual time, and return its result.
 
     Args:
-        scenario: What to run, as for :func:`load`.
+        scenario: A file, an example by name, a dictionary of tables, or a scenario that was loaded before.
         algorithm: Run this one instead of the scenario's.
         seed: Instead of the scenario's.
         overrides: Values that replace the scenario's, by path.
@@ -78,7 +57,7 @@ def run(
         OutputError: The place of the results is occupied or cannot be written.
         RunError: The run failed.
     """
-    loaded = load(scenario, overrides, algorithm=algorithm, seed=seed)
+    loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
     return call(partial(_run, loaded, out, force, verify, progress))
 
 
@@ -97,7 +76,7 @@ async def arun(
 
     ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
     """
-    loaded = load(scenario, overrides, algorithm=algorithm, seed=seed)
+    loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
     return await call_async(partial(_run, loaded, out, force, verify, progress))
 
 
@@ -115,7 +94,7 @@ def compare(
     """Run each algorithm with each seed on the same scenario, and return the results side by side.
 
     Args:
-        scenario: What to run, as for :func:`load`.
+        scenario: A file, an example by name, a dictionary of tables, or a scenario that was loaded before.
         algorithms: The algorithms.
         seeds: The seeds; the scenario's if left out.
         overrides: Values that replace the scenario's, by path.
@@ -131,22 +110,6 @@ def compare(
     """
     loaded = load_each(scenario, overrides or (), algorithms, seeds)
     return call(partial(_compare, loaded, out, force, verify, progress))
-
-
-async def acompare(
-    scenario: Source,
-    algorithms: Sequence[Algorithm],
-    *,
-    seeds: Sequence[int] | None = None,
-    overrides: Overrides | None = None,
-    out: str | Path | None = None,
-    force: bool = False,
-    verify: bool = False,
-    progress: Progress | None = None,
-) -> Comparison:
-    """Compare as :func:`compare` does, while the event loop of the caller goes on, as with :func:`arun`."""
-    loaded = load_each(scenario, overrides or (), algorithms, seeds)
-    return await call_async(partial(_compare, loaded, out, force, verify, progress))
 
 
 def _run(
@@ -174,7 +137,8 @@ def _compare(
     name = scenarios[0].run.name
     with _plain_torch():
         done = record_comparison(scenarios, name, place, watching, force=force, verify=verify)
-    return Comparison(place, [Result(one.folder, models=one.models, temporary=temporary) for one in done])
+        results = [Result(one.folder, models=one.models, temporary=temporary) for one in done]
+    return Comparison(place, results)
 
 
 @contextmanager

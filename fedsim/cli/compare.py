@@ -33,12 +33,15 @@ def compare(
     def watch(label: str, rounds: int) -> AbstractContextManager[Watch]:
         return watching(f"{name} {label}", rounds, quiet=quiet)
 
-    done = record_comparison(scenarios, str(scenario_file), parent, watch, force=force, verify=verify)
-    summaries = [one.summary for one in done]
+    summaries, remarks, faults = [], [], {}
+    for one in record_comparison(scenarios, str(scenario_file), parent, watch, force=force, verify=verify):
+        label = one.folder.name
+        summaries.append(one.summary)
+        remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+        faults[label] = one.result.non_finite
     table(comparison.table(summaries))
     table(cost_breakdown.table(summaries))
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
-    for one in done:
-        for remark in one.remarks:
-            note(f"note: {one.folder.name}: {remark}")
-    check_finite({one.folder.name: one.result.non_finite for one in done})
+    for remark in remarks:
+        note(remark)
+    check_finite(faults)

@@ -26,7 +26,10 @@ from fedsim.scenario import Scenario, resolved_toml
 RUNS = Path("runs")
 """Where run folders go unless the user says otherwise."""
 
-TABLES = ("comparison.csv", "comparison.json")
+COMPARISON = "comparison.json"
+"""The file by which a folder is known as that of a comparison."""
+
+TABLES = ("comparison.csv", COMPARISON)
 """Files that a comparison leaves beside its run folders."""
 
 CONTENTS = frozenset(
@@ -123,7 +126,7 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
 def holds_comparison(parent: Path, runs: Mapping[str, str]) -> bool:
     """Whether a folder holds a comparison of exactly these runs, given by :func:`by_name`."""
     try:
-        compared = {run["folder"] for run in _read_json(parent / "comparison.json")["runs"]}
+        compared = {run["folder"] for run in _read_json(parent / COMPARISON)["runs"]}
     except (KeyError, TypeError):
         return False
     return compared == runs.keys() and all(holds_run(parent / name, one) for name, one in runs.items())

@@ -9,7 +9,7 @@ one folder for each run :mod:`fedsim.report.record_run`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
@@ -34,8 +34,8 @@ def record_comparison(
     *,
     force: bool = False,
     verify: bool = False,
-) -> list[Recorded]:
-    """Do all runs, one after the other, and write the tables when the last has ended.
+) -> Iterator[Recorded]:
+    """Yield each run as it ends, and write the tables after the last; nothing but the summaries is kept.
 
     Args:
         scenarios: One for each run: the same but for the algorithm and the seed.
@@ -55,17 +55,18 @@ def record_comparison(
         check_folders([folder], force=force or holds_run(folder, written))
     files = csv, document = [parent / table for table in TABLES]
     check_files(files, force=force or holds_comparison(parent, runs))
-    done = []
+    summaries = []
     for scenario, label, folder in zip(scenarios, runs, folders, strict=True):
         plan = Plan.of(scenario, source, verify=verify)
         with watching(label, plan.parts.rounds) as watch:
             try:
-                done.append(record(plan, folder, force=force, watch=watch))
+                done = record(plan, folder, force=force, watch=watch)
             except RunError as error:
                 error.add_note(f"it was {label}; runs that had ended before are kept in {parent}")
                 raise
-    summaries = [one.summary for one in done]
+        summaries.append(done.summary)
+        yield done
+        del done  # its tables and models, before the next run makes others
     name = scenarios[0].run.name
     write_file(document, comparison.to_document(name, summaries, folders, parent))
     write_file(csv, comparison.to_csv(summaries))
-    return done

@@ -133,10 +133,10 @@ def _document(source: Source) -> tuple[dict[str, Any], str]:
         return tomllib.loads(resolved_toml(source)), source.run.name
     if isinstance(source, Mapping):
         return _plain(source, "scenario"), "scenario"
-    path, known = Path(source), examples.names()
+    path = Path(source)
     if os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
         return _read(path), str(path)
-    if str(source) in known:
+    if str(source) in (known := examples.names()):
         return tomllib.loads(examples.text(str(source))), str(source)
     if not path.suffix and not os.path.exists(path):  # noqa: PTH110
         problem = f"there is no file {quoted(str(path))}, and no example of that name"

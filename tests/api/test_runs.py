@@ -28,7 +28,7 @@ def test_public_names() -> None:
     assert set(fedsim.__all__) <= set(dir(fedsim))
     for name in fedsim.__all__:
         assert getattr(fedsim, name) is not None
-    for name in ("load", "run", "arun", "compare", "acompare", "open", "Result", "Comparison", "Scenario"):
+    for name in ("load", "run", "arun", "compare", "open", "Result", "Comparison", "Scenario"):
         assert inspect.getdoc(getattr(fedsim, name)), name
     with pytest.raises(AttributeError, match="no attribute 'runs'"):
         fedsim.runs  # noqa: B018
@@ -112,7 +112,6 @@ async def test_inside_a_loop_as_in_jupyter(tiny: dict[str, Any]) -> None:
     assert fedsim.run(tiny).summary["model_hash"] == expected
     assert (await fedsim.arun(tiny)).summary["model_hash"] == expected
     assert len(fedsim.compare(tiny, ["local"])) == 1
-    assert len(await fedsim.acompare(tiny, ["local"])) == 1
 
 
 async def test_a_run_that_is_cancelled_leaves_nothing(tiny: dict[str, Any], tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
+import gc
 import json
 import tomllib
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -27,7 +29,7 @@ def compare(tiny_scenario: str, tmp_path: Path) -> Compare:
     def call(*algorithms: str, force: bool = False, **run: Any) -> Any:
         overrides = {"run.rounds": 1, "engine.executor": "null"} | {f"run.{key}": run[key] for key in run}
         scenarios = load_each(document, overrides, algorithms, None)
-        return record_comparison(scenarios, "tiny", tmp_path / "o", watching, force=force)
+        return list(record_comparison(scenarios, "tiny", tmp_path / "o", watching, force=force))
 
     return call
 
@@ -54,6 +56,17 @@ def test_runs_that_had_ended_before_a_comparison_failed_are_done_again(
         (tmp_path / "o" / table).unlink()
     compare("fedavg", "fedprox")
     assert [run["folder"] for run in numbers(tmp_path / "o")] == ["fedavg-seed0", "fedprox-seed0"]
+
+
+def test_what_a_run_has_left_is_let_go_before_the_one_after_next(tiny_scenario: str, tmp_path: Path) -> None:
+    overrides = {"run.rounds": 1, "engine.executor": "null"}
+    scenarios = load_each(tomllib.loads(tiny_scenario), overrides, ["fedavg", "local", "fedprox"], None)
+    alive = list[weakref.ref[Any]]()
+    runs = record_comparison(scenarios, "tiny", tmp_path / "o", lambda *_: nullcontext(lambda row: None))
+    for one in runs:
+        alive.append(weakref.ref(one.result.ledger))
+        gc.collect()
+        assert sum(ref() is not None for ref in alive) <= 1
 
 
 def test_another_comparison_is_replaced_only_by_force(compare: Compare, tmp_path: Path) -> None:
