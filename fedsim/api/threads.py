@@ -25,7 +25,9 @@ def call(function: Callable[[], T]) -> T:
     with _interruptible():
         try:
             work.start()
-            work.ended.wait()
+            # In slices: a signal that comes in the instant before a wait is seen only after it.
+            while not work.ended.wait(0.1):
+                pass
         except BaseException:
             work.interrupt()
             raise
