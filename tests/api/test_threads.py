@@ -12,8 +12,8 @@ from fedsim.api.threads import call, call_async
 
 def blocked(began: threading.Event, ended: list[str]) -> None:
     """Go on until interrupted, in short steps, as a run does."""
-    began.set()
     try:
+        began.set()
         while True:
             threading.Event().wait(0.001)
     except KeyboardInterrupt:
@@ -70,8 +70,8 @@ import asyncio, os, signal, threading, time
 from fedsim.api.threads import call
 began, ended = threading.Event(), []
 def blocked():
-    began.set()
     try:
+        began.set()
         while True:
             threading.Event().wait(0.001)
     except KeyboardInterrupt:
