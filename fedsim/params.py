@@ -4,6 +4,9 @@ A tree is a flat mapping from a parameter's name to a NumPy array, in the order 
 are values: nobody writes into one after it was made, and :func:`freeze` lets NumPy enforce that. Sums run in
 the order of their arguments and accumulate in float64, so no result depends on the order of arrival.
 
+A :class:`PendingTree` is a tree that nobody has looked at yet. What nobody looks at is never computed, and
+what is computed late can be computed together with others like it.
+
 A :class:`Model` is an architecture's label with trainable parameters and buffers. The two are kept apart,
 because arithmetic and the count of "parameters communicated" concern only the parameters (specification 2.3
 and 3.1).
@@ -12,7 +15,7 @@ and 3.1).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
@@ -25,8 +28,63 @@ Array = NDArray[Any]
 Tree = Mapping[str, Array]
 
 
+class PendingTree(Mapping[str, Array]):
+    """A tree that is computed when one of its arrays is first looked at.
+
+    Args:
+        form: A tree of the same names, shapes and dtypes, in the same order.
+        compute: Gives the tree, frozen; called at most once, unless it raises.
+    """
+
+    __slots__ = ("_compute", "_tree")
+
+    def __init__(self, form: Tree, compute: Callable[[], Tree]) -> None:
+        self._tree = form
+        self._compute: Callable[[], Tree] | None = compute
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has not been computed yet."""
+        return self._compute is not None
+
+    @property
+    def form(self) -> Tree:
+        """The tree, or one of the same names, shapes and dtypes while it is pending."""
+        return self._tree
+
+    def computed(self) -> Tree:
+        """Return the tree, after computing it if need be."""
+        if self._compute is not None:
+            self._tree, self._compute = self._compute(), None
+        return self._tree
+
+    def __getitem__(self, name: str) -> Array:
+        return self.computed()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tree)
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def values(self) -> ValuesView[Array]:
+        """Return the arrays."""
+        return self.computed().values()
+
+    def items(self) -> ItemsView[str, Array]:
+        """Return names and arrays."""
+        return self.computed().items()
+
+
+def form_of(tree: Tree) -> Tree:
+    """Return a tree's names, shapes and dtypes, as arrays of any values; nothing is computed."""
+    return tree.form if isinstance(tree, PendingTree) else tree
+
+
 def freeze(tree: Tree) -> Tree:
     """Mark every array read-only, in place, and return the tree."""
+    if isinstance(tree, PendingTree):
+        return tree  # computed trees come frozen
     for array in tree.values():
         if isinstance(array, np.ndarray):  # arithmetic on arrays without dimensions gives scalars, which are
             array.flags.writeable = False
@@ -43,7 +101,7 @@ def unwarned() -> np.errstate:
 
 def count(tree: Tree) -> int:
     """Return the number of scalars."""
-    return sum(array.size for array in tree.values())
+    return sum(array.size for array in form_of(tree).values())
 
 
 NON_FINITE = "NaN or an infinity"
@@ -162,6 +220,12 @@ class Model:
     def __post_init__(self) -> None:
         freeze(self.params)
         freeze(self.buffers)
+
+    def compute(self) -> None:
+        """Compute what is pending."""
+        for tree in (self.params, self.buffers):
+            if isinstance(tree, PendingTree):
+                tree.computed()
 
     def digest(self) -> bytes:
         """Return 16 bytes that identify the architecture's label and every value."""

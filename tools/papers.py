@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -50,19 +51,19 @@ class Timed(THREADS):
 
     learning_s = 0.0
 
-    def submit(self, job: Job, due: Due) -> Any:
+    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Any:
         """Take a job, and remember its kind."""
-        promise = super().submit(job, due)
+        promise = super().submit(job, due, step_flops=step_flops)
         self.__dict__.setdefault("kinds", {})[promise] = isinstance(job, Fit | Predict | Evaluate)
         return promise
 
-    def wait(self, promise: Any) -> Any:
+    def wait(self, promise: Any, now_ns: int = -1) -> Any:
         """Do the job, by the clock."""
         began = time.perf_counter()
         try:
-            return super().wait(promise)
+            return super().wait(promise, now_ns)
         finally:
-            if self.__dict__["kinds"].pop(promise):
+            if self.__dict__["kinds"].pop(promise, False):
                 self.learning_s += time.perf_counter() - began
 
 

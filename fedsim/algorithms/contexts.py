@@ -61,6 +61,9 @@ class Context(ComputeContext):
         self.note = note
         self._initial = initial
 
+    def _place(self) -> str:
+        return f"{super()._place()} in round {self.round}"
+
     def initial_model(self, architecture: str | None = None) -> Model:
         """Return the start values of an architecture, by default the party's own; equal for all parties."""
         return self._initial(architecture or self.architecture)

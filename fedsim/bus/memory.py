@@ -1,9 +1,10 @@
 """The in-memory bus: real frames, simulated links, one process.
 
 A message becomes a frame as it would for a socket. The carrier is given the frame's length, and when the last
-byte has arrived, the frame is decoded *in place* and delivered. Nothing is joined or copied on the way, so a
-broadcast of a large model to a thousand clients holds one copy of its arrays. ``verify`` also joins every
-frame, decodes it as contiguous bytes and compares the two messages.
+byte has arrived, the message is delivered as decoding the frame would give it. Nothing is joined or copied on
+the way, so a broadcast of a large model to a thousand clients holds one copy of its arrays; and a frame's
+bytes are made only if somebody looks at them. ``verify`` takes the long way: it decodes every frame, once as
+it is and once as contiguous bytes, and compares the messages.
 
 The network may duplicate or corrupt a frame, but an actor receives each frame at most once and whole: further
 copies are counted and dropped, and so are frames that cannot be decoded or name another route than their
@@ -241,13 +242,14 @@ class _Transfer:
             bus.deliver(Delivery(header, message))
 
     def _read(self, payload: Any) -> Message:
-        """Return the message; a broadcast is decoded once for all receivers."""
-        whole = payload is self.frame and not self._bus.verify
-        if whole and self.packed.received is not None:
-            return self.packed.received
-        message = self._bus.read(self.header, payload)
-        if whole:
-            self.packed.received = message
+        """Return the message: of the frame that was sent without making its bytes."""
+        bus, packed = self._bus, self.packed
+        is_known = payload is self.frame and bus.kinds.get(packed.kind) is packed.received.PLAN
+        if is_known and not bus.verify:
+            return packed.received
+        message = bus.read(self.header, payload)
+        if is_known and not same(message, packed.received):
+            raise InvariantError(f"a frame of kind {packed.kind!r} decodes to another message than was sent")
         return message
 
     def lost(self, cause: str) -> None:

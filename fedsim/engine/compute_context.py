@@ -200,6 +200,10 @@ class ComputeContext:
             return 0  # a step meets a batch of each stream, and here is one that has none
         return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
 
+    def _place(self) -> str:
+        """Return whose job it is, in words behind what is said of the job."""
+        return " at the server" if self.client < 0 else f" at client {self.client}"
+
     async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
         work, takes_s = self._cost(job, passes)
         return await self._submit(job, work, takes_s)
@@ -221,4 +225,5 @@ class ComputeContext:
             flops=work.flops,
             duration_s=takes_s,
             after_s=after_s,
+            place=self._place,
         )

@@ -1,15 +1,17 @@
 """Where virtual time meets real work.
 
 A job is submitted at the instant it starts, with a duration known beforehand, and its result is waited for
-only when virtual time reaches its end; until then every other event may run and every other job may train
-beside it. The wait is an event of the JOIN class: all that can submit more jobs at that instant has run
-before it, and a deadline at that instant comes after it. So the order of events depends on durations alone,
-never on how fast the machine is or how many workers there are.
+only when virtual time reaches its end, or later still where it may be pending
+(:mod:`fedsim.engine.pending_fit`); until then every other event may run and every other job may train beside
+it. The end is an event of the JOIN class: all that can submit more jobs at that instant has run before it,
+and a deadline at that instant comes after it. So the order of events depends on durations alone, never on how
+fast the machine is or how many workers there are.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from math import inf
 from typing import Any
@@ -17,7 +19,8 @@ from typing import Any
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
-from fedsim.engine.jobs import Job
+from fedsim.engine.jobs import Fit, Job
+from fedsim.engine.pending_fit import can_wait, compute_inputs, pending
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
 
@@ -46,14 +49,32 @@ class Engine:
         executor.open(resources)
 
     async def run(
-        self, job: Job, *, client: int, dispatch: int, flops: float, duration_s: float, after_s: float = 0.0
+        self,
+        job: Job,
+        *,
+        client: int,
+        dispatch: int,
+        flops: float,
+        duration_s: float,
+        after_s: float = 0.0,
+        place: Callable[[], str] = str,
     ) -> Any:
         """Do a job that takes ``duration_s`` of virtual time; return its result when that has passed.
 
         Where its device is at other work for the next ``after_s``, it is queued behind that: its turn comes
         so much later, though the real work may be done at once.
 
-        On a real-time loop the result is awaited, and the duration plays no part.
+        On a real-time loop the result is awaited, and the duration plays no part. In virtual time that of a
+        fit may be pending: then what the fit raises comes when its result is first looked at.
+
+        Args:
+            job: The job.
+            client: Address of the party whose device it is.
+            dispatch: Number of the dispatch to it.
+            flops: What the job costs, for the trace.
+            duration_s: How long it takes.
+            after_s: How long the device is at other work before.
+            place: Gives the words for whose job it is, for an error.
 
         Raises:
             JobError: The job raised; the cause is chained. An error of fedsim's own comes as it is.
@@ -65,7 +86,7 @@ class Engine:
         self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
         outcome = "cancelled"
         try:
-            result = await self._result(job, after_s + duration_s, client)
+            result = await self._result(job, after_s + duration_s, client, place, flops)
             outcome = "done"
             return result
         except FedsimError:
@@ -100,18 +121,27 @@ class Engine:
         if self._waiters is not None:
             self._waiters.shutdown(wait=False, cancel_futures=True)
 
-    async def _result(self, job: Job, duration_s: float, client: int | None = None) -> Any:
+    async def _result(
+        self,
+        job: Job,
+        duration_s: float,
+        client: int | None = None,
+        place: Callable[[], str] = str,
+        flops: float = inf,
+    ) -> Any:
         loop = running_loop()
         self._sequence += 1
+        compute_inputs(job)
+        step_flops = flops / job.num_steps if isinstance(job, Fit) and job.num_steps else flops
         if not isinstance(loop, VirtualTimeLoop):
-            real = self.executor.submit(job, (0, self._sequence))
+            real = self.executor.submit(job, (0, self._sequence), step_flops=step_flops)
             try:
-                return await loop.run_in_executor(self._threads(), _outcome, self.executor, job, real)
+                return await loop.run_in_executor(self._threads(), _outcome, self.executor, job, real, place)
             finally:
                 real.cancel()
         duration_ns = round(duration_s * 1e9)
-        real = self.executor.submit(job, (loop.now_ns + duration_ns, self._sequence))
-        running = _Running(loop, self.executor, job, real, duration_ns)
+        real = self.executor.submit(job, (loop.now_ns + duration_ns, self._sequence), step_flops=step_flops)
+        running = _Running(loop, self.executor, job, real, duration_ns, place)
         mine, number = self._at_work.setdefault(client, {}) if client is not None else {}, self._sequence
         mine[number] = running
         if client in self._away:
@@ -119,7 +149,6 @@ class Engine:
         try:
             return await running.result
         finally:
-            # Without effect once the result is there; before that, whoever waited has been cancelled.
             running.stop()
             del mine[number]
             if client is not None and not mine:
@@ -139,20 +168,27 @@ class _Running:
     """A job under way in virtual time, and the timer of its end."""
 
     def __init__(
-        self, loop: VirtualTimeLoop, executor: Executor, job: Job, real: Promise, duration_ns: int
+        self,
+        loop: VirtualTimeLoop,
+        executor: Executor,
+        job: Job,
+        real: Promise,
+        duration_ns: int,
+        place: Callable[[], str],
     ) -> None:
         self.result: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
         self._executor = executor
         self._job = job
         self._real = real
+        self._place = place
         self._duration_ns = self._remaining_ns = duration_ns
         self._go_on()
 
     def _go_on(self) -> None:
         self._due_ns = self._loop.now_ns + self._remaining_ns
         self._timer: asyncio.TimerHandle | None = self._loop.call_at_ns(
-            self._due_ns, self._join, event_class=EventClass.JOIN
+            self._due_ns, self._end, event_class=EventClass.JOIN
         )
 
     def pause(self) -> None:
@@ -169,26 +205,43 @@ class _Running:
             self._go_on()
 
     def stop(self) -> None:
-        """Drop it."""
+        """Drop it, unless it has ended."""
         if self._timer is not None:
             self._timer.cancel()
-        self._real.cancel()
+        if self.result.cancelled() or not self.result.done():
+            self._real.cancel()
 
-    def _join(self) -> None:
-        """Block until the result is there; nothing else blocks the thread of the loop."""
+    def _end(self) -> None:
+        """Give the result; where it cannot be pending, block until it is there, as nothing else does."""
+        self._timer = None
+        job = self._job
         try:
-            self.result.set_result(_outcome(self._executor, self._job, self._real))
+            if isinstance(job, Fit) and can_wait(job):
+                self.result.set_result(pending(job, self._compute_late, self._real.cancel))
+            else:
+                self.result.set_result(self._compute())
         except Exception as error:
             self.result.set_exception(error)
 
+    def _compute(self) -> Any:
+        return _outcome(self._executor, self._job, self._real, self._place, self._loop.now_ns)
 
-def _outcome(executor: Executor, job: Job, real: Promise) -> Any:
+    def _compute_late(self) -> Any:
+        try:
+            return self._compute()
+        except CancelledError:
+            raise JobError(
+                f"a fit{self._place()} was never computed, because nobody had looked at its result when the "
+                "run ended: look at one of its arrays before"
+            ) from None
+
+
+def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str], now_ns: int = 0) -> Any:
     """Wait for the result of a job; what it raises is an error of fedsim's own."""
     try:
-        return executor.wait(real)
+        return executor.wait(real, now_ns)
     except (FedsimError, CancelledError):
         raise
     except Exception as error:
-        raise JobError(
-            f"a {type(job).__name__.lower()} job failed: {type(error).__name__}: {error}"
-        ) from error
+        kind = type(job).__name__.lower()
+        raise JobError(f"a {kind} job failed{place()}: {type(error).__name__}: {error}") from error

@@ -165,17 +165,21 @@ class Fitted:
     """What a :class:`Fit` gives.
 
     Attributes:
-        models: The trained models, frozen.
-        loss: Mean training loss over the steps, NaN where there were none.
+        models: The trained models, frozen; they may be pending (:class:`fedsim.params.PendingTree`).
         num_steps: Steps done.
         states: Name of a trained model to what its optimiser has come to, frozen; without those that have
             nothing to go on from, and empty unless the job asks for them.
     """
 
     models: Mapping[str, Model]
-    loss: float
+    _loss: float | Callable[[], float]
     num_steps: int
     states: Mapping[str, Tree] = field(default_factory=dict)
+
+    @property
+    def loss(self) -> float:
+        """Mean training loss over the steps, NaN where there were none."""
+        return self._loss() if callable(self._loss) else self._loss
 
     @property
     def model(self) -> Model:

@@ -8,16 +8,18 @@ No other form is valid, so arrays are read by position, as read-only views of th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from fedsim.errors import DecodeError
 from fedsim.params import Array
 from fedsim.quoting import shortened
 from fedsim.walk import octets
-from fedsim.wire.dtypes import BOOL, DTYPES, NAMES
+from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, PendingArray
 from fedsim.wire.field_types import show
 from fedsim.wire.limits import Limits
 
@@ -34,35 +36,57 @@ class Bins:
     """Encoded arrays, in parts that need not be joined; nothing is copied.
 
     Args:
-        arrays: As :func:`fedsim.wire.dtypes.plain` returns them.
+        arrays: As :func:`fedsim.wire.dtypes.plain` returns them, or pending.
 
     Attributes:
-        described: The list of arrays: dtype, shape and length of each.
-        parts: The first array, the next padding and header, the next array, and so on.
+        listed: Dtype, shape and length in bytes of each array.
+        packed_list: The same in msgpack.
         num_bytes: Length of all parts.
     """
 
-    __slots__ = ("_first", "described", "num_bytes", "parts")
+    __slots__ = ("_arrays", "_gaps", "_parts", "listed", "num_bytes", "packed_list")
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        self.described = [(NAMES[array.dtype], array.shape, array.nbytes) for array in arrays]
-        self._first = _header(arrays[0].nbytes) if arrays else b""
-        parts: list[bytes | memoryview] = []
-        position = 0  # relative to the first array, which is aligned itself
-        for array in arrays:
-            if parts:
-                header = _header(array.nbytes)
-                gap = _padding(position + len(header)) + header
-                parts.append(gap)
-                position += len(gap)
-            parts.append(octets(array))
-            position += array.nbytes
-        self.parts = tuple(parts)
-        self.num_bytes = position
+    def __init__(self, arrays: Sequence[Array | PendingArray]) -> None:
+        self._arrays = arrays
+        self._parts: tuple[bytes | memoryview, ...] | None = None
+        self.listed = tuple([(NAMES[array.dtype], array.shape, array.nbytes) for array in arrays])
+        self.packed_list, self._gaps, self.num_bytes = _layout(self.listed)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def parts(self) -> tuple[bytes | memoryview, ...]:
+        """The arrays' bytes: the first array, the next padding and header, the next array, and so on."""
+        if self._parts is None:
+            parts: list[bytes | memoryview] = []
+            for gap, array in zip(self._gaps, self._arrays, strict=True):
+                parts += gap, octets(array.computed() if isinstance(array, PendingArray) else array)
+            self._parts = tuple(parts[1:])
+        return self._parts
 
     def lead(self, position: int) -> bytes:
         """Return the padding and header of the first array, which follow an envelope of this length."""
-        return _padding(position + len(self._first)) + self._first if self.parts else b""
+        return _padding(position + len(self._gaps[0])) + self._gaps[0] if self._gaps else b""
+
+
+@lru_cache(maxsize=256)  # the messages of one kind mostly hold arrays of the same shapes
+def _layout(listed: tuple[tuple[str, tuple[int, ...], int], ...]) -> tuple[bytes, tuple[bytes, ...], int]:
+    """Return the list of arrays in msgpack, the gap before each array, and the length of arrays and gaps.
+
+    A gap is padding and a header. The first one is a header alone and not part of the length, since its
+    padding depends on the envelope; the others are padded relative to the first array, which is aligned.
+    """
+    gaps: list[bytes] = []
+    position = 0
+    for _, _, num_bytes in listed:
+        gap = _header(num_bytes)
+        if gaps:
+            gap = _padding(position + len(gap)) + gap
+            position += len(gap)
+        gaps.append(gap)
+        position += num_bytes
+    return msgpack.packb(listed), tuple(gaps), position
 
 
 def described(wire: Any, limits: Limits) -> list[Described]:

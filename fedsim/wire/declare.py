@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_
 
 import msgpack
 
-from fedsim.params import Array
+from fedsim.params import Array, form_of
 from fedsim.wire.field_types import ALLOWED, FieldType, field_type
 
 VERSION = 1
@@ -167,4 +167,4 @@ def _scalars(value: Mapping[str, Any] | Array | None) -> int:
         return 0
     if not isinstance(value, Mapping):
         return value.size
-    return sum([_scalars(item) for item in value.values()])
+    return sum([_scalars(item) for item in form_of(value).values()])

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.params import Array
+from fedsim.params import Array, Tree
 from fedsim.wire.limits import DEFAULT
 
 NAMES: dict[np.dtype[Any], str] = {
@@ -45,3 +45,24 @@ def plain(array: Array, where: str) -> Array:
     if array.ndim > DEFAULT.dimensions:
         raise ValueError(f"{where}: {array.ndim} dimensions, a frame holds at most {DEFAULT.dimensions}")
     return array
+
+
+class PendingArray:
+    """An array of a tree that nobody has looked at yet, in the layout of frames.
+
+    Args:
+        tree: The tree.
+        name: The array's name in it.
+        form: An array of the same shape and dtype in that layout.
+    """
+
+    __slots__ = ("_name", "_tree", "dtype", "nbytes", "shape")
+
+    def __init__(self, tree: Tree, name: str, form: Array) -> None:
+        self._tree = tree
+        self._name = name
+        self.dtype, self.shape, self.nbytes = form.dtype, form.shape, form.nbytes
+
+    def computed(self) -> Array:
+        """Return the array."""
+        return plain(self._tree[self._name], self._name)

@@ -15,9 +15,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from fedsim.errors import DecodeError
-from fedsim.params import Array
+from fedsim.params import Array, PendingTree
 from fedsim.quoting import shortened
-from fedsim.wire.dtypes import NAMES, plain
+from fedsim.wire.dtypes import NAMES, PendingArray, plain
 from fedsim.wire.limits import DEFAULT, Limits
 
 ALLOWED = (
@@ -65,13 +65,17 @@ class FieldType(ABC):
     holds_arrays = False
 
     @abstractmethod
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         """Return plain msgpack for ``value`` and append its arrays, as they travel, to ``arrays``.
 
         Raises:
             TypeError: A value of another type.
             ValueError: A value too large to travel.
         """
+
+    @abstractmethod
+    def received(self, value: Any) -> Any:
+        """Return what :meth:`decode` gives for an encoded value, without encoding it."""
 
     @abstractmethod
     def decode(self, wire: Any, received: Received, where: str) -> Any:
@@ -94,10 +98,13 @@ class _Scalar(FieldType):
         self._kind = kind
         self._rule = rule
 
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         if type(value) is not self._kind:
             name = self._kind.__name__
             raise TypeError(f"{where}: {show(value)} {self._rule}: write {name}(...)")
+        return value
+
+    def received(self, value: Any) -> Any:
         return value
 
     def decode(self, wire: Any, received: Received, where: str) -> Any:
@@ -110,7 +117,7 @@ class _Scalar(FieldType):
 
 
 class _Int(_Scalar):
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         super().encode(value, arrays, where)
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{where}: an integer beyond 64 bits cannot travel")
@@ -121,7 +128,7 @@ class _Int(_Scalar):
 
 
 class _Float(_Scalar):
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         if isinstance(value, float):
             return float(value)
         if type(value) is not int:  # an int where a float is meant is what type checkers allow too
@@ -131,9 +138,12 @@ class _Float(_Scalar):
         except OverflowError:
             raise ValueError(f"{where}: an integer too large for a float cannot travel as one") from None
 
+    def received(self, value: Any) -> Any:
+        return float(value)
+
 
 class _Str(_Scalar):
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         size = len(super().encode(value, arrays, where).encode())
         if size > DEFAULT.string_bytes:
             raise ValueError(
@@ -147,7 +157,7 @@ class _Choice(_Scalar):
         super().__init__(str, f"is none of {', '.join(map(repr, choices))}")
         self._choices = choices
 
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         if not self._allows(value):
             raise ValueError(f"{where}: {show(value)} {self._rule}")
         return value
@@ -162,12 +172,17 @@ class _Array(FieldType):
     def __init__(self, dtype: np.dtype[Any] | None) -> None:
         self._dtype = dtype
 
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
-        array = plain(value, where)
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
+        array = value if type(value) is PendingArray else plain(value, where)
         if self._dtype is not None and array.dtype != self._dtype:
             raise TypeError(f"{where}: an array of {array.dtype}, the declaration says {self._dtype}")
         arrays.append(array)
         return len(arrays) - 1
+
+    def received(self, value: Any) -> Any:
+        view = plain(value, "").view()
+        view.flags.writeable = False
+        return view
 
     def decode(self, wire: Any, received: Received, where: str) -> Any:
         array = received.take(wire, where)
@@ -182,21 +197,29 @@ class _Tree(FieldType):
     def __init__(self, item: FieldType) -> None:
         self._item = item
 
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"{where}: {show(value)} is not a mapping from names")
         if len(value) > DEFAULT.arrays:
             raise ValueError(f"{where}: {len(value)} names, a tree holds at most {DEFAULT.arrays}")
         wire = {}
-        for name, item in value.items():
+        is_pending = type(value) is PendingTree and value.is_pending
+        for name, item in (value.form if is_pending else value).items():
             if type(name) is not str:
                 raise TypeError(f"{where}: the name {show(name)} is not a str")
             if len(name) > DEFAULT.name_characters:
                 raise ValueError(
                     f"{where}: a name of {len(name)} characters, {DEFAULT.name_characters} are allowed"
                 )
+            if is_pending:
+                item = PendingArray(value, name, plain(item, name))
             wire[name] = self._item.encode(item, arrays, f"{where}[{name!r}]")
         return wire
+
+    def received(self, value: Any) -> Any:
+        if type(value) is PendingTree:
+            return value  # its arrays are read-only, and in the layout of frames
+        return {name: self._item.received(item) for name, item in value.items()}
 
     def decode(self, wire: Any, received: Received, where: str) -> Any:
         if type(wire) is not dict:
@@ -215,8 +238,11 @@ class _Maybe(FieldType):
         self._item = item
         self.holds_arrays = item.holds_arrays
 
-    def encode(self, value: Any, arrays: list[Array], where: str) -> Any:
+    def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         return None if value is None else self._item.encode(value, arrays, where)
+
+    def received(self, value: Any) -> Any:
+        return None if value is None else self._item.received(value)
 
     def decode(self, wire: Any, received: Received, where: str) -> Any:
         return None if wire is None else self._item.decode(wire, received, where)

@@ -21,6 +21,7 @@ from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins
 from fedsim.wire.declare import Message, num_parameters, plan_of
+from fedsim.wire.dtypes import PendingArray
 from fedsim.wire.limits import DEFAULT
 from fedsim.wire.unpack import fits
 
@@ -41,19 +42,24 @@ _SENDER, _RECEIVER, _ROUND, _EXCHANGE = (
 class Frame:
     """One message on its way to one receiver, in parts that need not be joined.
 
+    A frame is a pure function of its message. Its length is always known; its bytes are made when somebody
+    looks at them, which computes what is pending in the message (:class:`fedsim.params.PendingTree`).
+
     Attributes:
         head: The envelope with the first array's padding and header.
-        tail: The first array, the next padding and header, the next array, and so on. Arrays are read-only
-            views, shared by all frames of a message.
-        length: Bytes of all parts.
+        bins: The arrays, shared by all frames of a message; None where all bytes are in the head.
     """
 
     head: bytes
-    tail: tuple[bytes | memoryview, ...]
-    length: int
+    bins: Bins | None = None
 
     def __len__(self) -> int:
-        return self.length
+        return len(self.head) + (0 if self.bins is None else self.bins.num_bytes)
+
+    @property
+    def tail(self) -> tuple[bytes | memoryview, ...]:
+        """The first array, the next padding and header, the next array, and so on, as read-only views."""
+        return () if self.bins is None else self.bins.parts
 
     @property
     def parts(self) -> tuple[bytes | memoryview, ...]:
@@ -73,18 +79,28 @@ class Packed:
         kind: The message's kind.
         is_data: Whether its bytes are training or public data.
         num_parameters: Its scalars that count as parameters communicated.
-        received: The message as a receiver decoded it, kept by a bus in memory for the other receivers.
     """
 
     kind: str
     is_data: bool
     num_parameters: int
+    _message: Message
     _prefix: bytes
     _suffix: bytes
     _bins: Bins
     # The last exchange asked for and what follows its key: a broadcast names the same one each time.
     _last: tuple[str | None, bytes] = (None, b"")
-    received: Message | None = None
+    _received: Message | None = None
+
+    @property
+    def received(self) -> Message:
+        """The message as every receiver decodes it, made once and without its bytes."""
+        if self._received is None:
+            sent, plan = self._message, self._message.PLAN
+            values = {name: kind.received(getattr(sent, name)) for name, _, kind in plan.fields}
+            is_same = all(value is getattr(sent, name) for name, value in values.items())
+            self._received = sent if is_same else plan.owner(**values)
+        return self._received
 
     def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
         """Return the frame for one receiver, which shares the arrays with all others.
@@ -112,7 +128,7 @@ class Packed:
                 f"{SERVER} for the server or a client's number from 0, rounds integers from -1"
             )
         head = b"".join((self._prefix, route, rest))
-        return Frame(head, self._bins.parts, len(head) + self._bins.num_bytes)
+        return Frame(head, self._bins)
 
     def _after(self, exchange: str) -> bytes:
         if type(exchange) is not str or len(exchange) > DEFAULT.name_characters:
@@ -135,12 +151,12 @@ def pack(message: Message) -> Packed:
         ValueError: More than a frame can hold.
     """
     plan = plan_of(type(message))
-    arrays: list[Array] = []
+    arrays: list[Array | PendingArray] = []
     fields = {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}
     bins = Bins(arrays)
-    suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", msgpack.packb(bins.described)))
+    suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", bins.packed_list))
     _check_size(message, plan.prefix + suffix, bins)
-    return Packed(message.KIND, message.IS_DATA, num_parameters(message), plan.prefix, suffix, bins)
+    return Packed(message.KIND, message.IS_DATA, num_parameters(message), message, plan.prefix, suffix, bins)
 
 
 def same(left: Message, right: Message) -> bool:
@@ -157,7 +173,7 @@ def _bytes(message: Message) -> bytes:
 
 
 def _check_size(message: Message, known: bytes, bins: Bins) -> None:
-    kind, envelope, body, num_arrays = message.KIND, len(known), bins.num_bytes, len(bins.described)
+    kind, envelope, body, num_arrays = message.KIND, len(known), bins.num_bytes, len(bins)
     if num_arrays > DEFAULT.arrays:
         raise ValueError(f"a message {kind!r} of {num_arrays} arrays: a frame holds at most {DEFAULT.arrays}")
     # The longest name of an exchange takes four bytes a character.

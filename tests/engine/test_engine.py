@@ -34,13 +34,13 @@ class Noting(Executor):
         self.jobs: dict[Future[Any], Job] = {}
         self.closed = False
 
-    def submit(self, job: Job, due: Due) -> Future[Any]:
+    def submit(self, job: Job, due: Due, *, step_flops: float = 0) -> Future[Any]:
         future: Future[Any] = Future()
         self.submitted.append(due)
         self.jobs[future] = job
         return future
 
-    def wait(self, future: Future[Any]) -> Any:
+    def wait(self, future: Future[Any], until_ns: int = -1) -> Any:
         self.waited_at_ns.append(now_ns())
         job = self.jobs[future]
         assert isinstance(job, Call)
@@ -77,7 +77,7 @@ def call(function: Callable[..., Any], *arguments: Any) -> Call:
 
 
 def run(engine: Engine, job: Job, duration_s: float, client: int = 0) -> asyncio.Task[Any]:
-    work = engine.run(job, client=client, dispatch=client + 10, flops=5.0, duration_s=duration_s)
+    work = engine.run(job, client=client, dispatch=client + 10, flops=1e9, duration_s=duration_s)
     return asyncio.get_running_loop().create_task(work)
 
 
@@ -134,7 +134,7 @@ async def test_a_cancelled_job_is_abandoned(engine: Engine, noting: Noting, trac
     assert noting.waited_at_ns == []
     assert [future.cancelled() for future in noting.jobs] == [True]
     assert [(at_ns, *rest) for at_ns, _, *rest in trace.kept] == [
-        (0, 0, 10, "call", 5.0, 5.0),
+        (0, 0, 10, "call", 1e9, 5.0),
         (S, 0, 10, "call", "cancelled"),
     ]
 
@@ -180,8 +180,8 @@ async def test_the_trace_tells_when_jobs_start_and_end(engine: Engine, trace: Tr
     with pytest.raises(JobError):
         await failing
     assert trace.kept == [
-        (0, "job_start", 1, 11, "call", 5.0, 2.0),
-        (0, "job_start", 0, 10, "call", 5.0, 1.0),
+        (0, "job_start", 1, 11, "call", 1e9, 2.0),
+        (0, "job_start", 0, 10, "call", 1e9, 1.0),
         (S, "job_end", 0, 10, "call", "done"),
         (2 * S, "job_end", 1, 11, "call", "failed"),
     ]

@@ -20,7 +20,7 @@ arrays = hnp.arrays(
 
 def _list(bins: Bins) -> Any:
     """Return the list of arrays as msgpack gives it back."""
-    return tuple((name, tuple(shape), num_bytes) for name, shape, num_bytes in bins.described)
+    return tuple((name, tuple(shape), num_bytes) for name, shape, num_bytes in bins.listed)
 
 
 @given(st.binary(max_size=40), st.lists(arrays, max_size=4))

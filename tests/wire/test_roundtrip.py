@@ -1,6 +1,7 @@
 """Laws of frames: whatever is packed comes back, and damage gives a valid message or a DecodeError."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedsim.errors import DecodeError
-from fedsim.params import Array, Model, Tree
+from fedsim.params import Array, Model, PendingTree, Tree
 from fedsim.wire import (
     COMMON,
     SERVER,
@@ -115,6 +116,40 @@ def test_what_is_packed_comes_back(
         # Bytes are a function of the message alone.
         again = pack(received).frame(sender=sender, receiver=receiver, round=round_, exchange=exchange)
         assert again.join() == joined
+
+
+@given(MESSAGES)
+def test_a_receiver_in_memory_gets_what_decoding_gives(sent: Anything) -> None:
+    packed = pack(sent)
+    received, (_, decoded) = packed.received, decode(frame(sent), KINDS)
+    assert same(received, decoded)
+    assert isinstance(received, Anything)
+    got = [*received.tree.values(), *flatten(received.nested)]
+    assert not any(array.flags.writeable for array in got)
+    assert packed.received is received
+
+
+@given(MESSAGES)
+def test_bytes_are_made_on_demand_and_their_number_is_known_before(sent: Anything) -> None:
+    looked_at: list[str] = []
+
+    def later(name: str, tree: Tree) -> PendingTree:
+        def compute() -> Tree:
+            looked_at.append(name)
+            return tree
+
+        return PendingTree(tree, compute)
+
+    nested = {name: later(name, tree) for name, tree in sent.nested.items()}
+    waiting = replace(sent, tree=later("tree", sent.tree), nested=nested)
+    packed, eager = pack(waiting), frame(sent)
+    made = packed.frame(sender=4, receiver=SERVER, round=1, exchange="train")
+    received = packed.received
+    assert len(made) == len(eager)
+    assert packed.num_parameters == num_parameters(sent)
+    assert not looked_at
+    assert made.join() == eager.join()
+    assert same(received, sent)
 
 
 VICTIMS = [

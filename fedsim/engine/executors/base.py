@@ -9,13 +9,17 @@ first. Cancelling a promise that has not started costs nothing; one that runs is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol
+from math import inf
+from typing import Any, ClassVar, Literal, Protocol
 
 from fedsim.config import Config
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker_state import Resources
 from fedsim.plugins import Plugin
 from fedsim.ranges import Workers
+
+Batching = Literal["auto", "off"]
+"""Where jobs that are alike are done together: wherever bits are certain to be equal, or nowhere."""
 
 Due = tuple[int, int]
 """When a result is wanted: (virtual ns, sequence)."""
@@ -33,6 +37,8 @@ class ExecutorConfig(Config):
 
     workers: Workers = 1
     """Jobs that run at once; results do not depend on it."""
+    batching: Batching = "auto"
+    """Whether jobs that are alike may be done together; results do not depend on it."""
 
 
 class Executor(Plugin[ExecutorConfig], ABC):
@@ -47,15 +53,21 @@ class Executor(Plugin[ExecutorConfig], ABC):
         """Get ready; called once, before the first job."""
 
     @abstractmethod
-    def submit(self, job: Job, due: Due) -> Promise:
-        """Take a job; never waits for one. After :meth:`close` the promise is cancelled."""
+    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Promise:
+        """Take a job; never waits for one. After :meth:`close` the promise is cancelled.
+
+        Args:
+            job: The job; nothing in its inputs is pending.
+            due: When its result is wanted.
+            step_flops: Operations of one of its batches, where known: a hint that changes no result.
+        """
 
     @abstractmethod
-    def wait(self, promise: Any) -> Any:
+    def wait(self, promise: Any, now_ns: int = -1) -> Any:
         """Block until a result is there and return it, or raise what the job raised.
 
-        Called by the loop's thread at the instant at which the result is due; an executor that collects jobs
-        into batches decides here, at a point in virtual time, what to run together.
+        Called by the loop's thread, at the instant at which the result is due or later. Jobs that are like it
+        and due by ``now_ns`` may be done together with it.
         """
 
     @abstractmethod

@@ -8,6 +8,7 @@ may depend on it.
 from __future__ import annotations
 
 import threading
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,11 @@ class Null(Executor):
         self._worker = Worker(resources, threading.Event())
         self._uniform: dict[tuple[int, int], Array] = {}
 
-    def submit(self, job: Job, due: Due) -> Promise:
+    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Promise:
         """Keep the job until its result is due."""
         return Kept(job)
 
-    def wait(self, promise: Any) -> Any:
+    def wait(self, promise: Any, now_ns: int = -1) -> Any:
         """Return a result without doing the job."""
         return self._result(promise.job)
 

@@ -1,9 +1,11 @@
 """Threads of this process, each with one torch thread pinned, fed earliest-due first.
 
 Parallelism comes from jobs, never from inside an operation: with one intra-op thread in *every* worker a
-result is the same bit for bit whatever the number of workers. A single worker needs no thread: whoever waits
-for a job does it when its result is due, which spares two threads from taking turns with the interpreter. On
-the virtual-time loop that is the loop's thread; on a real one it is a helper thread, so jobs take turns.
+result is the same bit for bit whatever the number of workers. Only jobs with long kernels go to the threads
+as soon as they are submitted. The others would take turns with the interpreter, and cost more there than they
+save: whoever waits for one does it then, which on the virtual-time loop is the loop's thread and on a real
+one a helper thread. Of those, jobs that are alike and due are done together
+(:mod:`fedsim.engine.batched_fit`).
 """
 
 from __future__ import annotations
@@ -11,21 +13,27 @@ from __future__ import annotations
 import heapq
 import os
 import threading
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from math import inf
 from typing import Any
 
 import torch
 
-from fedsim.engine.execute import one_torch_thread, run
+from fedsim.engine.execute import batch_key, one_torch_thread, run_together
 from fedsim.engine.executors.base import Due, Executor
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import RunError
 
+LONG_STEP_FLOPS = 4e6
+"""From so many operations in a batch on, kernels take longer than the interpreter's work around them."""
+
 
 class Threads(Executor):
-    """A pool of threads, or the thread of whoever waits.
+    """A pool of threads, and the thread of whoever waits.
 
     Raises:
         RunError: So many threads cannot be started.
@@ -35,26 +43,31 @@ class Threads(Executor):
         """Start the threads, if there are any."""
         self._start(resources, self.config.workers if self.config.workers > 1 else 0)
 
-    def submit(self, job: Job, due: Due) -> Future[Any]:
-        """Queue a job."""
+    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Future[Any]:
+        """Queue a job for the threads, or keep it for whoever waits."""
         future: Future[Any] = Future()
+        key = batch_key(job, self._resources) if self.config.batching == "auto" else None
         with self._ready:
             if self._stopping.is_set():
                 future.cancel()
                 return future
             self._jobs[future] = job
-            if self._threads:
+            if key is not None:
+                self._alike[key][future] = due[0]
+                self._keys[future] = key
+            elif self._threads and step_flops >= LONG_STEP_FLOPS:
                 heapq.heappush(self._queue, (due, future))
+                self._queued.add(future)
                 self._ready.notify()
         # A job that nobody wants any more is freed at once, though its place in the queue stays.
         future.add_done_callback(self._forget)
         return future
 
-    def wait(self, promise: Future[Any]) -> Any:
-        """Return the result when it is there; a single worker does the job now."""
-        if not self._threads and promise in self._jobs:
+    def wait(self, promise: Future[Any], now_ns: int = -1) -> Any:
+        """Return the result when it is there; what no thread does is done now."""
+        if not promise.done() and promise not in self._queued:
             with self._turn, one_torch_thread():
-                self._do(promise, self._worker)
+                self._do(self._due_with(promise, now_ns), self._worker)
         return promise.result()
 
     def close(self) -> None:
@@ -74,14 +87,18 @@ class Threads(Executor):
     def _start(self, resources: Resources, num_threads: int) -> None:
         self._resources = resources
         self._jobs: dict[Future[Any], Job] = {}  # those that have not begun
+        self._alike: defaultdict[Hashable, dict[Future[Any], int]] = defaultdict(
+            dict
+        )  # and when they are due
+        self._keys: dict[Future[Any], Hashable] = {}
         self._queue: list[tuple[Due, Future[Any]]] = []
+        self._queued: set[Future[Any]] = set()  # asked for membership only: a set has no order
         self._ready = threading.Condition()
         self._turn = threading.Lock()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         _choose_repeatable_kernels(resources.device)
-        if not num_threads:
-            self._worker = Worker(resources, self._stopping)
+        self._worker = Worker(resources, self._stopping)
         for number in range(num_threads):
             thread = threading.Thread(target=self._work, name=f"fedsim-worker-{number}", daemon=True)
             try:
@@ -99,7 +116,7 @@ class Threads(Executor):
         torch.set_num_threads(1)
         worker = Worker(self._resources, self._stopping)
         while (future := self._next()) is not None:
-            self._do(future, worker)
+            self._do([future], worker)
             del future  # an idle worker keeps no result alive
 
     def _next(self) -> Future[Any] | None:
@@ -108,25 +125,45 @@ class Threads(Executor):
             self._ready.wait_for(lambda: self._queue or self._stopping.is_set())
             return None if self._stopping.is_set() else heapq.heappop(self._queue)[1]
 
-    def _do(self, future: Future[Any], worker: Worker) -> None:
-        """Run a job and settle its future, unless somebody else has."""
-        job = self._jobs.pop(future, None)
-        if job is None or not future.set_running_or_notify_cancel():
+    def _due_with(self, promise: Future[Any], now_ns: int) -> list[Future[Any]]:
+        """Return a job and those that are alike and due by now, in the order in which they were submitted."""
+        key = self._keys.get(promise)
+        if key is None:
+            return [promise]
+        # A copy, since a result that nobody can look at any more takes its job out at any time.
+        alike = list(self._alike[key].items())
+        return [future for future, due_ns in alike if due_ns <= now_ns or future is promise]
+
+    def _do(self, futures: Sequence[Future[Any]], worker: Worker) -> None:
+        """Run jobs that are alike and settle their futures, but for those that somebody else has settled."""
+        begun: dict[Future[Any], Job] = {}
+        for future in futures:
+            job = self._jobs.get(future)
+            if job is not None and future.set_running_or_notify_cancel():
+                begun[future] = job
+            self._forget(future)
+        if not begun:
             return
         stream = worker.stream
-        try:
-            with nullcontext() if stream is None else torch.cuda.stream(stream):
-                result = run(job, worker)
-                if stream is not None:
-                    stream.synchronize()
-        except BaseException as error:
-            # Whatever it was, it belongs to whoever waits for the result.
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        with nullcontext() if stream is None else torch.cuda.stream(stream):
+            results = run_together(list(begun.values()), worker)
+            if stream is not None:
+                stream.synchronize()
+        for future, result in zip(begun, results, strict=True):
+            if isinstance(result, BaseException):
+                # Whatever it was, it belongs to whoever waits for the result.
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
     def _forget(self, future: Future[Any]) -> None:
         self._jobs.pop(future, None)
+        self._queued.discard(future)
+        if (key := self._keys.pop(future, None)) is not None:
+            alike = self._alike[key]
+            alike.pop(future, None)
+            if not alike:
+                del self._alike[key]
 
 
 def _choose_repeatable_kernels(device: torch.device) -> None:

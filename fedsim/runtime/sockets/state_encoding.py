@@ -89,7 +89,7 @@ def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
     tree = writer.tree(value, "state", 0)
     bins = Bins(writer.arrays)
     try:
-        head = bytes(msgpack.packb((WORD, tree, bins.described)))
+        head = bytes(msgpack.packb((WORD, tree, bins.listed)))
     except (OverflowError, UnicodeError) as error:
         raise ValueError(
             f"state: a number beyond 64 bits, or a string that is no Unicode ({error})"

@@ -319,6 +319,8 @@ def test_the_observer_s_optimisers_begin_anew_and_leave_nothing(world: Any) -> N
     class Tuning(FEDAVG):
         async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
             fitted = [await observer.fit(observer.initial_model()) for _ in range(2)]
+            for one in fitted:
+                one.model.compute()
             measured.setdefault(observer.round, []).extend(fitted)
             return {"global": Predictor(server_state)}
 

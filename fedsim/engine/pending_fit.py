@@ -1,0 +1,111 @@
+"""Fits whose results are computed when somebody first looks at them.
+
+Virtual time needs the cost of a fit and the shapes of what it gives, never its values. So when its time is
+over, a fit gives models of pending trees. They are computed when an array is looked at, mostly in the merge,
+when the whole cohort is there and can be trained together; a reply that is dropped is never computed at all.
+A fit that fails does so where its result is first looked at, which is the same event in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict
+from fedsim.errors import JobError
+from fedsim.params import Model, PendingTree, Tree
+from fedsim.walk import instances
+
+
+def can_wait(job: Job) -> bool:
+    """Say whether a job's result may be pending: a fit's, unless its optimiser's state is asked for too."""
+    return isinstance(job, Fit) and job.num_steps > 0 and job.states is None
+
+
+def pending(job: Fit, compute: Callable[[], Fitted], cancel: Callable[[], object]) -> Fitted:
+    """Return the result of a fit, to be computed later.
+
+    Args:
+        job: The fit.
+        compute: Gives the result; called at most once, unless it raises.
+        cancel: Called instead where nobody can look at the result any more.
+    """
+    result = _Result(compute, cancel)
+    return Fitted(
+        {name: _model(result, name, job.models[name]) for name in job.trained}, result.loss, job.num_steps
+    )
+
+
+def compute_inputs(job: Job) -> None:
+    """Compute what is pending in a job's inputs, before the job is handed to another thread.
+
+    So a client that trains in every round and is never looked at holds one pending fit, not one a round.
+    """
+    match job:
+        case Fit(models=models, extras=extras):
+            for model in models.values():
+                model.compute()
+            for extra in extras.values():
+                if isinstance(extra.value, PendingTree):
+                    extra.value.computed()
+        case Predict(model) | Evaluate(model):
+            model.compute()
+        case Call(arguments=arguments):
+            for tree in instances(arguments, PendingTree):
+                tree.computed()
+
+
+class _Result:
+    """The result of one fit, shared by all its pending trees."""
+
+    __slots__ = ("_cancel", "_compute", "_fitted")
+
+    def __init__(self, compute: Callable[[], Fitted], cancel: Callable[[], object]) -> None:
+        self._compute: Callable[[], Fitted] | None = compute
+        self._cancel = cancel
+        self._fitted: Fitted | None = None
+
+    def __del__(self) -> None:
+        if self._fitted is None:
+            self._cancel()
+
+    def fitted(self) -> Fitted:
+        if self._fitted is None:
+            self._fitted = self._compute()
+            del self._compute
+        return self._fitted
+
+    def loss(self) -> float:
+        return self.fitted().loss
+
+    def tree(self, name: str, part: Literal["params", "buffers"], form: Tree) -> Tree:
+        tree: Tree = getattr(self.fitted().models[name], part)
+        if (change := _change(form, tree)) is not None:
+            raise JobError(
+                f"a fit changed the form of its model's {part}: {change}. Training keeps names, shapes and "
+                "dtypes: let layers write into their buffers"
+            )
+        return tree
+
+
+def _model(result: _Result, name: str, start: Model) -> Model:
+    params = PendingTree(start.params, partial(result.tree, name, "params", start.params))
+    if not start.buffers:
+        return Model(start.architecture, params)
+    return Model(
+        start.architecture,
+        params,
+        PendingTree(start.buffers, partial(result.tree, name, "buffers", start.buffers)),
+    )
+
+
+def _change(before: Tree, after: Mapping[str, Any]) -> str | None:
+    """Return the first difference in names, shapes or dtypes, or None."""
+    if list(before) != list(after):
+        return f"names {', '.join(after)} instead of {', '.join(before)}"
+    for name, array in before.items():
+        other = after[name]
+        if (array.shape, array.dtype) != (other.shape, other.dtype):
+            return f"{name!r} is {other.dtype}{other.shape} instead of {array.dtype}{array.shape}"
+    return None
