@@ -1,15 +1,14 @@
-"""A run put together by hand, for benchmarks: generated samples, one architecture, the naive network."""
+"""What benchmarks run on: generated samples as a data set, and the parts of a run on the naive network."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedsim.algorithms.fedavg import PLUGIN as FEDAVG
-from fedsim.config import Config
-from fedsim.data import Dataset, FederatedData, Spreading, federate
-from fedsim.data.partitions.iid import PLUGIN as IID
+from fedsim.config import AsTuple, Config
+from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spreading, federate
 from fedsim.engine.executors.base import Executor, ExecutorConfig
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
@@ -22,16 +21,26 @@ from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.task import Task
 
 
-def generated(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedData:
-    """Return ``each`` random samples of ten classes for every client."""
-    generator = Key.root(0).child("bench").numpy()
-    count = num_clients * each
-    x = generator.standard_normal((count, *shape)).astype(np.float32)
-    y = generator.integers(0, 10, count)
-    dataset = Dataset(Task(shape, 10), x, y)
-    return federate(
-        dataset, IID(Config()), Spreading(num_clients=num_clients, shares=(1.0, 0.0, 0.0)), Key.root(0)
-    )
+class GeneratedConfig(Config):
+    """Settings of generated samples."""
+
+    shape: Annotated[tuple[int, ...], AsTuple]
+    """Of one sample."""
+    each: int
+    """Samples for each client."""
+
+
+class Generated(DatasetPlugin[GeneratedConfig]):
+    """Random samples of ten classes."""
+
+    Config = GeneratedConfig
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return equally many samples for every client."""
+        count, shape = context.num_clients * self.config.each, self.config.shape
+        generator = context.key.numpy()
+        x = generator.standard_normal((count, *shape), dtype=np.float32)
+        return Dataset(Task(shape, 10), x, generator.integers(0, 10, count))
 
 
 def counted(num_clients: int, each: int, shape: tuple[int, ...]) -> FederatedData:
