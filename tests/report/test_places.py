@@ -164,7 +164,7 @@ def test_what_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "is_dir", refuse)
-    with pytest.raises(OutputError, match=r"Permission denied\. Choose another --out"):
+    with pytest.raises(OutputError, match=r"Permission denied\. Choose another place"):
         run_place(scenario(), "memory")
 
 
