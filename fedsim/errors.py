@@ -41,7 +41,7 @@ class Fault:
     """One thing wrong with a scenario.
 
     Attributes:
-        path: The setting's path as in ``--set``, such as ``fleet.0.count``; empty for the whole file.
+        path: The setting's path as in an override, such as ``fleet.0.count``; empty for the whole file.
         problem: The value and the rule that it breaks.
         mend: What to write instead; empty where the problem says so already.
     """

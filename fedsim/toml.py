@@ -21,7 +21,7 @@ def key(name: str) -> str:
 
 
 def path(*names: str | int) -> str:
-    """Return a path such as ``fleet.0.count``, as ``--set`` takes it."""
+    """Return a path such as ``fleet.0.count``, as overrides have it."""
     return ".".join(key(str(name)) for name in names)
 
 

@@ -19,11 +19,11 @@ from fedsim.errors import OutputError, UserError
 from fedsim.models import Architecture
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.atomic_folder import MARK, check_folders, staged
+from fedsim.report.atomic_folder import MARK, check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.places import COMPARISON
+from fedsim.report.places import COMPARISON, TABLES
 from fedsim.report.run_text import run_text
-from fedsim.report.saved_models import EndModels, read_models
+from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
 from fedsim.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Result:
     anything else that takes the Arrow C stream interface. :mod:`fedsim.report.tables` explains the columns.
 
     Attributes:
-        folder: Where it is. A run without ``out`` has a temporary folder, which goes with the result:
-            :meth:`save` keeps it.
+        folder: The run's folder. A run without ``out`` has a temporary folder, which is removed with the
+            result; :meth:`save` keeps a copy.
         summary: The run in fifty numbers, as in ``summary.json`` (:mod:`fedsim.report.summary`).
     """
 
@@ -136,6 +136,12 @@ class Result:
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Copy the run's folder to a place, whole or not at all, and return the place.
 
+        The copy also holds the models, even if ``run.save_models`` is off and they are only in memory.
+
+        Args:
+            folder: The place; missing parents are made.
+            force: Whether another run there may be replaced.
+
         Raises:
             OutputError: The place is occupied or cannot be written.
         """
@@ -143,6 +149,8 @@ class Result:
         check_folders([place], force=force)
         with staged(place, force=force) as hidden:
             shutil.copytree(self.folder, hidden, dirs_exist_ok=True)
+            if self._models is not None and not (hidden / MODELS).exists():
+                write_models(hidden, self._models, place)
         return place
 
     def __repr__(self) -> str:
@@ -175,7 +183,9 @@ class Comparison:
     algorithm, and its seed.
 
     Attributes:
-        folder: Where it is; a temporary folder if none was asked for.
+        folder: The folder of the run folders and the tables. A comparison without ``out`` has a temporary
+            folder, which is removed with the results; :meth:`save` keeps a copy.
+        runs: The results, in the order in which they were run.
     """
 
     def __init__(self, folder: Path, runs: Sequence[Result]) -> None:
@@ -191,6 +201,26 @@ class Comparison:
     def table(self) -> pa.Table:
         """One row per run, with the columns of ``comparison.csv``."""
         return pa.Table.from_pylist(comparison.flat_rows(self.summaries))
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Save every run into a folder, as :meth:`Result.save` does, then the tables, and return the folder.
+
+        Args:
+            folder: The folder of the run folders; it and missing parents are made.
+            force: Whether other results there may be replaced.
+
+        Raises:
+            OutputError: A place in the folder is occupied or cannot be written, found before anything is.
+        """
+        place = Path(folder)
+        folders = [place / one.folder.name for one in self.runs]
+        check_folders(folders, force=force)
+        check_files([place / table for table in TABLES], force=force)
+        for one, its_folder in zip(self.runs, folders, strict=True):
+            one.save(its_folder, force=force)
+        for table in TABLES:
+            write_file(place / table, _read(self.folder / table, Path.read_bytes))
+        return place
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.runs)

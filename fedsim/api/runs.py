@@ -46,7 +46,7 @@ def run(
         scenario: A file, an example by name, a dictionary of tables, or a scenario that was loaded before.
         algorithm: Run this one instead of the scenario's.
         seed: Instead of the scenario's.
-        overrides: Values that replace the scenario's, by path.
+        overrides: Values that replace the scenario's, by path, as for :func:`load`.
         out: Folder of the results; if left out a temporary one, which goes with the result.
         force: Whether ``out`` may replace another run; the same one is replaced in any case.
         verify: Whether every invariant is checked while running; slower.
@@ -97,7 +97,7 @@ def compare(
         scenario: A file, an example by name, a dictionary of tables, or a scenario that was loaded before.
         algorithms: The algorithms.
         seeds: The seeds; the scenario's if left out.
-        overrides: Values that replace the scenario's, by path.
+        overrides: Values that replace the scenario's, by path, as for :func:`load`.
         out: Folder of the run folders; if left out a temporary one, which goes with the results.
         force: Whether other results there may be replaced; those of the same runs are in any case.
         verify: Whether every invariant is checked while running; slower.
@@ -106,7 +106,7 @@ def compare(
     Raises:
         ScenarioError: All that is wrong with the scenario, with any of the algorithms.
         OutputError: The place of the results is occupied or cannot be written.
-        RunError: A run failed; those before it are kept.
+        RunError: A run failed; with ``out``, those before it are kept.
     """
     loaded = load_each(scenario, overrides or (), algorithms, seeds)
     return call(partial(_compare, loaded, out, force, verify, progress))

@@ -1,4 +1,4 @@
-"""What a data set is: arrays in memory, or nothing but sample counts.
+"""The base of data sets: arrays in memory, or only sample counts.
 
 Letters for shapes: n samples, K clients, N classes, V tokens. Images are float32 in [0, 1], channels first;
 texts are int64 tokens in [0, V). Labels are int64 in [0, N), or the float32 targets of a regression. Arrays
@@ -43,8 +43,8 @@ class Dataset:
         test_x: The data set's own test part, as ``x``; None where it has none.
         test_y: Labels of the test part, as ``y``.
         sizes: int64 (K,), training samples of each client; None where there are arrays.
-        users: int64 (n,), who made each sample of ``x``, each at least 0: the owners of a natural partition.
-            None where nobody knows, or where there are counts only.
+        users: int64 (n,), the user who made each sample of ``x``, numbered from 0, for natural partitions.
+            None if that is not known, or if there are counts only.
 
     Raises:
         DataError: Neither or both of arrays and counts; a dtype, shape or label that breaks the rules above.
@@ -75,15 +75,15 @@ class Dataset:
                     "positions of sizes"
                 )
             if self.sizes.ndim != 1 or self.sizes.dtype != np.int64 or (self.sizes < 0).any():
-                raise DataError("sizes holds one int64 of at least 0 for each client")
+                raise DataError("sizes must hold one int64 of at least 0 for each client")
         if self.x is not None and self.users is not None:
             if self.users.dtype != np.int64 or self.users.shape != self.x.shape[:1]:
                 raise DataError(
                     f"users is {self.users.dtype} {self.users.shape}, "
-                    f"it has to be int64 ({len(self.x)},), one user a sample of x"
+                    f"but must be int64 ({len(self.x)},), one user for each sample of x"
                 )
             if (self.users < 0).any():
-                raise DataError(f"users holds {self.users.min()}, users are numbered from 0")
+                raise DataError(f"users holds {self.users.min()}, but users are numbered from 0")
         for array in (self.x, self.y, self.test_x, self.test_y, self.sizes, self.users):
             if array is not None:
                 array.flags.writeable = False
@@ -91,35 +91,37 @@ class Dataset:
     def _check(self, x: Samples, y: Labels, x_name: str, y_name: str) -> None:
         if x.dtype != self.task.dtype or x.shape[1:] != self.task.input_shape:
             wanted = f"{self.task.dtype} (n, {', '.join(map(str, self.task.input_shape))})"
-            raise DataError(f"{x_name} is {x.dtype} {x.shape}, the task wants {wanted}")
+            raise DataError(f"{x_name} is {x.dtype} {x.shape}, but the task needs {wanted}")
         if self.task.vocabulary:
             self._check_range(x, x_name, "tokens", self.task.vocabulary)
         if y.dtype != self.task.label_dtype or y.shape != x.shape[:1]:
             raise DataError(
                 f"{y_name} is {y.dtype} {y.shape}, "
-                f"it has to be {self.task.label_dtype} ({len(x)},), one label a sample"
+                f"but must be {self.task.label_dtype} ({len(x)},), one label for each sample"
             )
         if self.task.kind == "classification":
             self._check_range(y, y_name, "labels", self.task.num_outputs, "classes")
         elif not np.isfinite(y).all():
             at = int(np.flatnonzero(~np.isfinite(y))[0])
-            raise DataError(f"{y_name} holds {y[at]} at position {at}, targets of a regression are finite")
+            raise DataError(
+                f"{y_name} holds {y[at]} at position {at}, but targets of a regression must be finite"
+            )
 
     @staticmethod
     def _check_range(values: Samples | Labels, name: str, what: str, end: int, plural: str = "") -> None:
         if values.size and not 0 <= int(values.min()) <= int(values.max()) < end:
             raise DataError(
                 f"{name} holds {what} {values.min()} to {values.max()}, "
-                f"{end} {plural or what} are numbered 0 to {end - 1}"
+                f"but {end} {plural or what} are numbered 0 to {end - 1}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class LoadContext:
-    """What a data set may ask for while it is loaded.
+    """What a data set may use while it is loaded.
 
     Attributes:
-        root: Folder of data sets (``data.root`` of the scenario, or FEDSIM_DATA); None where neither is set.
+        root: Folder of data sets (``data.root`` of the scenario, or FEDSIM_DATA); None if neither is set.
         num_clients: Clients of the run.
         key: Randomness of this data set.
     """
@@ -140,7 +142,7 @@ class LoadContext:
         """
         if self.root is None:
             raise DataError(
-                f"{name} is read from {below} in a folder of data sets, and none is set: "
+                f"{name} is read from {below} in the folder of data sets, which is not set: "
                 "give data.root in the scenario, or set FEDSIM_DATA",
                 setting="root",
             )
@@ -157,7 +159,7 @@ def blamed(setting: str) -> Iterator[None]:
 
 
 def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray[Any]:
-    """Return a new array, its values unset, for what a data set draws.
+    """Return a new array, its values not set, for samples that a data set draws.
 
     Args:
         shape: Its shape.
@@ -165,12 +167,12 @@ def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray
         lower: The settings that make it large, for the message.
 
     Raises:
-        DataError: This computer has no room for it.
+        DataError: This computer has not enough memory for it.
     """
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError, OverflowError) as error:
-        # numpy's ValueError: more bytes than a number of them can say.
+        # NumPy raises ValueError if the number of bytes does not fit into an integer.
         wanted = format_quantity(float(math.prod(shape) * np.dtype(dtype).itemsize), "data size")
         raise DataError(
             f"its samples, {' x '.join(map(str, shape))} numbers, take {wanted}, more than there is "
@@ -183,8 +185,9 @@ class DatasetPlugin(Plugin[C], ABC):
 
     Attributes:
         has_samples: Whether it gives samples; False for one that gives counts only.
-        origin: Names of the settings that say which samples these are; the others say only how they are
-            given. None: all settings do. Where these agree, one data set is no public set for another.
+        origin: Names of the settings that determine which samples these are, while the others determine only
+            their form; None for all settings. Data sets that agree in these may have the same samples, so
+            neither can be the source of the public set for the other.
     """
 
     has_samples: ClassVar[bool] = True

@@ -20,7 +20,7 @@ class Cifar(DatasetPlugin[Config]):
     """Base of both sets.
 
     Attributes:
-        name: What torchvision calls the set.
+        name: Torchvision's name of the set.
     """
 
     name: ClassVar[str]

@@ -1,14 +1,15 @@
 """Splitting one client's samples into train, validation and test (specification 6).
 
-The parts' sizes are the wanted shares of all the client's samples, rounded; a client with at least as many
-samples as parts has none of them empty. One with fewer fills train, then test, then validation: without
-test it could not be judged, without validation it falls back on its training loss (rule E11).
+The size of each part is its share of the client's samples, rounded. A client with at least as many samples
+as parts gets at least one sample in each part. A client with fewer samples fills train first, then test, then
+validation: it cannot be evaluated without test samples, but without validation samples its training loss is
+used instead (rule E11).
 
-Within these sizes, each class with at least as many samples as there are parts is split in proportion, and
-a part whose share of it is a whole sample gets one; rarer classes are split together. What rounding gives
-or takes in one class is made up for in the next, and by the last of them the sizes are exact.
+Within these sizes, each class with at least as many samples as there are parts is split in proportion. A part
+whose share of a class is at least one sample gets at least one. Rarer classes are split together. Rounding
+errors are carried from one class to the next, so that the sizes are exact in the end.
 
-The samples of a regression are one class.
+The samples of a regression are treated as one class.
 """
 
 import math
@@ -23,22 +24,22 @@ from fedsim.ranges import Share
 Split: TypeAlias = Literal["train", "val", "test"]
 Shares: TypeAlias = tuple[Share, Share, Share]
 AnyShares: TypeAlias = Shares | tuple[Shares, ...]
-"""Shares of train, validation and test for everybody, or several, of which each client draws one."""
+"""Shares of train, validation and test for all clients, or several triples, of which each draws one."""
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
-# Train, test, val as positions in (train, val, test): who comes first when samples are few or shares tie.
+# Train, test, val as positions in (train, val, test): the order of parts if samples are few or shares tie.
 _PRIORITY = (0, 2, 1)
 
 
 def shares_fault(shares: Shares) -> str:
-    """Say what is wrong with shares of train, validation and test; empty where nothing is."""
+    """Return what is wrong with shares of train, validation and test; an empty string if nothing is."""
     if not all(math.isfinite(share) and 0 <= share <= 1 for share in shares):
-        return f"shares of train, val and test are each from 0 to 1, these are {_listed(shares)}"
+        return f"shares of train, val and test must each be from 0 to 1, not {_listed(shares)}"
     if abs(sum(shares) - 1) > 1e-9:
-        return f"shares of train, val and test sum to 1, {_listed(shares)} sum to {sum(shares):g}"
+        return f"shares of train, val and test must sum to 1, but {_listed(shares)} sum to {sum(shares):g}"
     if shares[0] == 0:
-        return f"the share of train is above 0, of {_listed(shares)} nothing is left to train on"
+        return f"the share of train must be above 0: {_listed(shares)} leave nothing to train on"
     return ""
 
 
@@ -48,11 +49,11 @@ def choices_of(shares: AnyShares) -> tuple[Shares, ...]:
 
 
 def split_client(labels: Labels, shares: Shares) -> tuple[Indices, Indices, Indices]:
-    """Return the positions in ``labels`` that are for train, validation and test, each ascending.
+    """Return the positions in ``labels`` of the train, validation and test samples, each ascending.
 
     Args:
         labels: Labels of one client's samples, shuffled beforehand; float32 for a regression.
-        shares: Shares of train, validation and test, summing to one; a part of share 0 gets nothing.
+        shares: Shares of train, validation and test, which sum to one; a part with share 0 gets nothing.
     """
     total = len(labels)
     parts = [part for part in _PRIORITY if shares[part] > 0]
@@ -62,7 +63,8 @@ def split_client(labels: Labels, shares: Shares) -> tuple[Indices, Indices, Indi
     carry = np.zeros(len(parts))
     for positions in _groups(labels, len(parts)):
         quota = len(positions) * sizes / total
-        # The carry stays above -1, so what is at least one here is above zero with it, and never taken back.
+        # The carry is always above -1. So with it a quota of at least one is still above zero, and giving it
+        # a sample only rounds it up.
         counts = _round(quota + carry, (quota > 1 - 1e-9).astype(np.int64), len(positions))
         carry += quota - counts
         part_of[positions] = np.repeat(parts, counts)
@@ -85,10 +87,10 @@ def _groups(labels: Labels, num_parts: int) -> list[Indices]:
 
 
 def _round(quota: NDArray[np.float64], least: Counts, total: int) -> Counts:
-    """Return whole numbers near ``quota`` and from ``least`` up, of sum ``total``; the first wins ties."""
+    """Return whole numbers near ``quota``, at least ``least``, of sum ``total``; ties go to the first."""
     counts: Counts = np.maximum(np.floor(quota + 1e-9).astype(np.int64), least)
     while (missing := total - int(counts.sum())) != 0:
-        # Remainders that are equal on paper differ in the last bit; a tie has to stay a tie.
+        # Rounded, since remainders that should be equal can differ in the last bit, but must tie.
         lacking = (quota - counts).round(9)
         if missing > 0:
             counts[np.argmax(lacking)] += 1

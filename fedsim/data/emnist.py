@@ -1,6 +1,6 @@
 """EMNIST: up to 814,255 grey images of 28 by 28, handwritten digits and letters.
 
-Its images are stored with rows and columns exchanged; here they are upright.
+The files store images with rows and columns exchanged; loading turns them upright.
 """
 
 from typing import Annotated, Literal
@@ -28,8 +28,8 @@ class EmnistConfig(mnist_family.IdxConfig):
     letters that look alike are one), ``letters`` 26 (capitals and small letters are one), ``digits`` and
     ``mnist`` 10."""
     classes: Classes | Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
-    """Keep only these: the first so many, or those named, as in ``["a", "b"]``, which are then numbered in
-    this order; without it, all."""
+    """Classes to keep: a number keeps the first ones, and a list such as ``["a", "b"]`` keeps those named and
+    numbers them in this order; without it, all are kept."""
 
 
 class Emnist(DatasetPlugin[EmnistConfig]):
@@ -58,11 +58,11 @@ class Emnist(DatasetPlugin[EmnistConfig]):
     def _part(
         self, images: NDArray[np.uint8], labels: Indices, part: str, number: Indices
     ) -> tuple[NDArray[np.float32], Indices, NDArray[np.bool_]]:
-        """Return x and y of the samples that are kept, and for each stored sample whether it is."""
+        """Return x and y of the samples that are kept, and a mask of these among the stored samples."""
         if labels.size and labels.max() >= len(number):
             raise DataError(
                 f"{part}-labels-idx1-ubyte holds the label {labels.max()}, "
-                f"those of split {self.config.split!r} end at {len(number) - 1}: fetch it again"
+                f"but those of split {self.config.split!r} end at {len(number) - 1}: fetch it again"
             )
         y = number[labels]
         kept = y >= 0
@@ -70,7 +70,7 @@ class Emnist(DatasetPlugin[EmnistConfig]):
 
     def _chosen(self, names: list[str]) -> list[int]:
         """Return the labels that are kept, in the order of their new numbers."""
-        # Its letters are numbered from 1, and what 0 stands for never occurs.
+        # The split of letters numbers its classes from 1; its class 0, "N/A", never occurs.
         there = {name: label for label, name in enumerate(names) if name != "N/A"}
         classes = self.config.classes
         what = f"split {quoted(self.config.split)} has {len(there)} classes, {', '.join(there)}"

@@ -1,13 +1,13 @@
-"""One pool of samples, and who holds which of them for what.
+"""A data set spread over clients: one pool of samples, and which client holds which of them in which split.
 
-Nothing is copied for a client: a split is a flat array of positions in the pool, and the offsets at which
-each client's run of it begins. A million clients therefore cost arrays and no objects.
+No samples are copied for a client. A split is a flat array of positions in the pool, with the offset at which
+each client's positions begin, so a million clients need a few arrays and no objects.
 
-The order of things (specification 6): the public set and the global test set are taken out of the pool, as
-samples or as whole users (``held_out_sets.py``); the rest is partitioned; each client's samples are shuffled
-and split into train, validation and test. All of it is a pure function of the data set, the settings and a
-key. A public set from another data set takes nothing out of the pool: its samples are put behind it, and have
-no labels.
+The steps (specification 6): the public set and the global test set are taken out of the pool, as samples or
+as whole users (``held_out_sets.py``); the rest is partitioned; each client's samples are shuffled and split
+into train, validation and test. The result is a pure function of the data set, the settings and a key. A
+public set from another data set takes nothing out of the pool: its samples are appended to the pool, without
+labels.
 
 Letters for shapes: n samples in the pool, K clients, N classes.
 """
@@ -36,7 +36,7 @@ from fedsim.task import Task
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """Which samples each client holds, for one split.
+    """The samples that each client holds in one split.
 
     Attributes:
         offsets: int64 (K + 1,); client k's samples are ``flat[offsets[k]:offsets[k + 1]]``.
@@ -59,12 +59,12 @@ class FederatedData:
         x: (n, *input_shape) of the task's ``dtype``, the pool; empty where there are counts only.
         y: (n,) of the task's ``label_dtype``, labels of the pool; empty where there are counts only. Where
             the public set is not labelled, its labels are -1, or NaN for a regression.
-        public: Positions in the pool of the public set, in an order drawn from the key. With counts only,
+        public: Positions of the public set in the pool, in an order drawn from the key. With counts only,
             the numbers 0 to public_size - 1, which stand for samples that do not exist.
         global_test: Positions of the global test set: the data set's own test part, or drawn from the key.
         num_clients: K.
         holdings: The clients' samples, for each split.
-        public_labelled: Whether the public set has labels of this task; one from another data set has not.
+        public_labelled: Whether the public set has labels of this task; one from another data set has none.
         public_at_clients: Whether clients hold the public set from the start, or only the server does.
     """
 
@@ -83,7 +83,7 @@ class FederatedData:
 
     @property
     def has_samples(self) -> bool:
-        """Whether there are samples, or only counts of them."""
+        """Whether there are samples, rather than only counts of them."""
         return self.holdings["train"].flat is not None
 
     def indices(self, client: int, split: Split) -> Indices:
@@ -97,7 +97,7 @@ class FederatedData:
         return self._flat(holdings)[first:end]
 
     def pooled(self, split: Split, clients: Sequence[int] | None = None) -> Indices:
-        """Return the positions of all clients' samples of a split, or of some, ascending, whoever holds them.
+        """Return the positions of a split's samples of all clients, or of some, ascending.
 
         Raises:
             DataError: The data set is counts only.
@@ -118,7 +118,9 @@ class FederatedData:
 
     def _run(self, client: int, holdings: Holdings) -> tuple[int, int]:
         if not 0 <= client < self.num_clients:
-            raise IndexError(f"client {client} does not exist, clients are 0 to {self.num_clients - 1}")
+            raise IndexError(
+                f"client {client} does not exist: clients are numbered 0 to {self.num_clients - 1}"
+            )
         return int(holdings.offsets[client]), int(holdings.offsets[client + 1])
 
     def _flat(self, holdings: Holdings) -> Indices:
@@ -139,13 +141,13 @@ def federate(
     set; its counts are training samples, and there are no validation and test samples.
 
     Args:
-        dataset: What to spread.
-        partition: Who holds which of the samples that are not held out; None for a data set of counts only.
+        dataset: The data set.
+        partition: Spreads the samples that are not held out; None for a data set of counts only.
         spreading: The settings.
         key: Randomness of all draws.
 
     Raises:
-        DataError: The samples do not suffice, or a setting does not suit the data set.
+        DataError: There are too few samples, or a setting does not suit the data set.
         InvariantError: The partition gave a sample to two clients, or one that does not exist.
     """
     if dataset.sizes is not None:
@@ -163,7 +165,7 @@ def federate(
         size = spreading.public_size
         public = np.arange(len(y), len(y) + size)
         x = _joined(x, drawn_from(spreading.public_source, dataset.task, size, key.child("public")))
-        # No label at all would do; one that no loss takes shows at once that it was used.
+        # Placeholders: no loss accepts these values, so a use of them is noticed.
         y = _joined(y, np.full(size, np.nan if y.dtype.kind == "f" else -1, y.dtype))
     if spreading.public_augment != "none" and len(public):
         x = x.copy()
@@ -187,17 +189,17 @@ def _partitioned(pool: Pool, partition: PartitionPlugin[Any], num_clients: int, 
         held = partition.split(pool, num_clients, key)
     name = name_of(partition)
     if len(held) != num_clients:
-        raise InvariantError(f"partition {name} served {len(held)} clients of {num_clients}")
+        raise InvariantError(f"partition {name} has samples for {len(held)} clients instead of {num_clients}")
     every = np.concatenate(held)
     if len(every) and not 0 <= every.min() <= every.max() < len(pool.labels):
-        raise InvariantError(f"partition {name} gave away samples that do not exist")
+        raise InvariantError(f"partition {name} gave out samples that do not exist")
     if len(every) and np.bincount(every).max() > 1:
-        raise InvariantError(f"partition {name} gave a sample away twice")
+        raise InvariantError(f"partition {name} gave out a sample twice")
     return held
 
 
 def _split(held: Iterable[Indices], y: Labels, shares: AnyShares, key: Key) -> dict[Split, Holdings]:
-    """Return each client's samples for train, validation and test; what it holds is ascending."""
+    """Split each client's samples, whose positions are ascending, into train, validation and test."""
     choices = choices_of(shares)
     parts = [list[Indices]() for _ in SPLITS]
     for client, positions in enumerate(held):
@@ -206,7 +208,7 @@ def _split(held: Iterable[Indices], y: Labels, shares: AnyShares, key: Key) -> d
         if len(choices) > 1:
             own = choices[key.child("shares", client).numpy().integers(len(choices))]
         for part, indices in zip(parts, split_client(y[shuffled], own), strict=True):
-            # Ascending, so that all samples pooled are in the order in which a single client has them.
+            # Ascending, so that the pooled samples of one client are in that client's own order.
             part.append(np.sort(shuffled[indices]))
     return {
         name: Holdings(np.cumsum([0, *map(len, part)]), np.concatenate(part))
@@ -217,7 +219,7 @@ def _split(held: Iterable[Indices], y: Labels, shares: AnyShares, key: Key) -> d
 def _pool(
     dataset: Dataset, num_classes: int, limit: int | None, key: Key
 ) -> tuple[Samples, Labels, Indices | None, Indices]:
-    """Return samples and labels of the pool, its own test part last; users; the positions of that part."""
+    """Return the pool's samples and labels, test part last; its users; the positions of the test part."""
     x, y, test_x, test_y, users = dataset.x, dataset.y, dataset.test_x, dataset.test_y, dataset.users
     if x is None or y is None:
         raise InvariantError("a data set without samples has counts")
@@ -237,14 +239,14 @@ def _pool(
 
 
 def _subset(labels: Labels, size: int, num_classes: int, generator: np.random.Generator) -> Indices:
-    """Return so many positions, ascending: equally many of each class, or any where there are no classes."""
+    """Return ``size`` positions, ascending: equally many of each class, or any if there are no classes."""
     if not num_classes:
         return np.sort(generator.permutation(len(labels))[:size])
     classes = by_class(labels.astype(np.int64, copy=False), num_classes, generator)
     room = np.array([len(samples) for samples in classes])
     counts = np.zeros(num_classes, np.int64)
     while left := min(size, len(labels)) - int(counts.sum()):
-        # Classes that are used up leave their part to the others; what does not divide goes to some, drawn.
+        # What used-up classes cannot give comes from the others, and a remainder from random classes.
         unspent = np.flatnonzero(room > counts)
         if left < len(unspent):
             counts[generator.permutation(unspent)[:left]] += 1
@@ -259,13 +261,12 @@ def _counts_only(
     wants_samples = partition or spreading.limit or spreading.global_test_share or spreading.takes_users
     if wants_samples or spreading.public_source or spreading.public_augment != "none":
         raise DataError(
-            "a data set of counts only has no samples to spread, test on, draw from or transform, and no "
-            "users: leave out the partition, the limit, the share of the global test set and those of users, "
-            "and the public set's source and transformation"
+            "a data set of counts only has no samples and no users: leave out the partition, the limit, the "
+            "share of the global test set and those of users, and the public set's source and transformation"
         )
     num_clients = spreading.num_clients
     if len(sizes) != num_clients:
-        raise DataError(f"the data set counts the samples of {len(sizes)} clients, the run has {num_clients}")
+        raise DataError(f"the data set has counts for {len(sizes)} clients, but the run has {num_clients}")
     none = Holdings(np.broadcast_to(np.int64(0), num_clients + 1), None)
     return FederatedData(
         task,

@@ -1,4 +1,4 @@
-"""What data sets read from files: arrays (.npy, .npy.xz, .npz, and idx files as MNIST has them) and texts.
+"""Reading arrays (.npy, .npy.xz, .npz, and idx files such as those of MNIST) and texts for data sets.
 
 Nothing is ever unpickled, and sizes are bounded before anything is read.
 """
@@ -17,10 +17,10 @@ from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, quoted, shortened
 
 IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
-"""How the names of idx files of bytes end; in one of images, idx3 says its three axes."""
+"""Endings of the names of idx files of bytes."""
 
 MOST_TEXT_BYTES = 2**30
-"""What a packed text may unpack to: 1 GiB."""
+"""Most bytes that a packed text may unpack to: 1 GiB."""
 
 _IDX_BYTES = b"\x00\x00\x08"
 
@@ -48,14 +48,14 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
             return _member(path, key, key_setting)
         with bounded_unpacking.opened(path) as stream:
             read = _idx if path.name.endswith(IDX_ENDINGS) else bounded_unpacking.read_npy
-            # What a plain file holds is there, and may be any number of bytes.
+            # A plain file is no larger in memory than on the disk, so it may have any size.
             return read(
                 stream, bounded_unpacking.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
             )
     except DataError:
         raise
     except Exception as error:
-        problem = str(error) or "there is no memory for it"  # an error that says nothing is a MemoryError
+        problem = str(error) or "there is no memory for it"  # a MemoryError has no text
         raise DataError(f"{path} cannot be read as a plain array: {problem}") from error
 
 
@@ -65,7 +65,7 @@ def require_file(path: Path) -> None:
     Raises:
         DataError: There is none.
     """
-    if not os.path.isfile(path):  # noqa: PTH113 - which is False, too, for a name that no file can have
+    if not os.path.isfile(path):  # noqa: PTH113 - also False for a name that no file can have
         raise DataError(
             f"{shortened(path, MOST_SAID)} is not a file; a relative path starts at data.root (or "
             "FEDSIM_DATA) where that is set"
@@ -73,7 +73,7 @@ def require_file(path: Path) -> None:
 
 
 def read_numbers(path: Path, key: str, setting: str) -> NDArray[np.int64]:
-    """Return the array of a file that numbers things from 0, int64 (n,).
+    """Return an array of whole numbers from 0, such as labels, from a file, int64 (n,).
 
     Args:
         path: As for :func:`read_array`.
@@ -81,7 +81,7 @@ def read_numbers(path: Path, key: str, setting: str) -> NDArray[np.int64]:
         setting: The setting that names the file, such as ``labels``; that of the key is ``label_key``.
 
     Raises:
-        DataError: As for :func:`read_array`, or the file holds something other than such numbers.
+        DataError: As for :func:`read_array`, or the file holds something else.
     """
     with blamed(setting):
         array = read_array(path, key, f"{setting[:-1]}_key")
@@ -96,11 +96,11 @@ def read_numbers(path: Path, key: str, setting: str) -> NDArray[np.int64]:
 
 
 def read_users(root: Path | None, file: str | None, key: str, num_samples: int) -> NDArray[np.int64] | None:
-    """Return who made each sample, int64 (n,), from the file that the setting ``users`` names.
+    """Return the user who made each sample, int64 (n,), from the file that the setting ``users`` names.
 
     Args:
-        root: What a relative path starts at; the working directory if None.
-        file: The file; without it, nobody knows who made the samples.
+        root: The folder that a relative path starts from; the working directory if None.
+        file: The file; None if the users are not known.
         key: Name of the array in a .npz; the setting ``user_key``.
         num_samples: n.
 
@@ -112,7 +112,7 @@ def read_users(root: Path | None, file: str | None, key: str, num_samples: int) 
     users = read_numbers((root or Path()) / file, key, "users")
     if len(users) != num_samples:
         raise DataError(
-            f"{file} holds {len(users)} users for {num_samples} samples: one user for each sample",
+            f"{file} holds {len(users)} users for {num_samples} samples: give one user for each sample",
             setting="users",
         )
     return users
@@ -122,7 +122,7 @@ def read_text(path: Path) -> str:
     """Return a text in UTF-8, plain or .gz, that the setting ``file`` names; line ends stay as they are.
 
     Raises:
-        DataError: There is no such file, it is no such text, or it unpacks to more than 1 GiB.
+        DataError: There is no such file, it is not text in UTF-8, or it unpacks to more than 1 GiB.
     """
     with blamed("file"):
         require_file(path)
@@ -155,10 +155,10 @@ def _member(path: Path, key: str, key_setting: str) -> Array:
 
 
 def _idx(stream: bounded_unpacking.Stream, most_bytes: int) -> Array:
-    """Read: two zeros, 8 for bytes, the number of axes, each one's length in 4 big-endian bytes, values."""
+    """Read two zeros, 8 for bytes, the number of axes, their lengths as 4 big-endian bytes each, values."""
     head = bounded_unpacking.take(stream, 4)
     if head[:3] != _IDX_BYTES or len(head) < 4:
-        raise ValueError("it does not begin as an idx file of bytes does")
+        raise ValueError("its header is not that of an idx file of bytes")
     lengths = bounded_unpacking.take(stream, 4 * head[3])
     if len(lengths) < 4 * head[3]:
         raise ValueError(f"it ends within the lengths of its {head[3]} axes")

@@ -1,8 +1,8 @@
-"""Images that you bring: an array of images and one of labels, as .npz, .npy, .npy.xz or idx files.
+"""Your own images: an array of images and one of labels, as .npz, .npy, .npy.xz or idx files.
 
 Images are (n, h, w), (n, h, w, c) or (n, c, h, w), as uint8 in 0..255 or as floats in [0, 1]; labels, and
-users where there are any, are integers from 0. Nothing is ever unpickled. A compressed array may unpack to
-2 GiB; plain files may hold any number of bytes.
+users if there are any, are integers from 0. Nothing is ever unpickled. A compressed array may unpack to
+2 GiB; plain files may have any size.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ class FilesConfig(Config):
     layout: Literal["auto", "channels_last", "channels_first"] = "auto"
     """Where 4-dimensional images have their channels; ``auto`` finds the axis of length 1, 3 or 4."""
     users: str | None = None
-    """File of integers from 0, who made each image (not those of the test part), for a natural partition."""
+    """File of integers from 0: the user who made each image of the train part, for a natural partition."""
     user_key: str = "users"
     """Name of the array of users in a .npz."""
     num_classes: Classes | None = None
@@ -55,7 +55,9 @@ class FilesConfig(Config):
         if (self.test_images is None) != (self.test_labels is None):
             raise ValueError("test_images and test_labels come together: give both or neither")
         if self.test_images is None and (self.test_image_key or self.test_label_key):
-            raise ValueError("a key of a test part without the part: give test_images and test_labels too")
+            raise ValueError(
+                "test_image_key and test_label_key are of a test part: give test_images and test_labels too"
+            )
         return self
 
 
@@ -71,7 +73,7 @@ class Files(DatasetPlugin[FilesConfig]):
         x, y = _part(root, config)
         test_x, test_y = (None, None) if config.test_images is None else _part(root, config, "test_")
         if test_x is not None and test_x.shape[1:] != x.shape[1:]:
-            raise DataError(f"test images have the shape {test_x.shape[1:]}, the others {x.shape[1:]}")
+            raise DataError(f"test images have the shape {test_x.shape[1:]}, but the others {x.shape[1:]}")
         users = read_users(root, config.users, config.user_key, len(x))
         num_classes = config.num_classes or _num_classes(y, test_y)
         return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y, users=users)
@@ -87,7 +89,7 @@ def _part(root: Path, config: FilesConfig, prefix: str = "") -> tuple[Samples, L
     )
     if len(x) != len(y):
         raise DataError(
-            f"{images} holds {len(x)} images and {labels} {len(y)} labels: one label for each image"
+            f"{images} holds {len(x)} images and {labels} {len(y)} labels: give one label for each image"
         )
     if not len(x):
         raise DataError(f"{images} holds no images")
@@ -132,7 +134,7 @@ def _num_classes(y: Labels, test_y: Labels | None) -> int:
     if largest >= len(y):
         raise DataError(
             f"labels go up to {largest}, but there are only {len(y)} samples: "
-            "number the classes from 0 without gaps, or say num_classes"
+            "number the classes from 0 without gaps, or set num_classes"
         )
     return largest + 1
 

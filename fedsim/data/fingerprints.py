@@ -1,10 +1,10 @@
 """Fingerprints of federated data sets, by which two processes tell whether they have the same one.
 
 Each part is described by its counts and a digest of its arrays' bytes. An array of up to 256 MiB is digested
-whole, in about a second per GB. Of a larger one 1024 pieces are, 256 MiB together and spread evenly from its
-first byte to its last: other files, other versions of a library and other settings change samples throughout,
-and are noticed; a few samples altered by hand in a set of that size may not be. A data set of counts only is
-its counts.
+whole, in about a second per GB. Of a larger array, 1024 pieces are digested, 256 MiB together, spread evenly
+from its first byte to its last. Different files, library versions or settings change samples throughout, so
+they are noticed; a few samples edited by hand in an array of that size may not be. A data set of counts only
+is described by its counts.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fedsim.data.federated import FederatedData
 from fedsim.walk import little_endian, octets
 
 Fingerprint: TypeAlias = Mapping[str, str]
-"""By the name of a part what it is, in words, and after ``#`` its digest."""
+"""A description of each part, by its name: in words, with the digest after ``#``."""
 
 MOST_BYTES = 256 << 20
-"""Bytes of an array that are digested at most."""
+"""Most bytes of an array that are digested."""
 _NUM_PIECES = 1024
 
 
@@ -72,7 +72,7 @@ def _digest(*arrays: np.ndarray[Any, Any]) -> str:
 
 
 def _spans(num_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of so many bytes that are digested, from first to last."""
+    """Yield the start and end of each piece of ``num_bytes`` bytes that is digested, in order."""
     if num_bytes <= MOST_BYTES:
         yield 0, num_bytes
         return

@@ -1,12 +1,12 @@
-"""What is taken out of the pool before it is spread: the public set and the global test set.
+"""Taking the public set and the global test set out of the pool before it is spread.
 
-Either is so many samples, drawn whoever made them; or the samples of whole users, all of each, so that what
-is measured or exchanged comes from people of whom no client has a sample.
+Each set is either a number of samples, drawn regardless of who made them, or all samples of some users. In
+the second case no client has samples of these users.
 
-Users that are held out for the test are no clients. A client has a device and links, takes part, and counts
-in every mean over clients; one that may never train would have to be left out of each of these, and an
-algorithm has nothing personal to give to somebody who has not taken part. What new users see is the global
-model, and that is what the global test set measures.
+Users that are held out for the test do not become clients. A client has a device and links, takes part, and
+counts in every mean over clients, so one that never trains would need an exception in each of these places.
+An algorithm also has no personal model for a user who has not taken part. New users get the global model,
+and the global test set measures that model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedsim.rng import Key
 
 
 class Drawn(NamedTuple):
-    """Positions of samples, none in two of them: the two sets in an order drawn, the rest ascending."""
+    """Disjoint positions of samples: the two sets in a random order, the rest ascending."""
 
     public: Indices
     test: Indices
@@ -35,17 +35,17 @@ def hold_out(total: int, users: Indices | None, spreading: Spreading, has_test: 
 
     Args:
         total: How many samples there are.
-        users: int64 (total,), who made each; None where nobody knows.
+        users: int64 (total,), the user who made each sample; None if that is not known.
         spreading: What to hold out. A public set from another data set takes nothing from this one.
         has_test: Whether the data set has a test part of its own, so that no samples are drawn for one.
-        key: Decides the draw.
+        key: Randomness of the draw.
 
     Raises:
-        DataError: Too little would be left, or whole users are asked for that cannot be had.
+        DataError: Too few samples or users would be left, or whole users cannot be held out.
     """
     if has_test and spreading.global_test_users:
         raise DataError(
-            "this data set has a test part of its own, which is the global test set: leave it at that",
+            "this data set has a test part of its own, which is the global test set: leave this setting out",
             setting="global_test_users",
         )
     generator = key.numpy()
@@ -80,9 +80,9 @@ def _whole_users(users: Indices | None, spreading: Spreading, generator: np.rand
     setting = "public_users" if spreading.public_users else "global_test_users"
     if users is None:
         raise DataError(
-            "whole users are to be held out, and this data set does not say who made which sample: use one "
-            "that says so, by itself (such as writers) or through a setting users (such as files); or hold "
-            "out samples",
+            "whole users cannot be held out, because this data set does not say who made which sample: use "
+            "one that does (such as writers), give users where there is such a setting (such as files), or "
+            "hold out samples",
             setting=setting,
         )
     names = generator.permutation(np.unique(users))
@@ -91,7 +91,7 @@ def _whole_users(users: Indices | None, spreading: Spreading, generator: np.rand
     if num_tested + num_public >= len(names):
         raise DataError(
             f"of {len(names)} users, {num_tested} are for the global test set and {num_public} for the "
-            "public set, which leaves nobody to train: hold out fewer, or use a data set of more users",
+            "public set, which leaves nobody to train: hold out fewer, or use a data set with more users",
             setting=setting,
         )
     samples = generator.permutation(len(users))
@@ -105,7 +105,7 @@ def _at_least_one(share: float, num: int) -> int:
 
 
 def _to_blame(total: int, spreading: Spreading, num_public: int, num_tested: int) -> str:
-    """Return the setting that takes most of too few samples."""
+    """Return the setting to change when too few samples are left."""
     if total < spreading.num_clients:
         return "limit" if spreading.limit == total else "num_clients"
     if num_public >= num_tested:

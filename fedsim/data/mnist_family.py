@@ -19,8 +19,8 @@ class IdxConfig(Config):
     """Settings of a set whose images may have known writers."""
 
     users: str | None = Field(default=None, min_length=1)
-    """File of integers from 0, who made each image of the train part (.npz, .npy or .npy.xz), for a natural
-    partition; a relative path starts at the root."""
+    """File of integers from 0: the user who made each image of the train part (.npz, .npy or .npy.xz), for a
+    natural partition; a relative path starts at the root."""
     user_key: str = "users"
     """Name of the array of users in a .npz."""
 
@@ -29,7 +29,7 @@ class Idx(DatasetPlugin[IdxConfig]):
     """Base of the sets of ten classes in this form.
 
     Attributes:
-        name: What torchvision calls the set.
+        name: Torchvision's name of the set.
     """
 
     Config = IdxConfig
@@ -54,13 +54,13 @@ def read(
     """Return images, bytes (n, h, w), and labels (n,) of each part.
 
     Args:
-        name: The set, as torchvision calls it.
-        context: Holds the root.
-        parts: How the parts' files are named.
-        fetch: What torchvision's class is given to fetch the set, beside the root.
+        name: Torchvision's name of the set.
+        context: Names the root.
+        parts: Beginnings of the names of the parts' files.
+        fetch: Arguments of torchvision's class, beside the root, to fetch the set; for the message.
 
     Raises:
-        DataError: No root, or files that are missing, damaged or no idx files of images and labels.
+        DataError: No root, or files that are missing, damaged or not idx files of images and labels.
     """
     raw = context.folder(name, f"{name}/raw")
     files = [raw / f"{part}-{what}-ubyte" for part in parts for what in ("images-idx3", "labels-idx1")]
@@ -91,7 +91,7 @@ def _array(file: Path, num_axes: int) -> NDArray[np.uint8]:
         raise DataError(f"{error}: fetch it again") from error
     if array.ndim != num_axes:
         raise DataError(
-            f"{path} holds an array of shape {array.shape}, not of {num_axes} axes: fetch it again"
+            f"{path} holds an array of shape {array.shape}, but should have {num_axes} axes: fetch it again"
         )
     return array
 

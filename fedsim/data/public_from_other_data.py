@@ -1,15 +1,15 @@
-"""Public sets: samples of another data set brought to the task's form, and images transformed once.
+"""Public sets: converting samples of another data set to the form of the task, and transforming images.
 
 A public set from another label space (MNIST for Fashion-MNIST, CIFAR-100 for CIFAR-10) is for predictions
-only. Images of another size are resized, bilinear with antialiasing; grey images get colour by repeating
-their channel, coloured ones are made grey by averaging theirs.
+only. Images of another size are resized, bilinearly with antialiasing. A grey image becomes a colour image by
+repeating its channel, and a colour image becomes grey by averaging its channels.
 
-Texts come from the task's own data set alone: each file numbers its own words or characters, so the tokens of
-another one would mean something else.
+A public set of texts comes from the task's own data set only: each file numbers its own words or characters,
+so the tokens of another file have other meanings.
 
-Fed-ET transforms its public images, but the list is missing in its text. The one here is specification 6.3's:
-random crop with padding 4, horizontal flip, colour jitter 0.4, rotation by up to 15 degrees, applied once, so
-that all models see the same image.
+Fed-ET transforms its public images, but its text does not list the transformations. Those of specification
+6.3 are used here: random crop with padding 4, horizontal flip, colour jitter 0.4, rotation by up to 15
+degrees, applied once, so that all models see the same image.
 
 Letters for shapes: p public samples, C channels, H and W height and width.
 """
@@ -36,7 +36,7 @@ JITTER = 0.4
 """Brightness, contrast and saturation are multiplied by uniform(1 - JITTER, 1 + JITTER)."""
 
 HUE = 0.1
-"""Hue is turned by at most this part of the circle, as is usual beside a jitter of 0.4: at 0.5 it is any."""
+"""Hue is shifted by at most this part of the colour circle, as is usual with a jitter of 0.4."""
 
 DEGREES = 15.0
 """Largest rotation."""
@@ -46,67 +46,66 @@ def drawn_from(source: Dataset, task: Task, size: int, key: Key) -> Samples:
     """Return (size, *input_shape) samples of another data set, in the form that the task has, shuffled.
 
     Args:
-        source: Where to draw from: its ``x``, and not its test part.
-        task: Whose form the samples get.
-        size: How many are drawn, without replacement.
-        key: Decides the draw.
+        source: The data set to draw from; its test part is not used.
+        task: The task whose form the samples get.
+        size: Number of samples, drawn without replacement.
+        key: Randomness of the draw.
 
     Raises:
-        DataError: The source has too few samples, or samples that cannot be brought into the form.
+        DataError: The source has too few samples, or samples that cannot be converted.
     """
     if source.x is None:
         raise DataError(
-            "the public set's source has sample counts only: draw it from one that has samples",
+            "the public set's source has sample counts only: draw it from a data set with samples",
             setting="public_source",
         )
     if fault := form_fault(source.task, task):
         raise DataError(fault, setting="public_source")
     if size > len(source.x):
         raise DataError(
-            f"{size} public samples, and their source has {len(source.x)}: write {len(source.x)} or fewer",
+            f"{size} public samples, but their source has {len(source.x)}: write {len(source.x)} or fewer",
             setting="public_size",
         )
     return _formed(source.x[key.numpy().permutation(len(source.x))[:size]], task)
 
 
 def form_fault(source: Task, task: Task) -> str:
-    """Say why samples of one task cannot be brought into the form of another; empty where they can."""
+    """Return why samples of one task cannot be converted to the form of another; empty if they can."""
     own, wanted = source.input_shape, task.input_shape
     if bool(source.vocabulary) != bool(task.vocabulary):
         return (
-            f"the public set's source has {_what(source)}, the task {_what(task)}: "
-            "draw it from a data set of the same sort"
+            f"the public set's source has {_what(source)}, but the task has {_what(task)}: "
+            "draw it from a data set of the same kind"
         )
     if task.vocabulary:
         return (
-            "texts cannot come from another data set: each numbers its own words or characters, so a token "
-            "of one means something else in the other; leave the source out, and the public set is held out "
-            "of the data set itself"
+            "texts cannot come from another data set, because each data set numbers its own words or "
+            "characters: leave out the source, so that the public set is held out of the data set itself"
         )
     are_images = len(own) == len(wanted) == 3
     if own == wanted or (are_images and (own[0] == wanted[0] or 1 in (own[0], wanted[0]))):
         return ""
     return (
-        f"samples of the public set's source have the shape {_shape(own)}, the task's {_shape(wanted)}: only "
-        "images (channels, height, width) are brought to another shape, and their channels are repeated from "
-        "one or averaged to one"
+        f"samples of the public set's source have the shape {_shape(own)}, but the task's have "
+        f"{_shape(wanted)}: only images (channels, height, width) can be converted to another shape, and "
+        "their channels can only be repeated from one or averaged to one"
     )
 
 
 def augmented(images: Samples, key: Key) -> Samples:
     """Return (p, C, H, W) images with each one cropped, flipped, jittered and rotated at random, once.
 
-    Images of other than three channels have no saturation and no hue to change.
+    Saturation and hue are changed only in images of three channels.
 
     Raises:
-        DataError: These are no images in [0, 1].
+        DataError: The samples are not images in [0, 1].
     """
     least, most = (float(images.min()), float(images.max())) if images.size else (0.0, 0.0)
     if images.ndim != 4 or images.dtype != np.float32 or not 0 <= least <= most <= 1:
         raise DataError(
-            f"only images with values in [0, 1] are transformed, these samples are {images.dtype} of shape "
-            f'{_shape(images.shape[1:])} with values from {least:g} to {most:g}: write augment = "none", or '
-            "scale them",
+            f"only images with values in [0, 1] can be transformed, but these samples are {images.dtype} of "
+            f"shape {_shape(images.shape[1:])} with values from {least:g} to {most:g}: write augment = "
+            '"none", or scale them',
             setting="public_augment",
         )
     import torch
@@ -114,8 +113,8 @@ def augmented(images: Samples, key: Key) -> Samples:
     change = torchvision_module("transforms.functional")
     num, (channels, height, width) = len(images), images.shape[1:]
     generator = key.numpy()
-    # Drawn for all images at once, and for grey ones too: the transformations of one kind do not depend on
-    # whether another is used.
+    # Everything is drawn for all images, also what grey images do not use, so that the draws of one
+    # transformation do not depend on the others.
     corners = generator.integers(0, 2 * PADDING + 1, (num, 2)).tolist()
     flips = (generator.random(num) < 0.5).tolist()
     factors = generator.uniform(1 - JITTER, 1 + JITTER, (num, 3)).tolist()

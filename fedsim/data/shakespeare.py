@@ -1,9 +1,9 @@
-"""Shakespeare, or any play: guess the next character of what a speaker says.
+"""Shakespeare, or any other play: predict the next character of a speech.
 
-The file is plain text: a speaker's name and a colon, alone on a line, then what is said, then an empty line.
-All speeches of one name, joined by line ends, are one user's text, and a sample is a window of it. A stride
-below length + 1 makes windows overlap, and a client's are split at random: what it trains on then has
-characters of its validation and test samples in it.
+The file is plain text. A speech is a line with the speaker's name and a colon, then the spoken lines, then an
+empty line. All speeches under one name, joined by line ends, are one user's text, and a sample is a window of
+it. With a stride below length + 1 windows overlap, and since a client's windows are split at random, its
+training samples then contain characters of its validation and test samples.
 """
 
 from collections import Counter
@@ -34,11 +34,12 @@ class ShakespeareConfig(Config):
     length: Tokens = 80
     """Characters of a sample; the one that follows them is its label."""
     stride: Tokens = 10
-    """Characters from the start of one sample to the start of the next; 1 takes every window there is. Below
+    """Characters from the start of one sample to the start of the next; 1 takes every window. Below
     length + 1 the windows overlap, across train, validation and test too."""
     vocabulary: Annotated[Tokens, Field(ge=2)] = 90
-    """Tokens, and outputs of the model: 0 is any unknown character, then come the file's own in the order of
-    their code points (the most frequent, where there are more), and the rest is unused."""
+    """Number of tokens, and of the model's outputs. Token 0 is any unknown character, the next ones are the
+    file's characters in the order of their code points (the most frequent, if there are too many), and the
+    rest is unused."""
     min_samples: PositiveSamples = 1
     """Leave out speakers with fewer samples than this."""
 
@@ -79,7 +80,7 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
 
 
 def _speeches(text: str, path: Path) -> dict[str, list[str]]:
-    """Return what each speaker says, speech after speech."""
+    """Return the speeches of each speaker, in the order of the file."""
     speeches: dict[str, list[str]] = {}
     speech: list[str] | None = None
     for number, line in enumerate(text.split("\n"), 1):
@@ -90,7 +91,7 @@ def _speeches(text: str, path: Path) -> dict[str, list[str]]:
             if not name.endswith(":") or name == ":":
                 raise DataError(
                     f"{path}, line {number}: {quoted(line)} begins a speech, so it has to be a speaker's "
-                    "name and a colon; speeches are set apart by empty lines, and have none in them",
+                    "name and a colon; an empty line ends a speech",
                     setting="file",
                 )
             speeches.setdefault(name[:-1].rstrip(), []).append("")

@@ -1,6 +1,6 @@
-"""Sample counts only, drawn for each client: for system studies in which nothing is learned.
+"""Only sample counts, drawn for each client, for system studies in which nothing is learned.
 
-Such a run trains with the ``null`` executor; a million clients cost eight megabytes.
+Such a run needs the ``null`` executor. The counts of a million clients take eight megabytes.
 """
 
 import math
@@ -15,7 +15,7 @@ from fedsim.ranges import MOST_SAMPLES, Classes, PositiveSamples, Samples
 from fedsim.task import Task
 
 MOST_VALUES = 10**8
-"""Numbers that one sample is made of."""
+"""Most numbers in one sample."""
 
 
 class Uniform(Config):
@@ -31,7 +31,7 @@ class Uniform(Config):
     @model_validator(mode="after")
     def _ordered(self) -> "Uniform":
         if self.low > self.high:
-            raise ValueError(f"low = {self.low} lies above high = {self.high}; swap them")
+            raise ValueError(f"low = {self.low} is above high = {self.high}; swap them")
         return self
 
 
@@ -41,8 +41,8 @@ class Lognormal(Config):
     distribution: Literal["lognormal"]
     """Which distribution this is: a log-normal one."""
     median: PositiveSamples
-    """Training samples that half of the clients reach; every client has at least one, and none
-    more than a thousand million."""
+    """Median number of training samples of a client; every client has at least one, and at most a thousand
+    million."""
     sigma: Annotated[float, Field(ge=0, le=5)]
     """Standard deviation of the natural logarithm; at 1, one client in six holds over e times the median."""
 
@@ -68,7 +68,7 @@ Draw = Annotated[
 def _not_too_large(shape: tuple[int, ...]) -> tuple[int, ...]:
     if math.prod(shape) > MOST_VALUES:
         raise ValueError(
-            f"{' x '.join(map(str, shape))} are {math.prod(shape)} numbers in each sample: give a shape of "
+            f"{' x '.join(map(str, shape))} is {math.prod(shape)} numbers in each sample: give a shape of "
             f"at most {MOST_VALUES}"
         )
     return shape
@@ -83,7 +83,7 @@ Shape = Annotated[
 
 
 class SizesConfig(Config):
-    """Settings of a data set that is counts only."""
+    """Settings of a data set of counts only."""
 
     samples: Draw = 100
     """Training samples of a client: a number, or a table: ``distribution`` with ``low`` and ``high``

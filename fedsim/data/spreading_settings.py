@@ -16,22 +16,23 @@ class Spreading:
 
     Attributes:
         num_clients: K, at least 1.
-        shares: Parts of each client's samples for train, validation and test, which sum to 1; or several
-            such, of which each client draws one, all equally likely.
+        shares: Shares of each client's samples for train, validation and test, which sum to 1; or several
+            such triples, of which each client draws one, all equally likely.
         public_size: Samples in the public set.
-        public_users: Instead of ``public_size``, the share of the users, those of the global test set apart,
-            whose samples are the public set.
-        public_source: Another data set, from which the public set is drawn; None: it is held out of this one.
-        public_augment: How its images are transformed, once, or not at all
+        public_users: Instead of ``public_size``, the share of users whose samples form the public set; users
+            of the global test set do not count.
+        public_source: The data set from which the public set is drawn; None to hold it out of this one.
+        public_augment: How the images of the public set are transformed, once
             (:func:`fedsim.data.public_from_other_data.augmented`).
-        public_at_clients: Whether clients hold it from the start.
-        global_test_share: Part of all samples held out as the global test set, in ``[0, 1)``, where the data
-            set has no test part of its own; where it has, that is the global test set.
-        global_test_users: Instead, the share of all users whose samples are the global test set; the data set
-            has no test part of its own. They are no clients (:mod:`fedsim.data.held_out_sets` says why).
+        public_at_clients: Whether clients hold the public set from the start.
+        global_test_share: Share of all samples held out as the global test set, in ``[0, 1)``. If the data
+            set has a test part of its own, that part is the global test set, and nothing is held out.
+        global_test_users: Instead of ``global_test_share``, the share of users whose samples form the global
+            test set, if the data set has no test part. They do not become clients
+            (:mod:`fedsim.data.held_out_sets` says why).
         limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
-            with equally many samples of each class, as far as there are so many; at random where there are
-            no classes, and where samples have users, whose habits that would change.
+            with equally many samples of each class, as far as possible. They are drawn at random if there are
+            no classes, or if samples have users, since a balanced draw would change what each user has.
 
     Raises:
         DataError: A setting is out of its range, or a set is asked for in two ways.
@@ -61,14 +62,16 @@ class Spreading:
                 raise DataError(fault)
         if self.public_users and (self.public_size or self.public_source is not None):
             raise DataError(
-                "the public set is so many samples, of this data set or of another, or it is whole users of "
-                "this one: choose one",
+                "the public set is either a number of samples, of this data set or another, or whole users "
+                "of this one: give one of the two",
                 setting="public_users",
             )
         if self.global_test_share and self.global_test_users:
-            raise DataError("the global test set is a share of samples or of users: give one of the two")
+            raise DataError(
+                "the global test set is either a share of samples or of users: give one of the two"
+            )
 
     @property
     def takes_users(self) -> bool:
-        """Whether anything that is held out is whole users."""
+        """Whether whole users are held out."""
         return self.public_users > 0 or self.global_test_users > 0

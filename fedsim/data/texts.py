@@ -1,7 +1,7 @@
-"""Short texts that you bring, labelled and with a user each, from a CSV file.
+"""Your own short texts from a CSV file, each with a label and a user.
 
-A word is a run of letters, digits and underscores in lower case, with the apostrophes inside it and a ``@``
-or ``#`` before it. The vocabulary is made of the file alone.
+A word is a sequence of letters, digits and underscores in lower case, with the apostrophes inside it and a
+``@`` or ``#`` in front of it. The vocabulary is made from the words of the file.
 """
 
 import csv
@@ -24,7 +24,7 @@ from fedsim.ranges import PositiveSamples, Tokens
 from fedsim.task import Task
 
 PADDING = 0
-"""Token that fills a short text up, at its end."""
+"""Token that pads a short text at its end."""
 UNKNOWN = 1
 """Token of a word that is too rare for the vocabulary."""
 
@@ -44,12 +44,12 @@ class TextsConfig(Config):
     text: str = "text"
     """Column of the text."""
     length: Tokens = 32
-    """Words of a sample: longer texts are cut, shorter ones filled up with token 0 at their end."""
+    """Words of a sample: longer texts are cut, shorter ones are padded with token 0 at their end."""
     vocabulary: Annotated[Tokens, Field(ge=3)] = 5000
-    """Tokens: 0 fills up, 1 is any unknown word, the others are the most frequent words in alphabetical order
-    where they are equally frequent."""
+    """Number of tokens: 0 is padding, 1 is any unknown word, and the others are the most frequent words,
+    equally frequent ones in alphabetical order."""
     min_samples: PositiveSamples = 1
-    """Leave out users with fewer texts than this, before anything is counted."""
+    """Leave out users with fewer texts than this, before words and labels are counted."""
 
 
 Row = tuple[str, str, str]
@@ -57,7 +57,7 @@ Row = tuple[str, str, str]
 
 
 class Texts(DatasetPlugin[TextsConfig]):
-    """Texts, in the order of the file; users and labels are numbered as they sort as text."""
+    """Texts, in the order of the file; users and labels are numbered in the order of their sorted names."""
 
     Config = TextsConfig
     origin = ("file",)
@@ -104,15 +104,15 @@ class Texts(DatasetPlugin[TextsConfig]):
         return rows
 
     def _frequent(self, rows: list[Row], path: Path) -> list[Row]:
-        """Return the rows of users who have enough of them."""
+        """Return the rows of users with at least ``min_samples`` of them."""
         counts = Counter(user for user, _, _ in rows)
         kept = [row for row in rows if counts[row[0]] >= self.config.min_samples]
         if not rows:
-            raise DataError(f"{path} has a line of columns and no text below it", setting="file")
+            raise DataError(f"{path} has a line of column names but no texts", setting="file")
         if not kept:
             most = max(counts.values(), default=0)
             raise DataError(
-                f"no user of {path} has {self.config.min_samples} texts, the most that one has is {most}: "
+                f"no user of {path} has {self.config.min_samples} texts (the most are {most}): "
                 "lower min_samples",
                 setting="min_samples",
             )
@@ -126,7 +126,7 @@ def _tokens(texts: Sequence[Sequence[str]], vocabulary: int) -> dict[str, int]:
 
 
 def _numbered(names: Sequence[str]) -> tuple[Indices, int]:
-    """Return each name's place among the different ones, sorted, and how many these are."""
+    """Return the rank of each name among the different names, sorted, and the number of different names."""
     place = {name: number for number, name in enumerate(sorted(set(names)))}
     return np.array([place[name] for name in names], np.int64), len(place)
 

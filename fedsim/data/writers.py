@@ -1,12 +1,13 @@
-"""Handwritten digits in personal styles: scikit-learn's digits, as many writers would draw them; no files.
+"""Handwritten digits in the styles of many writers, made from scikit-learn's digits; no files.
 
-Each writer has a slant, a size, a width, a turn, a place on the page and a pen, and draws every digit with
-them. This stands in for FEMNIST's natural split where its files are not at hand: images differ by writer as
-well as by class, and the numbers of images per writer are log-normal with FEMNIST's mean and deviation (004
-table 2: mean 197.53, standard deviation 76.69, from 16 to 418).
+Each writer has a slant, size, width, rotation, position on the page and pen, and draws every digit with them.
+This is a substitute for FEMNIST's natural split that needs no files: images differ by writer as well as by
+class, and the number of images per writer is log-normal with FEMNIST's mean and deviation (004 table 2: mean
+197.53, standard deviation 76.69, from 16 to 418).
 
-A style is an affine map from the 8 by 8 source to the page, interpolated between pixels, and a pen: a ramp
-from blank to ink, whose middle is its thickness. All images of a writer are made at once.
+A style consists of an affine map from the 8 by 8 source to the page, with interpolation between pixels, and a
+pen: a ramp from blank to ink, whose middle decides how thick lines are. All images of a writer are computed
+at once.
 """
 
 import numpy as np
@@ -20,43 +21,44 @@ from fedsim.rng import Key
 from fedsim.task import Task
 
 SOURCE = 8
-"""Pixels of a side of the source images."""
+"""Height and width of the source images, in pixels."""
 NUM_CLASSES = 10
 
 MOST = 10**6
-"""Images of a writer that can be asked for."""
+"""Upper bound of the settings that count the images of a writer."""
 
 _LOWER = "num_writers, samples_per_writer or size"
 
 _MARGIN = 0.12
-"""Blank part of a page at each side, where a writer is neither large nor off the middle."""
+"""Blank part of the page at each side, for a writer of average size and position."""
 _STEEPNESS = 2.5
-"""How fast ink follows the source's grey."""
+"""Slope of the pen's ramp from blank to ink."""
 
 
 class WritersConfig(Config):
     """Settings of the writers."""
 
     num_writers: Clients | None = None
-    """Writers; without it, one for each client."""
+    """Number of writers; without it, one for each client."""
     samples_per_writer: float = Field(default=199.0, ge=1, le=MOST)
-    """Mean number of images per writer, before ``least`` and ``most`` are enforced: by default they lower it
-    to FEMNIST's."""
+    """Mean number of images per writer before ``least`` and ``most`` apply. With the defaults, these lower it
+    to FEMNIST's mean."""
     deviation: float = Field(default=82.0, ge=0, le=MOST)
-    """Standard deviation of that number, likewise; 0 gives every writer the same."""
+    """Standard deviation of the number of images per writer before ``least`` and ``most`` apply; 0 gives all
+    writers equally many."""
     least: int = Field(default=16, ge=1, le=MOST)
-    """Images of a writer, at least."""
+    """Fewest images of a writer."""
     most: int = Field(default=418, ge=1, le=MOST)
-    """Images of a writer, at most."""
+    """Most images of a writer."""
     size: int = Field(default=28, ge=8, le=64)
-    """Pixels of a side of an image."""
+    """Height and width of an image, in pixels."""
     style: float = Field(default=1.0, ge=0, le=2)
-    """How far writers differ: 0 gives all of them one hand, 1 an ordinary spread."""
+    """How much writers differ: with 0 all write alike, and 1 is an ordinary spread."""
     wobble: float = Field(default=0.06, ge=0, le=0.5)
-    """Standard deviation of the grey of each inked source pixel, so that no two images are the same."""
+    """Standard deviation of the noise on each inked source pixel, so that no two images are the same."""
     preference: Concentration | None = None
-    """Writers prefer digits: each one's shares of the classes are Dirichlet with this parameter, the smaller
-    the more unequal; without it, all digits are equally likely."""
+    """Concentration of the Dirichlet law from which each writer's shares of the digits are drawn: the
+    smaller, the more unequal. Without it, all digits are equally likely."""
 
     @model_validator(mode="after")
     def _least_is_not_above_most(self) -> "WritersConfig":
@@ -74,12 +76,12 @@ class Writers(DatasetPlugin[WritersConfig]):
         """Draw all images, of shape (1, size, size); there is no test part."""
         config, key = self.config, context.key
         counts = sizes(config, config.num_writers or context.num_clients, key)
-        # Before anything else is drawn, so that what does not fit is told at once.
+        # Before anything else is drawn, so that a data set that does not fit into memory fails at once.
         x = room((int(counts.sum()), config.size**2), np.float32, _LOWER)
         users = np.repeat(np.arange(len(counts)), counts)
         source, by_class = _source()
         y = _labels(config, counts, key.child("labels").numpy())
-        # A position in the class, uniform: the draw is in [0, 1), and below 1 after rounding to float64.
+        # Uniform positions in the class: a draw is below 1, so its product is below the length, also rounded.
         lengths = np.array([len(positions) for positions in by_class])
         place = (key.child("shapes").numpy().random(len(y)) * lengths[y]).astype(np.int64)
         shapes = np.concatenate(by_class)[(np.cumsum(lengths) - lengths)[y] + place]
@@ -95,7 +97,7 @@ class Writers(DatasetPlugin[WritersConfig]):
 
 
 def sizes(config: WritersConfig, num_writers: int, key: Key) -> Counts:
-    """Return int64 (num_writers,), how many images each writer draws; log-normal, within its limits."""
+    """Return the number of images of each writer, int64 (num_writers,): log-normal, within the limits."""
     variance = np.log1p((config.deviation / config.samples_per_writer) ** 2)
     middle = np.log(config.samples_per_writer) - variance / 2
     drawn = key.child("sizes").numpy().lognormal(middle, np.sqrt(variance), num_writers)
@@ -121,17 +123,17 @@ def _labels(config: WritersConfig, counts: Counts, generator: np.random.Generato
 
 
 def _styles(config: WritersConfig, num_writers: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Return (num_writers, 7): the map from source to page as a 2 by 2 matrix, its offset, the pen's middle.
+    """Return (num_writers, 7): a 2 by 2 matrix from source to page, an offset, and the middle of the pen.
 
-    Places on the page and in the source are from -1 to 1, to the right and down.
+    Coordinates on the page and in the source go from -1 to 1, to the right and down.
     """
     slant, size, width, turn, right, down, pen = generator.normal(0, config.style, (7, num_writers))
-    # No hand is so extreme that its digits leave the page, or have no ink.
+    # Clipped, so that no digit leaves the page or has no ink.
     size, width = (np.exp(np.clip(0.12 * value, -0.3, 0.3)) for value in (size, width))
     slant, turn = np.clip(0.25 * slant, -0.6, 0.6), np.clip(0.1 * turn, -0.3, 0.3)
     along, up = (1 - _MARGIN) * size * width, (1 - _MARGIN) * size / width
     cos, sin = np.cos(turn), np.sin(turn)
-    # First as wide and high as the writer likes, then slanted (to the right at the top), then turned.
+    # First scaled to the writer's width and height, then slanted (to the right at the top), then rotated.
     return np.stack(
         [
             cos * along,
@@ -147,18 +149,18 @@ def _styles(config: WritersConfig, num_writers: int, generator: np.random.Genera
 
 
 def _page(size: int) -> NDArray[np.float64]:
-    """Return the places of a page's pixels, (size**2, 2), row by row."""
+    """Return the coordinates of a page's pixels, (size**2, 2), row by row."""
     middles = (np.arange(size) + 0.5) * 2 / size - 1
     return np.stack(np.meshgrid(middles, middles), axis=-1).reshape(-1, 2)
 
 
 def _inked(images: NDArray[np.float32], middle: np.float64) -> NDArray[np.float32]:
-    """Return images in steps of 1/255, in place, under a pen whose ramp from blank to ink has this middle."""
+    """Apply a pen whose ramp has this middle, in place, and return the images in steps of 1/255."""
     images -= np.float32(middle)
     images *= _STEEPNESS
     images += np.float32(0.5)
     np.clip(images, 0, 1, out=images)
-    # As coarse as bytes, as real images are.
+    # Real images are stored as bytes.
     images *= 255
     np.rint(images, out=images)
     images /= 255
@@ -168,9 +170,9 @@ def _inked(images: NDArray[np.float32], middle: np.float64) -> NDArray[np.float3
 def _placed(
     strokes: NDArray[np.float32], page: NDArray[np.float64], style: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Return the page's pixels, (size**2, m), from those of m source images, (64, m).
+    """Return m source images, (64, m), mapped onto the page, (size**2, m).
 
-    A pixel is the mean of the four source pixels around its place, weighted by how near they are.
+    Each pixel is interpolated bilinearly from the four source pixels around its place.
     """
     places = (page - style[4:6]) @ np.linalg.inv(style[:4].reshape(2, 2)).T
     columns, rows = ((places + 1) * (SOURCE / 2) - 0.5).T

@@ -24,7 +24,7 @@ from fedsim.rng import Key
 from fedsim.task import Task
 
 MOST_PARAMS = 500_000_000
-"""Scalars of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
+"""Most parameters of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Architecture:
         """Return a new net on the meta device: structure without values.
 
         Raises:
-            DataError: The model cannot take the task's samples, is larger than any message, or has a layer
+            DataError: The model cannot take the task's samples, is too large for a message, or has a layer
                 without start values.
         """
         with torch.device("meta"):
@@ -53,7 +53,7 @@ class Architecture:
         num_params = sum(parameter.numel() for parameter in net.parameters())
         if num_params > MOST_PARAMS:
             raise DataError(
-                f"model {self.label!r} has {num_params} parameters, and no message holds more than "
+                f"model {self.label!r} has {num_params} parameters, but a message holds at most "
                 f"{MOST_PARAMS}: make its layers narrower or fewer, or its samples smaller"
             )
         if (problem := unfilled(net)) is not None:
@@ -63,7 +63,7 @@ class Architecture:
     def initial(self, key: Key) -> Model:
         """Return start values, drawn from ``key``; float32, frozen.
 
-        They follow PyTorch's default laws, or the layer's own where it has a method ``initialise``.
+        Layers are initialised as by PyTorch, or by their own method ``initialise`` if they have one.
 
         Raises:
             DataError: The model cannot take the task's samples, or there is no memory for its values.
@@ -71,7 +71,7 @@ class Architecture:
         skeleton = self.skeleton()
         try:
             net = _with_memory(skeleton)
-        except (MemoryError, RuntimeError) as error:  # torch's way to say so
+        except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError if memory runs out
             raise DataError(
                 f"model {self.label!r} has {self.num_params} parameters, for which this computer has no "
                 "memory: make its layers narrower or fewer, or its samples smaller"
@@ -90,7 +90,7 @@ class Architecture:
 
     @cached_property
     def num_params(self) -> int:
-        """Trainable scalars."""
+        """Number of trainable scalars."""
         return sum(parameter.numel() for parameter in self.skeleton().parameters())
 
     @cached_property
@@ -106,7 +106,7 @@ def _with_memory(net: Net) -> Net:
     }
     for parameter in net.parameters():
         memory[id(parameter)] = nn.Parameter(memory[id(parameter)], parameter.requires_grad)
-    # What the memo of a copy holds stands for the original.
+    # deepcopy takes the tensors in its memo instead of copying the originals.
     return deepcopy(net, memory)
 
 

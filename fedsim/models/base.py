@@ -1,8 +1,8 @@
-"""What every model offers: a body of named blocks, a head, and a plugin that builds both for a task.
+"""The base of models: a body of named blocks, a head, and a plugin that builds both for a task.
 
-The cut between body and head is where FedPer keeps its personal layers and MOON takes its features. A net can
-be cut after any block too, ``net.body[:k]`` and ``Net(net.body[k:], net.head)``, as FedGKT divides it between
-a client and the server (specification 7.6).
+FedPer keeps the head personal, and MOON takes the features between body and head. A net can also be cut after
+any block, into ``net.body[:k]`` and ``Net(net.body[k:], net.head)``: FedGKT divides it in this way between a
+client and the server (specification 7.6).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Part = Literal["base", "head"]
 
 
 def named(**modules: nn.Module) -> nn.Sequential:
-    """Return the modules in a row, each under its name: ``named(conv=nn.Conv2d(...), relu=nn.ReLU())``."""
+    """Return a sequence of modules, each under its name: ``named(conv=nn.Conv2d(...), relu=nn.ReLU())``."""
     return nn.Sequential(OrderedDict(modules))
 
 
@@ -60,7 +60,7 @@ class Net(nn.Module):
 
     @staticmethod
     def part_of(name: str) -> Part:
-        """Say whether the parameter or buffer called ``name`` belongs to the base or to the head."""
+        """Return whether the parameter or buffer called ``name`` belongs to the base or to the head."""
         return "head" if name.startswith("head.") else "base"
 
 
@@ -86,18 +86,18 @@ def image_shape(plugin: ModelPlugin[Any], task: Task, smallest: int) -> tuple[in
     """Return ``(channels, height, width)`` of the task's samples.
 
     Args:
-        plugin: The model that asks, for the message.
+        plugin: The model, for the message.
         task: The task.
-        smallest: Pixels that the image must have at least in both directions.
+        smallest: Smallest height and width of an image, in pixels.
 
     Raises:
-        DataError: Samples that are no images, or too small ones.
+        DataError: The samples are not images, or they are too small.
     """
     refuse_texts(plugin, task)
     if len(task.input_shape) != 3 or min(task.input_shape[1:]) < smallest:
         raise DataError(
             f"model {name_of(plugin)!r} cannot take samples of shape {task.input_shape}: it needs images "
-            f"(channels, height, width) of at least {smallest} x {smallest} pixels — take 'mlp' or 'linear', "
+            f"(channels, height, width) of at least {smallest} x {smallest} pixels — use 'mlp' or 'linear', "
             f"which accept any shape, or another data set"
         )
     channels, height, width = task.input_shape
@@ -105,7 +105,7 @@ def image_shape(plugin: ModelPlugin[Any], task: Task, smallest: int) -> tuple[in
 
 
 def refuse_texts(plugin: ModelPlugin[Any], task: Task) -> None:
-    """Raise where samples are texts, whose tokens are names and no quantities.
+    """Raise if the samples are texts, because the numbers of tokens are names and not quantities.
 
     Raises:
         DataError: The task has a vocabulary.
@@ -113,21 +113,21 @@ def refuse_texts(plugin: ModelPlugin[Any], task: Task) -> None:
     if task.vocabulary:
         raise DataError(
             f"model {name_of(plugin)!r} cannot take texts, here of {task.vocabulary} different tokens: it "
-            f"computes with the samples' values, and a token's number is no quantity — take 'lstm_text', or "
-            f"'lstm_chars' for the next character, or another data set"
+            f"computes with the values of samples, but the number of a token is not a quantity — use "
+            f"'lstm_text', or 'lstm_chars' for the next character, or another data set"
         )
 
 
 def vocabulary_of(plugin: ModelPlugin[Any], task: Task) -> int:
-    """Return how many different tokens the task's texts have.
+    """Return the number of different tokens in the task's texts.
 
     Raises:
-        DataError: Samples that are no texts of one length, at least 1.
+        DataError: The samples are not texts of one length of at least 1.
     """
     if not task.vocabulary or len(task.input_shape) != 1 or task.input_shape[0] < 1:
         raise DataError(
             f"model {name_of(plugin)!r} cannot take {task.dtype} samples of shape {task.input_shape} with a "
             f"vocabulary of {task.vocabulary}: it needs texts, tokens of shape (length,) with a vocabulary — "
-            f"take 'mlp' or 'linear', which accept other samples of any shape, or a data set of texts"
+            f"use 'mlp' or 'linear', which accept other samples of any shape, or a data set of texts"
         )
     return task.vocabulary

@@ -2,7 +2,7 @@
 
 conv 6@5x5, pool, conv 16@5x5, pool, FC 120, 100, 84, 50, FC N (Cho et al., 2021, "Personalized federated
 learning for heterogeneous clients with clustered knowledge transfer", and 2022, Fed-ET; the channels are
-those of LeNet, whose flattened size of 400 the papers' layers follow; specification 7.2 and 7.4).
+those of LeNet, because the papers' layers start from its flattened size of 400; specification 7.2 and 7.4).
 """
 
 from torch import nn

@@ -1,8 +1,8 @@
 """The CNN for handwritten characters: 3x3 convolutions, one pooling, one fully connected layer, dropout.
 
 conv 32@3x3, conv 64@3x3, pool, dropout, FC 128, dropout, FC N, without padding (Reddi et al., 2021, "Adaptive
-federated optimization"). FedMe lets clients choose among one to four convolutions and gives no channels: here
-every convolution after the first has 64, and the pooling comes after the last (specification 7.5).
+federated optimization"). FedMe lets clients choose from one to four convolutions but does not state their
+channels: here every convolution after the first has 64, and the pooling follows the last (specification 7.5).
 """
 
 from typing import Annotated
@@ -21,7 +21,7 @@ class CnnFemnistConfig(Config):
     """Settings of the model."""
 
     layers: Annotated[int, Field(ge=1, le=4)] = 2
-    """Convolutions."""
+    """Number of convolutions."""
     conv_dropout: PartialShare = 0.25
     """Share of the values after the pooling that training leaves out."""
     fc_dropout: PartialShare = 0.5
@@ -34,7 +34,7 @@ class CnnFemnist(ModelPlugin[CnnFemnistConfig]):
     Config = CnnFemnistConfig
 
     def build(self, task: Task) -> Net:
-        """Return a net for images that leave a pixel after the pooling."""
+        """Return a net for images of ``2 * layers + 2`` pixels or more."""
         layers = self.config.layers
         # Without padding a 3x3 convolution takes 2 pixels.
         channels, height, width = image_shape(self, task, smallest=2 * layers + 2)

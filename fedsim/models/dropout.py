@@ -1,8 +1,8 @@
 """Dropout that draws from the job's generator.
 
-Torch's own dropout draws from the process's one generator, so its masks would depend on what else is
-running. Here a job names its generator for as long as it trains, and every layer that it meets draws from
-that one, in the order of the forward passes; so a job's masks follow from its seed alone.
+Torch's own dropout draws from the global generator of the process, so its masks would depend on what else is
+running. Here a job sets its own generator while it trains (:func:`drawing_from`), and all dropout layers draw
+from it in the order of the forward passes, so a job's masks depend only on its seed.
 """
 
 from collections.abc import Iterator
@@ -29,16 +29,16 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
 
 
 class Dropout(nn.Module):
-    """In training sets each value to zero with probability ``p`` and divides the others by ``1 - p``.
+    """Sets each value to zero with probability ``p`` in training, and divides the others by ``1 - p``.
 
-    The law, and with the same generator the mask, are those of ``torch.nn.Dropout``. In evaluation mode it
-    gives its input back. Masks are drawn on the CPU, so they are the same wherever the job runs.
+    With the same generator, the mask is that of ``torch.nn.Dropout``. In evaluation mode the input is
+    returned unchanged. Masks are drawn on the CPU, so they are the same wherever the job runs.
 
     Args:
-        p: From 0 to below 1.
+        p: A probability, from 0 to below 1.
 
     Raises:
-        ValueError: Another ``p``.
+        ValueError: ``p`` is out of this range.
     """
 
     def __init__(self, p: float = 0.5) -> None:
@@ -52,17 +52,17 @@ class Dropout(nn.Module):
         """Return a tensor of the shape of ``x``.
 
         Raises:
-            InvariantError: It is in training mode, and nobody named a generator.
+            InvariantError: The layer is in training mode, and no generator is set.
         """
         if not self.training or self.p == 0:
             return x
         if x.is_meta:
-            # Nothing is drawn, but the work is the same.
+            # Nothing can be drawn there, but the operations have to be counted.
             return x * torch.empty_like(x)
         generator = _GENERATOR.get()
         if generator is None:
             raise InvariantError(
-                "a dropout layer in training mode has no generator to draw from: train in a Fit, which names "
+                "a dropout layer in training mode has no generator to draw from: train in a Fit, which sets "
                 "its own, call the net inside `with fedsim.models.dropout.drawing_from(generator)`, or put "
                 "it into evaluation mode with net.eval()"
             )

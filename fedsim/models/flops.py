@@ -2,11 +2,11 @@
 
 The function runs on torch's ``meta`` device, where tensors have shapes but no values, and every matrix
 product, convolution and attention adds its operations by PyTorch's own formulas; element-wise work counts
-nothing. Only there are recurrent layers taken apart into products; on the CPU an LSTM would count zero.
+nothing. Recurrent layers are decomposed into products only on this device; on the CPU an LSTM counts zero.
 
-This is PyTorch's ``FlopCounterMode`` without its table per module, whose hooks see the modules of every
-thread of the process and so would be confused by one that trains. It also corrects grouped convolutions,
-whose backward pass PyTorch counts several times over.
+This is PyTorch's ``FlopCounterMode`` without its table of modules, whose hooks would also fire for modules
+that train in other threads. It also corrects grouped convolutions, whose backward pass PyTorch counts several
+times over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedsim.models.architecture import Architecture
 from fedsim.models.meta_op_cache import Memory, key_of
 
 FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
-"""Layers whose weight may be a matrix although they look up or scale, which counts nothing."""
+"""Layers that only look up or scale, and so count nothing although their weight may be a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def forward(architecture: Architecture, batch_size: int) -> Operations:
 
     Raises:
         DataError: The model cannot take the task's samples.
-        InvariantError: A layer with a weight matrix counts nothing, so its work would look free.
+        InvariantError: A layer with a weight matrix counts nothing, so its work would take no time.
     """
     # Evaluation mode, so that BatchNorm takes a batch of one; the operations counted are the same.
     net = architecture.skeleton().eval()
@@ -112,10 +112,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         packet = func._overloadpacket
-        # Not remembered: somebody may register one meanwhile.
+        # Looked up each time, because formulas may be registered later.
         formula = _FORMULAS.get(packet) or flop_registry.get(packet)
         key = key_of(func, args, kwargs)
-        known = _MEMORY.get(key)  # which holds nothing for None
+        known = _MEMORY.get(key)  # nothing is kept under None
         if known is not None:
             result, moved_bytes = known.results(args), known.moved_bytes
         else:
@@ -141,13 +141,13 @@ def _bytes_of(tensors: Any) -> int:
 def _convolution_backward(
     grad_output: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *rest: Any, out_val: Any
 ) -> int:
-    """Each wanted gradient, of the input and of the weight, repeats the products of the forward pass."""
+    """Each requested gradient, of the input and of the weight, takes the products of a forward pass."""
     *_, transposed, _padding, _groups, wanted = rest
-    # An output (transposed: input) channel's value meets one slice of the weight, its group's channels only.
+    # Each value of the output (if transposed, of the input) is multiplied only with its group's channels.
     positions = x.numel() if transposed else grad_output.numel()
     return 2 * positions * math.prod(weight.shape[1:]) * int(sum(wanted[:2]))
 
 
 _FORMULAS: dict[Any, Callable[..., int]] = {torch.ops.aten.convolution_backward: _convolution_backward}
 _MEMORY = Memory()
-"""Of the whole process: operations of equal shapes are alike in all runs."""
+"""Shared by all runs of the process, since operations of equal shapes are the same in each."""

@@ -1,8 +1,8 @@
-"""He's normal law for convolutions, by which torchvision's nets start.
+"""He's normal initialisation of convolutions, which torchvision's nets use.
 
-PyTorch's default law lets the signal shrink by a factor of about 2.4 in each layer with ReLU, unless a
-normalisation restores it: 16 layers leave a billionth, and nothing is learned. He's law keeps its size (He et
-al., 2015, "Delving deep into rectifiers").
+With PyTorch's default initialisation the signal shrinks by a factor of about 2.4 in each layer with ReLU,
+unless a normalisation restores it. After 16 layers a millionth is left, and nothing is learned. With He's
+initialisation its size stays the same (He et al., 2015, "Delving deep into rectifiers").
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class HeConv2d(nn.Conv2d):
-    """A convolution whose weight starts by He's normal law, counted over its outputs, and whose bias at 0."""
+    """A convolution with He's normal initialisation of its weight (fan-out), and with a bias of 0."""
 
     def initialise(self, generator: torch.Generator) -> None:
         """Fill the weight from ``generator``, and the bias with zero."""
@@ -20,7 +20,7 @@ class HeConv2d(nn.Conv2d):
 
 
 def start_by_he(net: nn.Module) -> None:
-    """Make every convolution of ``net`` a :class:`HeConv2d`, which differs in its initialisation alone."""
+    """Make every convolution of ``net`` a :class:`HeConv2d`, which differs only in its initialisation."""
     for module in net.modules():
         if type(module) is nn.Conv2d:
             module.__class__ = HeConv2d

@@ -1,7 +1,7 @@
 """PyTorch's default initialisation, drawn from a generator that is passed in.
 
-Every layer's own ``reset_parameters`` does it; its draws, which would be from torch's global generator, are
-led to the given one. With the same seed the values are those that PyTorch would give, layer by layer,
+Each layer is initialised by its own ``reset_parameters``, whose draws from torch's global generator are
+redirected to the given one. With the same seed the values are those that PyTorch would give, layer by layer,
 children first.
 """
 
@@ -22,7 +22,7 @@ _OWN = "give it a method initialise(self, generator) that fills its parameters a
 def initialise(net: nn.Module, generator: torch.Generator) -> None:
     """Fill every parameter and buffer of ``net`` in place.
 
-    A module's own method ``initialise(generator)``, where it has one, replaces its ``reset_parameters``.
+    If a module has a method ``initialise(generator)``, it is called instead of its ``reset_parameters``.
 
     Raises:
         DataError: A module leaves some of them unfilled, or draws from torch's global generator.
@@ -40,13 +40,13 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
                     raise DataError(f"{_named(name, module)} leaves {part!r} without start values: {_OWN}")
     if not torch.equal(before, torch.get_rng_state()):
         raise DataError(
-            "a layer draws its start values from torch's global generator in a way that cannot be led to "
-            f"another, or another thread drew from it meanwhile: {_OWN}"
+            "a layer draws its start values from torch's global generator in a way that cannot be "
+            f"redirected, or another thread drew from it meanwhile: {_OWN}"
         )
 
 
 def unfilled(net: nn.Module) -> str | None:
-    """Return which module's start values nobody would set, with what to do; None where all are set."""
+    """Return which module has nothing that sets its start values, and what to do; None if all are set."""
     for name, module in _children_first("", net):
         if _own_tensors(module) and _fill(module, None) is None:
             return f"{_named(name, module)} has no reset_parameters: {_OWN}"
@@ -54,7 +54,7 @@ def unfilled(net: nn.Module) -> str | None:
 
 
 class _DrawingFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives a generator to every operation that would draw from the global one."""
+    """Passes a generator to every operation that would draw from the global one."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -74,7 +74,7 @@ class _DrawingFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _children_first(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
-    # As constructors do: a layer may overwrite what its children have drawn.
+    # In the order of constructors: a layer may overwrite the values of its children.
     inside = [
         found
         for child, own in module.named_children()
@@ -95,7 +95,7 @@ def _fill(module: nn.Module, generator: torch.Generator | None) -> Callable[[], 
 
 
 def _mark_unset(tensor: torch.Tensor) -> None:
-    """Fill a tensor with a value that no law gives; booleans and unsigned integers have none."""
+    """Fill a tensor with a value that no initialisation gives; booleans and unsigned integers have none."""
     if tensor.is_floating_point() or tensor.is_complex():
         tensor.fill_(float("nan"))
     elif tensor.dtype.is_signed:

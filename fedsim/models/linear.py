@@ -8,7 +8,7 @@ from fedsim.task import Task
 
 
 class Linear(ModelPlugin[Config]):
-    """One layer; its features are the sample itself."""
+    """One layer; the features are the values of the sample."""
 
     def build(self, task: Task) -> Net:
         """Return a net with ``(inputs + 1) * outputs`` parameters."""

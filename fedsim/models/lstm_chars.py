@@ -21,9 +21,9 @@ class LstmCharsConfig(Config):
     """Settings of the model."""
 
     layers: Annotated[int, Field(ge=1, le=4)] = 2
-    """LSTM layers."""
+    """Number of LSTM layers."""
     embedding: Width = 8
-    """Values that stand for a character."""
+    """Size of the embedding of a character."""
     hidden: Width = 256
     """Units of each layer."""
 

@@ -21,14 +21,14 @@ class LstmTextConfig(HeadConfig):
     """Settings of the model."""
 
     layers: Annotated[int, Field(ge=1, le=4)] = 2
-    """LSTM layers."""
+    """Number of LSTM layers."""
     embedding: Width = 50
-    """Values that stand for a word."""
+    """Size of the embedding of a word."""
     hidden: Width = 256
     """Units of each layer."""
     state: Literal["last", "mean"] = "mean"
-    """What stands for the text: the output at its last word, or the mean over all its words; positions with
-    token 0, which fills short texts up, do not count."""
+    """How the text is summarised: by the output at its last word, or by the mean over all its words. Padding
+    (token 0) does not count."""
 
 
 class LstmText(ModelPlugin[LstmTextConfig]):

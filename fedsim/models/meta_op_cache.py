@@ -1,8 +1,8 @@
-"""Operations without values, remembered by their shapes.
+"""A cache of operations on the meta device, by the shapes of their arguments.
 
-On the meta device torch works out what an operation gives in Python, a tenth of a millisecond each time, and
-one training step of a recurrent net does ten thousand operations, nearly all of them alike. What depends on
-the shapes alone is therefore asked of torch once.
+On the meta device torch computes the form of an operation's result in Python, which takes a tenth of a
+millisecond. One training step of a recurrent net has ten thousand operations, nearly all of them alike, so
+results that depend only on shapes are computed once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 MOST = 100_000
-"""So many operations are remembered at most; then all are forgotten."""
+"""Most operations that are remembered; beyond that, all are forgotten."""
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
@@ -27,7 +27,7 @@ class Outcome:
     """The result of one operation, and the bytes that it moves.
 
     Attributes:
-        forms: Size, strides and type of each result; None for a result that is none.
+        forms: Size, strides and type of each result; None for a result of None.
         is_single: Whether it returns one tensor rather than a tuple.
         in_place: Whether that tensor is its first argument.
         moved_bytes: Bytes of the tensors that it reads and writes.
@@ -42,7 +42,7 @@ class Outcome:
         """Return new tensors of those forms, or the first argument."""
         if self.in_place:
             return args[0]
-        # Of a list, which is made faster than a generator runs, and this runs for every operation of a step.
+        # From a list, which is faster than a generator: this runs for every operation of a step.
         made = tuple([None if form is None else _empty(*form) for form in self.forms])
         return made[0] if self.is_single else made
 
@@ -63,10 +63,10 @@ class Memory(dict[Hashable, Outcome]):
 
 
 def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
-    """Return a key of all that an operation's outcome depends on; None if it depends on more than shapes.
+    """Return a key of everything that an operation's outcome depends on; None if that is more than shapes.
 
-    That is the case for operations that return a view of their arguments, write into any but the first, take
-    a generator, or meet a tensor with values.
+    It is more for operations that return a view of an argument, write into an argument other than the first,
+    take a generator, or have a tensor with values among their arguments.
     """
     if not _is_plain(func):
         return None
@@ -78,7 +78,7 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable
 
 @cache
 def _is_plain(func: Any) -> bool:
-    """Return whether an operation returns new tensors, or its first argument, written into."""
+    """Return whether an operation gives new tensors, or writes into its first argument and returns it."""
     arguments, returns = func._schema.arguments, func._schema.returns
     if not returns:
         return False
@@ -92,12 +92,12 @@ def _is_plain(func: Any) -> bool:
         and len(returns) == 1
         and returns[0].alias_info is not None
         and isinstance(returns[0].type, torch.TensorType)
-        and torch.Tag.inplace_view not in func.tags  # which gives it another form
+        and torch.Tag.inplace_view not in func.tags  # changes its form
     )
 
 
 def _add(parts: list[Hashable], values: Iterable[Any]) -> bool:
-    """Add what distinguishes these values to ``parts``; return whether it does so completely."""
+    """Add what distinguishes these values to ``parts``; return whether that is everything."""
     for value in values:
         if isinstance(value, Tensor):
             if not value.is_meta:
@@ -108,7 +108,9 @@ def _add(parts: list[Hashable], values: Iterable[Any]) -> bool:
             if not _add(parts, value):
                 return False
         elif isinstance(value, _PLAIN):
-            parts.append((type(value), value))  # 1, 1.0 and True are equal, and give results of other types
+            parts.append(
+                (type(value), value)
+            )  # 1, 1.0 and True are equal, but give results of different types
         else:
             return False
     return True

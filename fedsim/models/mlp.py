@@ -12,7 +12,7 @@ class MlpConfig(HeadConfig):
     """Settings of the model."""
 
     hidden: Widths = (128, 128)
-    """Units of each hidden layer, at least one layer; without any, the model is ``linear``."""
+    """Units of each hidden layer, at least one layer; the model without hidden layers is ``linear``."""
 
 
 class Mlp(ModelPlugin[MlpConfig]):
@@ -21,7 +21,7 @@ class Mlp(ModelPlugin[MlpConfig]):
     Config = MlpConfig
 
     def build(self, task: Task) -> Net:
-        """Return a net for samples of any shape but texts."""
+        """Return a net for samples of any shape, except texts."""
         refuse_texts(self, task)
         widths = (task.num_inputs, *self.config.hidden)
         blocks = {"flatten": nn.Flatten(), **dense(*widths)}

@@ -15,10 +15,10 @@ from fedsim.task import Task
 
 
 class Representation(Config):
-    """Shape of the shared module; every net of a run that shares it has the same settings."""
+    """Shape of the shared module; all nets of a run that share it need the same settings."""
 
     width: Width = 512
-    """Features that the module takes; a body that gives another number gets an adapter, a layer with ReLU."""
+    """Input features of the module; a body with another number of them gets an adapter, a layer with ReLU."""
     hidden: Widths = (512, 128)
     """Units of each hidden layer."""
 
@@ -27,7 +27,7 @@ class HeadConfig(Config):
     """Settings of a net whose head may be a representation module."""
 
     representation: Representation | None = None
-    """A shared representation module as the head, `{}` for its default shape; left out, one linear layer."""
+    """A shared representation module as the head, `{}` for the default shape; without it, a linear layer."""
 
 
 def finish(
@@ -37,8 +37,8 @@ def finish(
 
     Args:
         blocks: The body, by name; its output is ``[b, features]``.
-        features: How many.
-        task: Says how many outputs there are.
+        features: Number of features.
+        task: Determines the number of outputs.
         representation: The head's shape; one linear layer if left out.
     """
     if representation is None:

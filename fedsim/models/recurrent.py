@@ -1,19 +1,19 @@
-"""Parts of the nets that read texts: an embedding, LSTM layers one by one, one state for the whole text.
+"""Parts of nets for texts: an embedding, single LSTM layers, and one state for the whole text.
 
-Where texts are filled up with a token to one length, a state leaves these positions out. Blocks are in a row
-and can be cut anywhere, so each hands the next, behind its own values, a 1 for a token of the text and a 0
-for padding: ``[b, length, f + 1]``.
+If texts are padded to one length, the state has to leave out the padding. A net can be cut after any block,
+so each block passes a mark on behind its values, 1 for a token of the text and 0 for padding:
+``[b, length, f + 1]``.
 """
 
 import torch
 from torch import Tensor, nn
 
 PADDING = 0
-"""Token that fills a short text up."""
+"""Token that pads a short text."""
 
 
 class Lstm(nn.Module):
-    """One LSTM layer, its outputs ``[b, length, hidden]`` alone."""
+    """One LSTM layer that gives only its outputs, ``[b, length, f]`` to ``[b, length, hidden]``."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Last(nn.Module):
 
 
 class MarkedEmbedding(nn.Embedding):
-    """An embedding that marks which tokens are none of padding, ``[b, length]`` to ``[b, length, f + 1]``."""
+    """An embedding that marks tokens other than padding, ``[b, length]`` to ``[b, length, f + 1]``."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the values of each token, and its mark."""
@@ -56,14 +56,14 @@ class MarkedLast(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the values there."""
         marks = x[..., -1].detach()
-        # Not by cumsum, which has no deterministic form on a GPU.
+        # Not by cumsum, which has no deterministic implementation on a GPU.
         places = marks * torch.arange(1, marks.shape[1] + 1, device=x.device)
         is_last = marks * (places == places.amax(1, keepdim=True))
         return (x[..., :-1] * is_last[..., None]).sum(1)
 
 
 class MarkedMean(nn.Module):
-    """The mean over positions with a mark, ``[b, length, f + 1]`` to ``[b, f]``; zeros where none has."""
+    """The mean over positions with a mark, ``[b, length, f + 1]`` to ``[b, f]``; zeros if there is none."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mean values."""
@@ -77,12 +77,12 @@ def reader(
     """Return the blocks ``embedding``, ``lstm1``, ``lstm2``, ..., ``state``, from tokens to features.
 
     Args:
-        vocabulary: How many different tokens there are.
-        embedding: Values that stand for a token.
+        vocabulary: Number of different tokens.
+        embedding: Size of the embedding of a token.
         hidden: Units of each layer.
-        layers: How many.
+        layers: Number of LSTM layers.
         state: From ``[b, length, hidden]`` to ``[b, f]``, or from ``[b, length, hidden + 1]`` with marks.
-        marked: Whether token 0 is padding, and blocks hand on marks.
+        marked: Whether token 0 is padding, and blocks pass on marks.
     """
     kinds = (MarkedEmbedding, MarkedLstm) if marked else (nn.Embedding, Lstm)
     blocks: dict[str, nn.Module] = {"embedding": kinds[0](vocabulary, embedding)}

@@ -1,7 +1,7 @@
 """Residual nets for small images: a 3x3 stem, four stages of basic blocks, and the mean over the image.
 
 The blocks are torchvision's (He et al., 2016, "Deep residual learning for image recognition"), and so is the
-law by which convolutions start; the stem with stride 1 and without pooling is the usual one for images of 32
+initialisation of convolutions; the stem with stride 1 and without pooling is the usual one for images of 32
 pixels.
 """
 
@@ -21,7 +21,7 @@ from fedsim.torchvision_compat import torchvision_module
 Norm = Literal["batch", "group", "none"]
 
 GROUPS = 32
-"""Groups of a group normalisation, where so many divide the channels (Wu and He, 2018)."""
+"""Groups of a group normalisation; fewer if the channels cannot be divided by it (Wu and He, 2018)."""
 
 
 class ResidualConfig(HeadConfig):
@@ -31,7 +31,7 @@ class ResidualConfig(HeadConfig):
     """Normalisation after each convolution: `batch`, `group` (of 32 groups, or fewer in a narrow net) or
     `none`, which may need a smaller learning rate."""
     width: Width = 64
-    """Channels of the first stage; each of the three others has twice those of the one before."""
+    """Channels of the first stage; each further stage has twice as many as the one before."""
 
 
 def build_residual(
@@ -40,7 +40,7 @@ def build_residual(
     """Return a residual net of four stages for images of 8 pixels or more.
 
     Raises:
-        DataError: The samples are no such images, or torchvision cannot be imported.
+        DataError: The samples are not such images, or torchvision cannot be imported.
     """
     channels, _, _ = image_shape(plugin, task, smallest=8)
     norm, width = _NORMS[config.norm], config.width

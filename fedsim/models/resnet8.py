@@ -1,6 +1,6 @@
 """Fed-ET's ResNet-8: 64-128-256-512 channels, one basic block each, without normalisation.
 
-Ten layers with weights, whatever the name says: this is the net whose size is that of the paper's table
+Despite its name the net has ten layers with weights: this form has the size in the paper's table
 (specification 7.4, D-003-07). With ``representation = {}`` the head is the paper's.
 """
 

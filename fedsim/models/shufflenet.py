@@ -2,8 +2,8 @@
 
 24, then 116 (4 units), 232 (8) and 464 (4) channels, conv 1024@1x1, the mean over the image, FC N (Ma et al.,
 2018, "ShuffleNet V2: practical guidelines for efficient CNN architecture design"). Convolutions have biases,
-and the first unit of a stage keeps the input's channels until its last convolution: so in the form whose size
-specification 7.1 gives; torchvision's has 4 792 parameters less.
+and the first unit of a stage keeps the input's channels until its last convolution, so that the net has the
+size that specification 7.1 gives; torchvision's has 4 792 parameters fewer.
 """
 
 import torch
@@ -74,7 +74,7 @@ def _depthwise(channels: int, stride: int) -> list[nn.Module]:
 
 
 def _shuffled(left: Tensor, right: Tensor) -> Tensor:
-    """Return the channels of both in turn."""
+    """Return the channels of both, alternately."""
     return torch.stack((left, right), dim=2).flatten(1, 2)
 
 

@@ -1,8 +1,8 @@
 """VGG nets of 11 to 19 layers, in three forms that papers on federated learning use.
 
 The layers are torchvision's (Simonyan and Zisserman, 2015, "Very deep convolutional networks for large-scale
-image recognition"), and so is the law by which convolutions start. The forms are those of PerFed-CKT by
-default, of FedMA (Wang et al., 2020, "Federated learning with matched averaging") and of torchvision
+image recognition"), and so is the initialisation of convolutions. The forms are those of PerFed-CKT (the
+default), of FedMA (Wang et al., 2020, "Federated learning with matched averaging") and of torchvision
 (specification 7.2, 7.4, 7.5, D-001-09).
 """
 
@@ -62,9 +62,9 @@ class Vgg(ModelPlugin[VggConfig]):
 
 
 class Grid(nn.Module):
-    """Means over the fields of a 7 x 7 grid, which overlap where the image's sides are no multiples of 7.
+    """Means over the fields of a 7 x 7 grid, which overlap if the image's sides are not multiples of 7.
 
-    These are the values of ``nn.AdaptiveAvgPool2d(7)``, whose gradient on CUDA does not repeat itself.
+    These are the values of ``nn.AdaptiveAvgPool2d(7)``, whose gradient is not deterministic on CUDA.
     """
 
     SIDE = 7

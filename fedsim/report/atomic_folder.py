@@ -30,8 +30,10 @@ from fedsim.errors import OutputError
 MARK = "summary.json"
 """The file by which a folder is known as the folder of a run."""
 
-MEND = "Choose another --out, or make room there"
-"""What to do where results cannot be written."""
+MEND = "Choose another place, or make room there"
+"""What to do where results cannot be written. Errors here reach Python too, so they name no switches."""
+
+_OCCUPIED = "replace it with the option force, or choose another place"
 
 _STAGED = ".fedsim-staged-"
 _REPLACED = ".replaced-by-fedsim-"
@@ -67,7 +69,7 @@ def check_files(files: Sequence[Path], *, force: bool) -> None:
     for file in files:
         with telling(file, MEND, error=OutputError):
             if file.is_dir() or (file.exists() and not force):
-                raise OutputError(f"{file} exists already: give --force to replace it, or another --out")
+                raise OutputError(f"{file} exists already: {_OCCUPIED}")
             _probe(file.resolve().parent)
 
 
@@ -137,12 +139,12 @@ def _check_folder(folder: Path, force: bool) -> None:
         if not (folder / MARK).is_file():
             raise OutputError(
                 f"{folder} is not empty, and is not the folder of a run (it holds no {MARK}), so not even "
-                "--force replaces it: choose another --out"
+                "force replaces it: choose another place"
             )
         if not force:
-            raise OutputError(f"{folder} holds a run already: give --force to replace it, or another --out")
+            raise OutputError(f"{folder} holds a run already: {_OCCUPIED}")
     else:
-        raise OutputError(f"{folder} is not a folder: choose another --out")
+        raise OutputError(f"{folder} is not a folder: choose another place")
 
 
 def _probe(parent: Path) -> None:
@@ -150,7 +152,7 @@ def _probe(parent: Path) -> None:
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
-        raise OutputError(f"{parent} is not a folder, so it can hold no results: choose another --out")
+        raise OutputError(f"{parent} is not a folder, so it can hold no results: choose another place")
     trial = parent / f"{_STAGED}{secrets.token_hex(8)}"
     trial.mkdir()
     trial.rmdir()

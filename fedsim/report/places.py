@@ -116,6 +116,7 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
             and not _PRIVATE.search(scenario_toml)
             and folder.is_dir()
             and {path.name for path in folder.iterdir()} <= CONTENTS
+            and ("save_models = true" in scenario_toml or not (folder / "models").exists())
             and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
             and same.items() <= _read_json(folder / "run.json").items()
         )

@@ -40,7 +40,7 @@ Algorithm: TypeAlias = str | type[Plugin[Any]]
 Overrides: TypeAlias = Sequence[str] | Mapping[str, Any]
 """``PATH=VALUE`` each, or the values by path."""
 
-EXAMPLE = "write --set PATH=VALUE, such as --set training.lr=0.1"
+EXAMPLE = "write PATH=VALUE, such as training.lr=0.1"
 
 SPELLING = (
     "write keys with one dot between them; entries of a list are numbered from 0, as in fleet.0.count, "
@@ -73,8 +73,9 @@ def load_scenario(
     Args:
         source: A file, the name of an example, a dictionary of tables, or a scenario loaded before. Where a
             dictionary names a plugin, the class itself may stand.
-        overrides: Values that replace the source's: ``training.lr=0.1``, as after ``--set``, or a dictionary
-            of such paths and their values.
+        overrides: Values that replace the source's, by path: ``{"training.lr": 0.1, "run.rounds": 5}``, or
+            texts such as ``"training.lr=0.1"``. A table replaces the whole table of the source, and keys that
+            it leaves out get their defaults; to keep the others, name each key that changes by its path.
         algorithm: Run this one instead of the source's. Its parameters are those of ``[algorithm.params]`` if
             that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
         seed: Instead of ``run.seed``.
@@ -213,7 +214,7 @@ def _adapt(
     found += [twice, *(apply_override(document, item) for item in given if item.keys[0] == "algorithm")]
     name = _name_of(document)
     if algorithm is not None and isinstance(name, str) and name != algorithm:
-        problem = f"--set asks for {quoted(name)}, and the command for {quoted(algorithm)}"
+        problem = f"an override asks for {quoted(name)}, but {quoted(algorithm)} is to be run"
         found.append(Fault("algorithm.name", problem, "leave one of them out"))
     if seed is not None and isinstance(document.setdefault("run", {}), dict):
         document["run"]["seed"] = _plain(seed, "seed")  # perhaps a NumPy integer
@@ -224,13 +225,13 @@ def parse_override(text: str) -> Override | Fault:
     """Read one ``PATH=VALUE``."""
     left, equals, right = text.partition("=")
     if not equals:
-        return Fault("", f"--set {quoted(text)} has no '='", EXAMPLE)
+        return Fault("", f"the override {quoted(text)} has no '='", EXAMPLE)
     left = left.strip()
     if not left:
-        return Fault("", f"--set {quoted(text)} names no path before '='", EXAMPLE)
+        return Fault("", f"the override {quoted(text)} names no path before '='", EXAMPLE)
     keys = _keys(left)
     if not keys:
-        return Fault("", f"--set {quoted(text)}: the path {quoted(left)} is malformed", SPELLING)
+        return Fault("", f"the override {quoted(text)}: the path {quoted(left)} is malformed", SPELLING)
     return Override(keys, _value(right.strip()))
 
 
@@ -246,12 +247,12 @@ def apply_override(document: dict[str, Any], override: Override) -> Fault | None
             if index is None or not 0 <= index < len(place):
                 return Fault(
                     here,
-                    f"--set {path}: {above} is a list of {len(place)}, and has no entry {quoted(name)}",
+                    f"override of {path}: {above} is a list of {len(place)}, and has no entry {quoted(name)}",
                     f"entries are numbered 0 to {len(place) - 1}" if place else "the file must give an entry",
                 )
         elif not isinstance(place, dict):
             value = shortened(toml.value(place))
-            problem = f"--set {path}: {above} is {value}, no table that could hold {quoted(name)}"
+            problem = f"override of {path}: {above} is {value}, not a table that could hold {quoted(name)}"
             return Fault(here, problem, f"set {above} itself")
         if depth == len(override.keys) - 1:
             place[index] = override.value

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,9 @@ def test_models_that_there_are_not(made: dict[str, fedsim.Result], tmp_path: Pat
         local.model(client=9)
     with pytest.raises(UserError, match="client 1 has no untuned model: it has personal"):
         local.model(client=1, name="untuned")
-    opened = fedsim.open(local.save(tmp_path / "saved"))
+    saved = local.save(tmp_path / "saved")
+    shutil.rmtree(saved / "models")
+    opened = fedsim.open(saved)
     assert isinstance(opened, fedsim.Result)
     with pytest.raises(UserError, match=r"run.save_models = true"):
         opened.model(client=0)
@@ -102,6 +105,57 @@ def test_saving_keeps_what_would_go_with_the_result(tiny: dict[str, Any], tmp_pa
     assert isinstance(again, fedsim.Result)
     assert again.summary == summary
     assert again.rounds.num_rows == 2
+
+
+def test_saving_keeps_the_models(tiny: dict[str, Any], tmp_path: Path) -> None:
+    result = fedsim.run(tiny)
+    kept = result.save(tmp_path / "kept")
+    opened = fedsim.open(kept)
+    assert isinstance(opened, fedsim.Result)
+    assert same_values(opened.model(), result.model())
+    assert same_values(opened.model(client=1), result.model(client=1))
+    again = fedsim.open(opened.save(tmp_path / "again"))
+    assert isinstance(again, fedsim.Result)
+    assert same_values(again.model(), result.model())
+    with pytest.raises(OutputError, match="holds a run already"):  # this run would leave no models
+        fedsim.run(tiny, out=kept)
+
+
+def same_values(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    own, its = one.state_dict(), other.state_dict()
+    return own.keys() == its.keys() and all(torch.equal(own[name], its[name]) for name in own)
+
+
+def test_a_saved_comparison_is_opened_again(tiny: dict[str, Any], tmp_path: Path) -> None:
+    compared = fedsim.compare(tiny, ["fedavg", "local"], seeds=[0, 1])
+    text, model = repr(compared), compared["fedavg", 1].model()
+    gone, kept = compared.folder, compared.save(tmp_path / "studies" / "kept")
+    with pytest.raises(OutputError, match="replace it with the option force"):
+        compared.save(kept)
+    assert compared.save(kept, force=True) == kept
+    del compared
+    gc.collect()
+    assert not gone.exists()
+    opened = fedsim.open(kept)
+    assert isinstance(opened, fedsim.Comparison)
+    assert repr(opened) == text
+    assert [one.folder.name for one in opened] == [
+        "fedavg-seed0",
+        "local-seed0",
+        "fedavg-seed1",
+        "local-seed1",
+    ]
+    assert same_values(opened["fedavg", 1].model(), model)
+
+
+def test_a_comparison_is_not_saved_over_something_else(tiny: dict[str, Any], tmp_path: Path) -> None:
+    compared = fedsim.compare(tiny, ["local", "fedavg"])
+    (tmp_path / "fedavg-seed0").mkdir()
+    (tmp_path / "fedavg-seed0" / "notes.txt").touch()
+    for force in (False, True):
+        with pytest.raises(OutputError, match="not even force"):
+            compared.save(tmp_path, force=force)
+    assert [path.name for path in tmp_path.iterdir()] == ["fedavg-seed0"]
 
 
 def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,43 @@ def test_overrides_algorithm_and_seed_replace_what_the_source_says(tiny: dict[st
     assert tiny["run"] == {"name": "tiny", "rounds": 2}
     again = fedsim.load(scenario, {"run.rounds": 4})
     assert (again.run.rounds, again.algorithm.params.mu) == (4, 0.5)  # type: ignore[attr-defined]
+
+
+def test_a_table_as_override_replaces_the_whole_table(tiny: dict[str, Any]) -> None:
+    defaults = fedsim.load({**tiny, "training": {}}).training
+    for overrides in ({"training": {"lr": 0.3}}, ["training={lr=0.3}"]):
+        training = fedsim.load(tiny, overrides).training
+        assert (training.lr, training.batch_size) == (0.3, defaults.batch_size)
+    training = fedsim.load(tiny, {"training.lr": 0.3}).training
+    assert (training.lr, training.batch_size) == (0.3, tiny["training"]["batch_size"])
+    assert defaults.batch_size != tiny["training"]["batch_size"]
+
+
+def test_errors_name_no_switches_of_the_command_line(tiny: dict[str, Any], tmp_path: Path) -> None:
+    fedsim.run(tiny, out=tmp_path / "there")
+    (tmp_path / "file").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    mistakes: list[Callable[[], object]] = [
+        lambda: fedsim.run(tiny, seed=1, out=tmp_path / "there"),
+        lambda: fedsim.run(tiny, out=tmp_path / "other", force=True),
+        lambda: fedsim.run(tiny, out=tmp_path / "file"),
+        lambda: fedsim.run(tiny, out=tmp_path / "file" / "below"),
+        lambda: fedsim.compare(tiny, ["local"], out=tmp_path / "file"),
+        lambda: fedsim.open(tmp_path / "other"),
+        lambda: fedsim.load(tiny, ["training.lr"]),
+        lambda: fedsim.load(tiny, ["=1"]),
+        lambda: fedsim.load(tiny, ["a b=1"]),
+        lambda: fedsim.load(tiny, {"fleet.7.count": 1, "training.lr.x": 1, "a b": 1}),
+        lambda: fedsim.load(tiny, {"algorithm.name": "fedavg"}, algorithm="local"),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(UserError) as caught:
+            mistake()
+        assert "--" not in str(caught.value)
+
+    with pytest.raises(OutputError, match="replace it with the option force, or choose another place"):
+        fedsim.run(tiny, seed=1, out=tmp_path / "there")
 
 
 def test_all_faults_come_at_once(tiny: dict[str, Any]) -> None:

@@ -44,9 +44,9 @@ def test_a_text_has_tokens() -> None:
     tokens = np.array([[0, 4], [1, 2]])
     y = np.array([0, 2])
     assert Dataset(TEXT, tokens, y).x is tokens
-    with pytest.raises(DataError, match=r"x is float32 .*wants int64 \(n, 2\)"):
+    with pytest.raises(DataError, match=r"x is float32 .*needs int64 \(n, 2\)"):
         Dataset(TEXT, tokens.astype(np.float32), y)
-    with pytest.raises(DataError, match="x holds tokens 0 to 5, 5 tokens are numbered 0 to 4"):
+    with pytest.raises(DataError, match="x holds tokens 0 to 5, but 5 tokens are numbered 0 to 4"):
         Dataset(TEXT, np.array([[0, 5], [1, 2]]), y)
     with pytest.raises(DataError, match="test_x holds tokens -1 to 2"):
         Dataset(TEXT, tokens, y, np.array([[-1, 2]]), y[:1])
@@ -55,9 +55,9 @@ def test_a_text_has_tokens() -> None:
 def test_a_regression_has_finite_targets() -> None:
     x, y = np.zeros((3, 2), np.float32), np.array([-0.5, 1e9, 0], np.float32)
     assert Dataset(REGRESSION, x, y).y is y
-    with pytest.raises(DataError, match=r"y is int64 .*has to be float32"):
+    with pytest.raises(DataError, match=r"y is int64 .*must be float32"):
         Dataset(REGRESSION, x, np.array([0, 1, 2]))
-    with pytest.raises(DataError, match="y holds nan at position 1, targets of a regression are finite"):
+    with pytest.raises(DataError, match=r"y holds nan at position 1, but targets .* must be finite"):
         Dataset(REGRESSION, x, np.array([0, np.nan, np.inf], np.float32))
 
 
@@ -69,12 +69,12 @@ def test_a_regression_has_finite_targets() -> None:
         ({"x": np.zeros((4, 2), np.float32)}, "x and y come together"),
         ({**arrays(), "test_y": np.array([1])}, "test_x and test_y come together"),
         ({**arrays(), "x": np.zeros((4, 2))}, "x is float64"),
-        ({**arrays(), "x": np.zeros((4, 3), np.float32)}, r"wants float32 \(n, 2\)"),
-        ({**arrays(), "y": np.zeros(3, np.int64)}, "one label a sample"),
+        ({**arrays(), "x": np.zeros((4, 3), np.float32)}, r"needs float32 \(n, 2\)"),
+        ({**arrays(), "y": np.zeros(3, np.int64)}, "one label for each sample"),
         ({**arrays(), "y": np.zeros(4, np.int32)}, "y is int32"),
-        ({**arrays(), "y": np.array([0, 1, 2, 3])}, "labels 0 to 3, 3 classes are numbered 0 to 2"),
+        ({**arrays(), "y": np.array([0, 1, 2, 3])}, "labels 0 to 3, but 3 classes are numbered 0 to 2"),
         ({**arrays(), "y": np.array([0, 1, -1, 2])}, "labels -1 to 2"),
-        ({**arrays(), "users": np.zeros(3, np.int64)}, "one user a sample"),
+        ({**arrays(), "users": np.zeros(3, np.int64)}, "one user for each sample"),
         ({**arrays(), "users": np.zeros(4, np.int32)}, "users is int32"),
         ({**arrays(), "users": np.array([0, 1, -2, 3])}, "users holds -2"),
         (

@@ -97,10 +97,10 @@ def test_laws(values: list[int], shares: tuple[float, float, float]) -> None:
     [
         ((1.0, 0.0, 0.0), ""),
         ((0.6, 0.2, 0.2), ""),
-        ((0.6, 0.2, 0.3), "sum to 1, 0.6, 0.2, 0.3 sum to 1.1"),
-        ((1.2, -0.2, 0.0), "each from 0 to 1"),
-        ((0.0, 0.5, 0.5), "share of train is above 0"),
-        ((float("nan"), 0.5, 0.5), "each from 0 to 1"),
+        ((0.6, 0.2, 0.3), "sum to 1, but 0.6, 0.2, 0.3 sum to 1.1"),
+        ((1.2, -0.2, 0.0), "each be from 0 to 1"),
+        ((0.0, 0.5, 0.5), "share of train must be above 0"),
+        ((float("nan"), 0.5, 0.5), "each be from 0 to 1"),
     ],
 )
 def test_shares_fault(shares: Shares, problem: str) -> None:

@@ -143,7 +143,7 @@ def test_a_missing_split_says_how_to_get_it(tmp_path: Path) -> None:
 
 def test_labels_of_another_split(tmp_path: Path) -> None:
     fill(tmp_path, labels=np.array([1, 27], np.uint8))
-    with pytest.raises(DataError, match="the label 27, those of split 'letters' end at 26"):
+    with pytest.raises(DataError, match="the label 27, but those of split 'letters' end at 26"):
         load(tmp_path)
 
 

@@ -226,7 +226,7 @@ def test_a_public_set_for_a_regression_has_no_targets() -> None:
     [
         (
             {"public_size": 61, "public_source": dataset()},
-            "61 public samples, and their source has 60",
+            "61 public samples, but their source has 60",
             "public_size",
         ),
         (
@@ -234,7 +234,7 @@ def test_a_public_set_for_a_regression_has_no_targets() -> None:
                 "public_size": 1,
                 "public_source": Dataset(Task((2,), 2), np.zeros((1, 2), np.float32), np.zeros(1, np.int64)),
             },
-            "the shape 2, the task's 1",
+            "the shape 2, but the task's have 1",
             "public_source",
         ),
         ({"public_size": 1, "public_augment": "fedet"}, "only images with values", "public_augment"),
@@ -372,10 +372,10 @@ def test_a_client_may_have_nothing() -> None:
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        (([0], [0]), "gave a sample away twice"),
+        (([0], [0]), "gave out a sample twice"),
         (([0], [4]), "do not exist"),
         (([0], [-1]), "do not exist"),
-        (([0],), "served 1 clients of 2"),
+        (([0],), "has samples for 1 clients instead of 2"),
     ],
 )
 def test_a_partition_that_breaks_its_promise(parts: tuple[list[int], ...], problem: str) -> None:
@@ -461,7 +461,7 @@ def test_counts_have_no_samples() -> None:
         ({"partition": IID}, "leave out the partition"),
         ({"global_test_share": 0.1}, "leave out the partition"),
         ({"limit": 3}, "leave out the partition"),
-        ({"num_clients": 3}, "counts the samples of 2 clients, the run has 3"),
+        ({"num_clients": 3}, "has counts for 2 clients, but the run has 3"),
         ({"public_users": 0.1}, "leave out the partition"),
         ({"public_source": dataset()}, "leave out .* source and transformation"),
         ({"public_augment": "fedet"}, "leave out .* source and transformation"),
@@ -486,5 +486,5 @@ def test_a_million_clients_are_arrays_only() -> None:
 
 @pytest.mark.parametrize("client", [-1, 3])
 def test_a_client_that_does_not_exist(client: int) -> None:
-    with pytest.raises(IndexError, match=f"client {client} does not exist, clients are 0 to 2"):
+    with pytest.raises(IndexError, match=f"client {client} does not exist: clients are numbered 0 to 2"):
         spread().indices(client, "train")

@@ -141,13 +141,13 @@ def test_arrays_that_are_no_images_or_labels(tmp_path: Path, x: Any, y: Any, pro
 
 def test_labels_beyond_the_classes(tmp_path: Path) -> None:
     save(tmp_path, x=images(4, 3, 3), y=LABELS)
-    with pytest.raises(DataError, match="labels 0 to 2, 2 classes"):
+    with pytest.raises(DataError, match="labels 0 to 2, but 2 classes"):
         load(tmp_path, num_classes=2)
 
 
 def test_a_test_part_of_another_shape(tmp_path: Path) -> None:
     save(tmp_path, x=images(4, 3, 3), y=LABELS, tx=images(4, 5, 5))
-    with pytest.raises(DataError, match=r"shape \(1, 5, 5\), the others \(1, 3, 3\)"):
+    with pytest.raises(DataError, match=r"shape \(1, 5, 5\), but the others \(1, 3, 3\)"):
         load(tmp_path, test_images="tx.npy", test_labels="y.npy")
 
 
@@ -220,7 +220,7 @@ def test_users_that_do_not_fit(tmp_path: Path, users: Any, problem: str) -> None
     ("settings", "problem"),
     [
         ({"test_images": "a.npy"}, "come together"),
-        ({"test_image_key": "a"}, "key of a test part without the part"),
+        ({"test_image_key": "a"}, "are of a test part: give"),
         ({"images": ""}, "at least 1 character"),
     ],
 )

@@ -110,7 +110,12 @@ def spread(held: Dataset, **settings: Any) -> FederatedData:
     ("held", "settings", "problem", "blamed"),
     [
         (dataset(None), {"public_users": 0.1}, "does not say who made which sample", "public_users"),
-        (dataset(None), {"global_test_users": 0.1}, r"users \(such as files\)", "global_test_users"),
+        (
+            dataset(None),
+            {"global_test_users": 0.1},
+            r"give users .*\(such as files\)",
+            "global_test_users",
+        ),
         (
             dataset(PEOPLE.copy()),
             {"public_users": 0.9, "global_test_users": 0.9},
@@ -129,7 +134,7 @@ def spread(held: Dataset, **settings: Any) -> FederatedData:
         (
             dataset(PEOPLE.copy()),
             {"public_users": 0.5, "public_size": 3},
-            "so many samples, .* or it is whole",
+            "a number of samples, .* or whole users",
             "public_users",
         ),
         (
@@ -142,7 +147,7 @@ def spread(held: Dataset, **settings: Any) -> FederatedData:
         (
             dataset(PEOPLE.copy()),
             {"public_users": 0.1, "public_source": dataset(None)},
-            "or of another, or it is whole users of this one",
+            "or another, or whole users of this one",
             "public_users",
         ),
         (

@@ -69,20 +69,24 @@ def test_a_flat_image_stays_flat(own: int, wanted: int, height: int, width: int)
 def test_texts_of_another_file_have_other_tokens() -> None:
     task = Task((5,), 7, vocabulary=7)
     tokens = np.arange(35).reshape(7, 5) % 7
-    with pytest.raises(DataError, match=r"each numbers its own words or characters, .* leave the source out"):
+    with pytest.raises(DataError, match=r"each data set numbers its own words .*: leave out the source"):
         drawn_from(Dataset(task, tokens, np.arange(7)), task, 7, KEY)
 
 
 @pytest.mark.parametrize(
     ("source", "task", "problem"),
     [
-        (Task((5,), 2, vocabulary=7), Task((5,), 2), "has texts, the task images or numbers"),
-        (Task((5,), 2), Task((5,), 2, vocabulary=7), "has images or numbers, the task texts"),
+        (Task((5,), 2, vocabulary=7), Task((5,), 2), "has texts, but the task has images or numbers"),
+        (Task((5,), 2), Task((5,), 2, vocabulary=7), "has images or numbers, but the task has texts"),
         (Task((5,), 2, vocabulary=7), Task((5,), 2, vocabulary=7), "texts cannot come from another data set"),
         (Task((5,), 2, vocabulary=7), Task((6,), 2, vocabulary=8), "texts cannot come from another data set"),
-        (Task((64,), 2), Task((1, 8, 8), 2), "the shape 64, the task's 1 x 8 x 8: only images"),
-        (Task((1, 8, 8), 2), Task((64,), 2), "the shape 1 x 8 x 8, the task's 64: only images"),
-        (Task((2, 8, 8), 2), Task((3, 8, 8), 2), "their channels are repeated from one or averaged to one"),
+        (Task((64,), 2), Task((1, 8, 8), 2), "the shape 64, but the task's have 1 x 8 x 8: only images"),
+        (Task((1, 8, 8), 2), Task((64,), 2), "the shape 1 x 8 x 8, but the task's have 64: only images"),
+        (
+            Task((2, 8, 8), 2),
+            Task((3, 8, 8), 2),
+            "only be repeated from one or averaged to one",
+        ),
         (Task((64,), 2), Task((64,), 3), ""),
         (Task((1, 8, 8), 2), Task((3, 32, 32), 2), ""),
     ],
@@ -94,7 +98,7 @@ def test_forms_that_cannot_be_had(source: Task, task: Task, problem: str) -> Non
 
 
 def test_a_source_that_is_too_small_or_has_nothing() -> None:
-    with pytest.raises(DataError, match="21 public samples, and their source has 20: write 20") as caught:
+    with pytest.raises(DataError, match="21 public samples, but their source has 20: write 20") as caught:
         drawn_from(images(GREY), GREY, 21, KEY)
     assert caught.value.setting == "public_size"
     with pytest.raises(DataError, match="sample counts only"):
@@ -146,7 +150,7 @@ def test_only_images_in_range_are_transformed() -> None:
     ) as caught:
         augmented(noise(3, 64), KEY)
     assert caught.value.setting == "public_augment"
-    with pytest.raises(DataError, match=r"only images .* are transformed, these samples are int64"):
+    with pytest.raises(DataError, match=r"only images .* can be transformed, but these samples are int64"):
         augmented(np.zeros((3, 1, 8, 8), np.int64), KEY)
     with pytest.raises(DataError, match="1 x 1 x 2 with values from 0 to 255"):
         augmented(np.array([0, 255], np.float32).reshape(1, 1, 1, 2), KEY)

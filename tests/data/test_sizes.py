@@ -60,7 +60,7 @@ def test_the_task_is_as_said() -> None:
         (2.5, "a whole number, or a table"),
         (True, "valid integer"),
         ({"distribution": "zipf"}, "a whole number, or a table"),
-        ({"distribution": "uniform", "low": 3, "high": 2}, "low = 3 lies above high = 2"),
+        ({"distribution": "uniform", "low": 3, "high": 2}, "low = 3 is above high = 2"),
         ({"distribution": "lognormal", "median": 0, "sigma": 1.0}, "greater than or equal to 1"),
     ],
 )

@@ -213,7 +213,7 @@ def test_logits_are_the_head_of_the_features_and_every_cut_composes(
 def test_samples_of_another_kind_are_refused(make: Callable[..., Architecture], case: Case) -> None:
     others = [DENSE, IMAGES] if case.task.vocabulary else [TEXTS, Task((2, 32, 32), 3, vocabulary=5)]
     for task in others:
-        with pytest.raises(DataError, match=rf"model '{case.name}' cannot take .*take '(mlp|lstm_text)'"):
+        with pytest.raises(DataError, match=rf"model '{case.name}' cannot take .*use '(mlp|lstm_text)'"):
             make(case.name, task, **case.settings).skeleton()
 
 

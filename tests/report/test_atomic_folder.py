@@ -88,7 +88,7 @@ def test_a_link_to_a_folder_keeps_pointing_there(tmp_path: Path) -> None:
 
 def test_a_run_is_not_replaced_without_force(tmp_path: Path) -> None:
     publish(tmp_path / "run", "old")
-    with pytest.raises(OutputError, match="holds a run already: give --force"):
+    with pytest.raises(OutputError, match="holds a run already: replace it with the option force"):
         check_folders([tmp_path / "other", tmp_path / "run"], force=False)
     with pytest.raises(OutputError, match="holds a run already"):
         publish(tmp_path / "run", "new")
@@ -98,9 +98,9 @@ def test_a_run_is_not_replaced_without_force(tmp_path: Path) -> None:
 def test_force_replaces_nothing_but_runs(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("dear")
-    with pytest.raises(OutputError, match="not even --force"):
+    with pytest.raises(OutputError, match="not even force"):
         check_folders([tmp_path / "thesis"], force=True)
-    with pytest.raises(OutputError, match="not even --force"):
+    with pytest.raises(OutputError, match="not even force"):
         publish(tmp_path / "thesis", "new", force=True)
     assert contents(tmp_path) == {"thesis/chapter": "dear"}
 
@@ -238,7 +238,7 @@ def test_a_file_is_replaced_whole_or_not(tmp_path: Path, disk: Any, fault: str) 
 
 def test_a_file_is_in_the_way_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
-    with pytest.raises(OutputError, match="give --force"):
+    with pytest.raises(OutputError, match="the option force"):
         check_files([tmp_path / "f"], force=False)
     check_files([tmp_path / "f"], force=True)
     with pytest.raises(OutputError):

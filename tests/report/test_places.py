@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,10 +114,18 @@ def test_what_cannot_be_read_is_another_run(content: str) -> None:
 
 
 def test_what_may_be_replaced_is_what_a_run_leaves(plan: Plan, tmp_path: Path) -> None:
-    done = record(replace(plan, save_models=True), tmp_path / "run")
+    written = plan.scenario_toml + "save_models = true\n"
+    done = record(replace(plan, save_models=True, scenario_toml=written), tmp_path / "run")
     assert {path.name for path in done.folder.iterdir()} == CONTENTS
+    assert holds_run(done.folder, written)
+    assert not holds_run(done.folder, written + "\n")
+
+
+def test_models_that_a_run_would_not_leave_are_not_replaced(plan: Plan, tmp_path: Path) -> None:
+    done = record(replace(plan, save_models=True), tmp_path / "run")
+    assert not holds_run(done.folder, plan.scenario_toml)
+    shutil.rmtree(done.folder / "models")
     assert holds_run(done.folder, plan.scenario_toml)
-    assert not holds_run(done.folder, plan.scenario_toml + "\n")
 
 
 def test_a_comparison_goes_where_no_other_is() -> None:
@@ -164,7 +173,7 @@ def test_what_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "is_dir", refuse)
-    with pytest.raises(OutputError, match=r"Permission denied\. Choose another --out"):
+    with pytest.raises(OutputError, match=r"Permission denied\. Choose another place"):
         run_place(scenario(), "memory")
 
 

@@ -72,9 +72,9 @@ def test_what_a_run_has_left_is_let_go_before_the_one_after_next(tiny_scenario: 
 def test_another_comparison_is_replaced_only_by_force(compare: Compare, tmp_path: Path) -> None:
     compare("fedavg", "local")
     before = numbers(tmp_path / "o")
-    with pytest.raises(OutputError, match=r"comparison\.csv exists already: give --force"):
+    with pytest.raises(OutputError, match=r"comparison\.csv exists already: replace it with"):
         compare("fedavg")
-    with pytest.raises(OutputError, match="fedavg-seed0 holds a run already: give --force"):
+    with pytest.raises(OutputError, match="fedavg-seed0 holds a run already: replace it with"):
         compare("fedavg", "local", rounds=2)
     assert numbers(tmp_path / "o") == before
     compare("fedavg", "local", rounds=2, force=True)

@@ -297,7 +297,7 @@ def test_whatever_the_disk_refuses_is_said_and_the_old_run_is_whole(
         if error is None:  # all was done, but for removing the old run
             assert "write" not in now[number:]
             continue
-        assert f"cannot write {tmp_path}/run: No space left on device. Choose another --out" in str(error)
+        assert f"cannot write {tmp_path}/run: No space left on device. Choose another place" in str(error)
         assert isinstance(error, FileError) or now[number] == "mkdir"  # which was tried before the run
         # The last to be brought to the disk is the parent, when the new run has its name already.
         assert contents() == before or calls[number:].count("fsync") == 1

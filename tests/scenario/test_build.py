@@ -169,8 +169,8 @@ def test_a_public_set_of_another_data_set(load: Load, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "path", "problem"),
     [
-        ("size = 31", "size", "31 public samples, and their source has 30: write 30 or fewer"),
-        ("size = 3", "source", "the shape 1 x 12 x 12, the task's 64: only images"),
+        ("size = 31", "size", "31 public samples, but their source has 30: write 30 or fewer"),
+        ("size = 3", "source", "the shape 1 x 12 x 12, but the task's have 64: only images"),
     ],
 )
 def test_a_public_set_that_cannot_be_drawn(
@@ -185,7 +185,7 @@ def test_a_public_set_that_cannot_be_drawn(
 
 def test_flat_samples_are_not_transformed(load: Load) -> None:
     message = refused(load("[data.public]\nsize = 3\naugment = 'fedet'\n"))
-    assert "  data.public.augment: only images with values in [0, 1] are transformed" in message
+    assert "  data.public.augment: only images with values in [0, 1] can be transformed" in message
 
 
 def test_a_source_whose_files_are_not_there(load: Load, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_model_that_no_message_could_hold(load: Load) -> None:
     message = refused(load("[models.mlp]\nparams = { hidden = [1000000, 1000000] }\n"))
     # 64 inputs and 10 outputs: 65e6 + (1e12 + 1e6) + (1e7 + 10) parameters.
     assert "  models.mlp: model 'mlp' has 1000076000010 parameters" in message
-    assert "no message holds more than 500000000: make its layers narrower" in message
+    assert "but a message holds at most 500000000: make its layers narrower" in message
 
 
 class Scale(nn.Module):

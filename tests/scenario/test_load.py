@@ -224,12 +224,12 @@ def test_a_wrong_type(faults: Faults, more: str, message: str) -> None:
         ),
         (
             "[data]\nsplit = [0.7, 0.1, 0.3]",
-            "data.split: shares of train, val and test sum to 1, 0.7, 0.1, 0.3 sum to 1.1 — "
+            "data.split: shares of train, val and test must sum to 1, but 0.7, 0.1, 0.3 sum to 1.1 — "
             "write for example [0.7, 0.1, 0.2]",
         ),
         (
             "[data]\nsplit = [[0.7, 0.1, 0.2], [0.7, 0.1, 0.3]]",
-            "data.split.1: shares of train, val and test sum to 1, 0.7, 0.1, 0.3 sum to 1.1 — "
+            "data.split.1: shares of train, val and test must sum to 1, but 0.7, 0.1, 0.3 sum to 1.1 — "
             "write for example [0.7, 0.1, 0.2]",
         ),
         ("[data]\nglobal_test_users = 1.0", "global_test_users: 1.0 is not below 1 — write a number below 1"),
@@ -601,7 +601,7 @@ def test_faults_of_a_chosen_algorithm_are_named_where_the_file_has_them(
 def test_two_words_on_which_algorithm(faults: Faults) -> None:
     found = faults(overrides=["algorithm.name=fedprox"], algorithm="local")
     assert str(found["algorithm.name"]) == (
-        "algorithm.name: --set asks for 'fedprox', and the command for 'local' — leave one of them out"
+        "algorithm.name: an override asks for 'fedprox', but 'local' is to be run — leave one of them out"
     )
 
 

@@ -39,7 +39,7 @@ def test_paths_and_values(text: str, keys: Any, value: Any) -> None:
 def test_no_equals_sign(text: str) -> None:
     fault = parse_override(text)
     assert fault == Fault(
-        "", f"--set {text!r} has no '='", "write --set PATH=VALUE, such as --set training.lr=0.1"
+        "", f"the override {text!r} has no '='", "write PATH=VALUE, such as training.lr=0.1"
     )
 
 
@@ -57,7 +57,7 @@ def test_a_malformed_path(path: str) -> None:
     fault = parse_override(f"{path}=3")
     assert isinstance(fault, Fault)
     first = path.partition("=")[0]
-    assert fault.problem == f"--set {f'{path}=3'!r}: the path {first!r} is malformed"
+    assert fault.problem == f"the override {f'{path}=3'!r}: the path {first!r} is malformed"
     assert "entries of a list are numbered from 0, as in fleet.0.count" in fault.mend
 
 
@@ -85,7 +85,7 @@ def test_the_short_form_of_a_choice_gives_way() -> None:
 def test_an_entry_that_is_not_there(faults: Faults) -> None:
     found = faults(overrides=["fleet.1.count=3"])
     assert str(found["fleet.1"]) == (
-        "fleet.1: --set fleet.1.count: fleet is a list of 1, and has no entry '1' — "
+        "fleet.1: override of fleet.1.count: fleet is a list of 1, and has no entry '1' — "
         "entries are numbered 0 to 0"
     )
     assert "has no entry 'first'" in faults(overrides=["fleet.first.count=3"])["fleet.first"].problem
@@ -94,7 +94,7 @@ def test_an_entry_that_is_not_there(faults: Faults) -> None:
 def test_a_path_through_a_value(faults: Faults) -> None:
     found = faults("[training]\nlr = 0.5\n", overrides=["training.lr.x=3"])
     assert str(found["training.lr.x"]) == (
-        "training.lr.x: --set training.lr.x: training.lr is 0.5, no table that could hold 'x' — "
+        "training.lr.x: override of training.lr.x: training.lr is 0.5, not a table that could hold 'x' — "
         "set training.lr itself"
     )
 

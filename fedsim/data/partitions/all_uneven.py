@@ -28,7 +28,7 @@ class AllUneven(ClassPartition[AllUnevenConfig]):
     order_first = True
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return numbers that give all samples away."""
+        """Return counts that give out all samples."""
         self.require_holders(totals, np.tile(totals > 0, (num_clients, 1)))
         drawn = generator.dirichlet(np.full(num_clients, self.config.alpha), len(totals))
         shares = self.config.even / num_clients + (1 - self.config.even) * drawn

@@ -1,6 +1,6 @@
-"""What a partition is: a pure function from labels and users to who holds which sample (specification 6.2).
+"""The base of partitions, pure functions that say which client holds which sample (specification 6.2).
 
-Letters for shapes: n samples, K clients, N classes. A partition never sees the samples themselves.
+Letters for shapes: n samples, K clients, N classes. A partition gets labels and users, but not the samples.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fedsim.shares import apportion
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """What a partition spreads: the label of each sample, and perhaps its user.
+    """The samples that a partition spreads: the label of each, and perhaps its user.
 
     Attributes:
         labels: (n,), int64, each in [0, num_classes), or the float32 targets of a regression.
         num_classes: N; 0 for a regression.
-        users: int64 (n,), who made each sample; None where nobody knows.
+        users: int64 (n,), the user who made each sample; None if that is not known.
     """
 
     labels: Labels
@@ -43,12 +43,12 @@ class PartitionPlugin(Plugin[C], ABC):
 
     @abstractmethod
     def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
-        """Return for each client the positions in the pool of its samples; no position twice.
+        """Return the positions in the pool of each client's samples; no position occurs twice.
 
         Args:
-            pool: What to spread.
+            pool: The samples to spread.
             num_clients: K, at least 1.
-            key: Decides the draw: equal arguments give equal results.
+            key: Randomness of the draw; equal arguments give equal results.
 
         Raises:
             DataError: These samples cannot be spread as asked.
@@ -69,23 +69,23 @@ class ClassPartition(PartitionPlugin[C]):
         """Return int64 (K, N), each client's number of samples of each class.
 
         Args:
-            totals: int64 (N,), the pool's samples of each class, of which no more can be given away.
+            totals: int64 (N,), the pool's samples of each class, which are the most that can be given.
             num_clients: K.
             generator: Randomness of the draw.
 
         Raises:
-            DataError: So many samples cannot be spread as asked.
+            DataError: These samples cannot be spread as asked.
         """
 
     def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
         """Deal each class's samples, in a drawn order, to the clients.
 
         Raises:
-            DataError: The labels are the targets of a regression, or the samples do not suffice.
+            DataError: The labels are the targets of a regression, or there are too few samples.
         """
         if pool.labels.dtype.kind == "f":
             raise DataError(
-                f"{name_of(self)} spreads classes, and the labels of this data set are the targets of a "
+                f"{name_of(self)} spreads classes, but the labels of this data set are the targets of a "
                 "regression: use iid, or by_user where samples have users"
             )
         require_samples(len(pool), num_clients)
@@ -98,7 +98,7 @@ class ClassPartition(PartitionPlugin[C]):
         return cut(by_class(labels, pool.num_classes, generator), counts)
 
     def require_holders(self, totals: Counts, holds: NDArray[np.bool_], least: int = 1) -> None:
-        """Refuse classes that cannot give each of their holders ``least`` samples.
+        """Raise if a class has too few samples to give each of its holders ``least`` of them.
 
         Args:
             totals: int64 (N,), samples of each class.
@@ -117,16 +117,16 @@ class ClassPartition(PartitionPlugin[C]):
             )
 
     def redrawn(self, draw: Callable[[], Counts], num_draws: int, min_size: int, setting: str) -> Counts:
-        """Return the first of some draws in which every client has ``min_size`` samples.
+        """Draw counts until every client has ``min_size`` samples, and return them.
 
         Args:
             draw: Draws counts, int64 (K, N).
-            num_draws: How many draws there are before the request counts as impossible.
+            num_draws: Number of draws after which the request counts as impossible.
             min_size: Fewest samples of a client.
             setting: The setting that makes sizes more even when it is raised, for the message.
 
         Raises:
-            DataError: There is none.
+            DataError: No draw gave every client enough samples.
         """
         best = -1
         for _ in range(num_draws):
@@ -138,12 +138,12 @@ class ClassPartition(PartitionPlugin[C]):
         raise DataError(
             f"{num_draws} draws of {name_of(self)} with {setting} = {getattr(self.config, setting):g} over "
             f"{len(counts)} clients and {counts.sum()} samples: in the best of them the smallest client had "
-            f"{best}, min_size is {min_size}. Raise {setting}, lower min_size, or use fewer clients"
+            f"{best}, but min_size is {min_size}. Raise {setting}, lower min_size, or use fewer clients"
         )
 
 
 def require_samples(num_samples: int, num_clients: int, per_client: int = 1) -> None:
-    """Refuse to spread fewer than ``per_client`` samples for each client.
+    """Raise if there are fewer than ``per_client`` samples for each client.
 
     Raises:
         DataError: There are too few.
@@ -184,7 +184,7 @@ def cut(pools: Sequence[Indices], counts: Counts) -> list[Indices]:
 
 
 def apportion_to_all(total: int, weights: NDArray[np.float64]) -> Counts:
-    """Return what :func:`apportion` does, but at least 1 each, which is taken from the largest.
+    """Apportion as :func:`apportion` does, but give each at least 1, which is taken from the largest.
 
     Args:
         total: At least as many as there are weights.
@@ -197,7 +197,7 @@ def apportion_to_all(total: int, weights: NDArray[np.float64]) -> Counts:
 
 
 def neighbouring_classes(num_clients: int, num_classes: int, hand: int = 2) -> NDArray[np.bool_]:
-    """Return bool (K, N), which client holds which class where each holds ``hand`` neighbouring ones.
+    """Return bool (K, N), which client holds which class if each holds ``hand`` neighbouring classes.
 
     Client k holds classes k, k + 1, ... modulo N; ``hand`` is at most N, or all are held.
     """
@@ -207,12 +207,12 @@ def neighbouring_classes(num_clients: int, num_classes: int, hand: int = 2) -> N
 def scaled(
     matrix: NDArray[np.float64], rows: NDArray[Any], columns: NDArray[Any], iterations: int
 ) -> NDArray[np.float64]:
-    """Return a multiple of each row and column of ``matrix`` with sums near ``rows`` and ``columns``.
+    """Return ``matrix`` with its rows and columns scaled to sums near ``rows`` and ``columns``.
 
     Rows and columns are scaled in turn (Sinkhorn and Knopp 1967), columns last, so their sums are exact.
 
     Args:
-        matrix: (a, b), non-negative; a row or column of zeros stays one.
+        matrix: (a, b), non-negative; rows and columns of zeros stay zero.
         rows: (a,), the wanted sums of rows.
         columns: (b,), those of columns.
         iterations: How often both are scaled.

@@ -1,7 +1,7 @@
 """One user for each client: the natural partition of a data set that says who made each sample.
 
-K users are drawn from those with at least ``min_samples`` samples, in an order drawn too; the samples of the
-others are not used. It needs no classes, and serves regressions too.
+K users are drawn from those with at least ``min_samples`` samples; the samples of other users are not used.
+It needs no classes, so it works for regressions too.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ class ByUserConfig(Config):
     """Settings of the partition by user."""
 
     min_samples: PositiveSamples = 1
-    """Users with fewer samples, after those that are held out, are left out."""
+    """Users with fewer samples than this, not counting those that are held out, are left out."""
 
 
 class ByUser(PartitionPlugin[ByUserConfig]):
@@ -30,9 +30,9 @@ class ByUser(PartitionPlugin[ByUserConfig]):
         """Give each client all samples of one user."""
         if pool.users is None:
             raise DataError(
-                "by_user gives each client the samples of one user, and this data set does not say who made "
-                "which sample: use a data set that says who made each sample, by itself (such as writers) or "
-                "through a setting users (such as files); or another partition"
+                "by_user gives each client the samples of one user, but this data set does not say who made "
+                "which sample: use one that does (such as writers), give users where there is such a "
+                "setting (such as files), or use another partition"
             )
         require_samples(len(pool), num_clients)
         users, sizes = np.unique(pool.users, return_counts=True)
@@ -40,10 +40,9 @@ class ByUser(PartitionPlugin[ByUserConfig]):
         if len(eligible) < num_clients:
             each = "a sample" if self.config.min_samples == 1 else f"{self.config.min_samples} samples"
             raise DataError(
-                f"{len(eligible)} of {len(users)} users have at least {each}, and there are {num_clients} "
-                "clients: use fewer clients, a data set of more users (a setting num_writers says how many "
-                "writers draw) or smaller held-out sets"
-                + (", or lower min_samples" if self.config.min_samples > 1 else "")
+                f"{len(eligible)} of {len(users)} users have at least {each}, but there are {num_clients} "
+                "clients: use fewer clients, a data set with more users (in writers, raise num_writers) or "
+                "smaller held-out sets" + (", or lower min_samples" if self.config.min_samples > 1 else "")
             )
         samples = np.split(np.argsort(pool.users, kind="stable"), np.cumsum(sizes)[:-1])
         # In the order of their numbers, so that with as many clients as users client k is user k.

@@ -4,9 +4,9 @@ Classes are dealt like cards, from one shuffled deck of all classes after anothe
 K * classes / N holders (one more or less where that is no whole number) and no client has a class twice. A
 random positive matrix on this pattern is scaled in turn to equal row sums and to the classes' totals.
 
-What whole numbers and equal totals leave over is not used: less than ``classes`` samples for each client
-where the data set's classes are equally large and all decks are dealt out, and more where they are not.
-Classes that nobody holds, where there are fewer cards than classes, are left out.
+Whole numbers and equal totals leave some samples over, which are not used: fewer than ``classes`` for each
+client if the data set's classes are equally large and all decks are dealt out, otherwise more. If fewer cards
+are dealt than there are classes, classes that no client holds are left out.
 """
 
 import numpy as np
@@ -35,28 +35,28 @@ class ClassesPerClient(ClassPartition[ClassesPerClientConfig]):
     Config = ClassesPerClientConfig
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return numbers that give away every class that has a holder, but for the left-overs."""
+        """Return counts that give out every class that has a holder, except for what is left over."""
         there = np.flatnonzero(totals)
         if len(there) < self.config.classes:
             raise DataError(
-                f"classes = {self.config.classes} for each client, and the data set has {len(there)}: "
+                f"classes = {self.config.classes} for each client, but the data set has {len(there)}: "
                 f"write {len(there)} or fewer"
             )
         holds = np.zeros((num_clients, len(totals)), bool)
         holds[:, there] = deal(num_clients, len(there), self.config.classes, generator)
         self.require_holders(totals, holds)
         held = np.where(holds.any(axis=0), totals, 0)
-        # Uniform on (0, 1], and not [0, 1): every holder wants some.
+        # Uniform on (0, 1] instead of [0, 1), so that no holder has a wish of zero.
         wishes = np.where(holds, 1 - generator.random(holds.shape), 0.0)
         rows = np.full(num_clients, held.sum() / num_clients)
         return _whole(scaled(wishes, rows, held, ITERATIONS), holds, held)
 
 
 def deal(num_clients: int, num_classes: int, hand: int, generator: np.random.Generator) -> NDArray[np.bool_]:
-    """Return bool (K, N), who holds which class, from decks shuffled one after another.
+    """Return bool (K, N), which client holds which class, dealt from one shuffled deck after another.
 
-    A client that takes a deck's last cards passes over those of the next deck that it has already; they
-    stay for the next client.
+    A client that takes the last cards of a deck skips those of the next deck that it already has; these stay
+    in the deck for the next client.
     """
     holds = np.zeros((num_clients, num_classes), bool)
     deck: list[int] = []

@@ -1,4 +1,4 @@
-"""Class by class, shares drawn from a Dirichlet law over the clients: skewed labels and skewed sizes.
+"""Shares of each class drawn from a Dirichlet law over the clients: skewed labels and skewed sizes.
 
 For each class, shares q ~ Dir(alpha * 1_K) are drawn and the class is cut accordingly; everything is drawn
 again until every client has ``min_size`` samples. This is the form that PerFed-CKT and Fed-ET use: a smaller
@@ -41,8 +41,8 @@ class DirichletClassConfig(Config):
     def _one_of_them(self) -> Self:
         if self.cap and self.every_class:
             raise ValueError(
-                "cap keeps classes from clients that hold enough, every_class gives everybody each class: "
-                "choose one of the two"
+                "cap gives no further classes to clients that hold enough, but every_class gives each class "
+                "to every client: choose one of the two"
             )
         return self
 
@@ -53,7 +53,7 @@ class DirichletClass(ClassPartition[DirichletClassConfig]):
     Config = DirichletClassConfig
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return numbers that give all samples away."""
+        """Return counts that give out all samples."""
         config = self.config
         require_samples(int(totals.sum()), num_clients, config.min_size)
 
@@ -66,10 +66,10 @@ class DirichletClass(ClassPartition[DirichletClassConfig]):
         return self.redrawn(draw, MAX_DRAWS, config.min_size, "alpha")
 
     def _to_everybody(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return (N, K) counts, of which only the rows of classes without samples have zeros.
+        """Return counts (N, K) that are zero only in the rows of classes without samples.
 
-        Classes are independent of each other, so each is drawn again by itself: that is the law of redrawing
-        everything, in far fewer draws.
+        Classes are independent, so each class is redrawn on its own. The result has the same distribution as
+        redrawing everything, with far fewer draws.
         """
         counts = np.zeros((len(totals), num_clients), np.int64)
         missing = np.flatnonzero(totals)
@@ -81,8 +81,8 @@ class DirichletClass(ClassPartition[DirichletClassConfig]):
                 return counts
         rarest = int(missing[totals[missing].argmin()])
         raise DataError(
-            f"{MAX_DRAWS} draws of dirichlet_class with alpha = {self.config.alpha:g} over {num_clients} "
-            f"clients, and none gave everybody one of the {totals[rarest]} samples of class {rarest}: "
+            f"none of {MAX_DRAWS} draws of dirichlet_class with alpha = {self.config.alpha:g} gave each of "
+            f"{num_clients} clients one of the {totals[rarest]} samples of class {rarest}: "
             "raise alpha, use fewer clients or a larger data set, or leave out every_class"
         )
 
@@ -90,7 +90,7 @@ class DirichletClass(ClassPartition[DirichletClassConfig]):
 def _counts(shares: NDArray[np.float64], totals: Counts) -> Counts:
     """Return (N, K) counts: each class cut at the running sums of its shares (N, K)."""
     sums = np.cumsum(shares, axis=1)
-    # Divided by the last of them, so that the sums end at one exactly and no sample is left over.
+    # Divided by the last sum, so that the sums end at exactly one and no sample is left over.
     ends = np.floor(sums / sums[:, -1:] * totals[:, None]).astype(np.int64)
     return np.diff(ends, axis=1, prepend=0)
 
@@ -100,7 +100,7 @@ def _capped(shares: NDArray[np.float64], totals: Counts) -> Counts:
     held = np.zeros(shares.shape[1], np.int64)
     for j, total in enumerate(totals):
         has_room = held * len(held) < totals.sum()
-        # While samples are left somebody has room, though perhaps nobody who drew a positive share.
+        # As long as samples are left, some client has room, but perhaps none with a positive share.
         open_shares = np.where(has_room, shares[j], 0.0)
         if total:
             if not open_shares.sum() > 0:

@@ -1,9 +1,9 @@
-"""Client by client, labels drawn from a Dirichlet law around the whole set's: skewed labels, equal sizes.
+"""Labels of each client drawn from a Dirichlet law around the overall one: skewed labels, equal sizes.
 
-Each client's label distribution is q ~ Dir(alpha * prior), prior the share of each class in the whole set
-(Hsu, Qi and Brown 2019). All clients have equally many samples. A class that runs out is left out of the
-later clients' distributions; clients are served in an order drawn from the key, so that no number is
-favoured.
+Each client's label distribution is q ~ Dir(alpha * prior), where prior is the share of each class in the data
+set (Hsu, Qi and Brown 2019). All clients have equally many samples. A class that runs out is left out of the
+distributions of the remaining clients. Clients get their samples in an order drawn from the key, so that low
+numbers have no advantage.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ class DirichletClientConfig(Config):
     """Settings of the client-wise Dirichlet partition."""
 
     alpha: Concentration = 0.5
-    """Concentration: near 0 every client has a single class, large values give everybody the same mixture."""
+    """Concentration: near 0 every client has a single class, large values give all the same mixture."""
 
 
 class DirichletClient(ClassPartition[DirichletClientConfig]):
@@ -29,7 +29,7 @@ class DirichletClient(ClassPartition[DirichletClientConfig]):
     Config = DirichletClientConfig
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return equal sums; where samples do not divide evenly, the first clients get one more."""
+        """Return counts with equal sums; the first clients get one more if samples do not divide evenly."""
         total, left, present = int(totals.sum()), totals, np.flatnonzero(totals)
         # NumPy refuses a concentration of zero, to which a tiny alpha times a rare class may round.
         concentration = np.maximum(self.config.alpha * totals[present] / total, 1e-300)
@@ -44,7 +44,7 @@ class DirichletClient(ClassPartition[DirichletClientConfig]):
 
 
 def _serve(wish: NDArray[np.float64], size: int, left: Counts, generator: np.random.Generator) -> Counts:
-    """Return (N,) counts that sum to ``size``, at most ``left``, drawn from ``wish`` while that lasts."""
+    """Return counts (N,) of sum ``size``, at most ``left``, drawn from ``wish``, then from what is left."""
     counts = np.zeros_like(left)
     while (missing := size - int(counts.sum())) > 0:
         room = left - counts
@@ -52,7 +52,7 @@ def _serve(wish: NDArray[np.float64], size: int, left: Counts, generator: np.ran
         if not open_wish.sum() > 0:
             open_wish = room.astype(np.float64)
         drawn = generator.multinomial(missing, open_wish / open_wish.sum())
-        # Each pass either fills the client or exhausts a class, so there are at most N + 1 of them.
+        # Each pass either fills the client or exhausts a class, so there are at most N + 1 passes.
         counts += np.minimum(drawn, room)
     return counts
 

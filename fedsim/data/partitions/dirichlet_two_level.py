@@ -1,11 +1,11 @@
 """Sizes drawn from one Dirichlet law, labels from another: FedMe's partition of CIFAR-10.
 
 Sizes are n * Dir(alpha_size * 1_K), and each client's preferences among the classes Dir(alpha_label * 1_N).
-Twenty times in turn, the rows of the preferences are scaled to the sizes and their columns to the classes'
-totals; each class is then cut into whole numbers by largest remainders, so all samples are given away.
+The rows of the preferences are scaled to the sizes and their columns to the classes' totals, twenty times in
+turn. Each class is then cut into whole numbers by largest remainders, so all samples are given out.
 
-The paper's example of 49,000 samples over 20 clients has a standard deviation of sizes of 1,025. With its
-alpha_size = 10 the law's is 753, and one draw in about forty is as uneven as the example.
+In the paper's example of 49,000 samples over 20 clients the sizes have a standard deviation of 1,025. That of
+the law with the paper's alpha_size = 10 is 753, and about one draw in forty is as uneven as the example.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ ITERATIONS = 20
 """How often rows and columns are scaled."""
 
 _LEAST = 1e-9
-"""Share of a class that a client wants at least, so that no class is left without a taker."""
+"""Smallest preference of a client for a class, so that every class can be given out."""
 
 
 class DirichletTwoLevelConfig(Config):
@@ -34,7 +34,7 @@ class DirichletTwoLevelConfig(Config):
     alpha_size: Concentration = 10.0
     """Concentration of the sizes: 1 is strong imbalance, 1000 is nearly even."""
     min_size: Samples = 1
-    """Fewest samples that a client may end up with; everything is drawn again until nobody has fewer."""
+    """Fewest samples that a client may end up with; everything is redrawn until no client has fewer."""
 
 
 class DirichletTwoLevel(ClassPartition[DirichletTwoLevelConfig]):
@@ -43,7 +43,7 @@ class DirichletTwoLevel(ClassPartition[DirichletTwoLevelConfig]):
     Config = DirichletTwoLevelConfig
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return numbers that give all samples away."""
+        """Return counts that give out all samples."""
         config = self.config
         require_samples(int(totals.sum()), num_clients, config.min_size)
 

@@ -1,4 +1,4 @@
-"""Everybody has the same distribution: the samples are shuffled and dealt out in equal parts."""
+"""The same distribution for every client: the samples are shuffled and dealt out in equal parts."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from fedsim.rng import Key
 
 
 class Iid(PartitionPlugin[Config]):
-    """Equal parts of the shuffled samples; the first clients get one more where they do not divide evenly."""
+    """Equal parts of the shuffled samples; the first clients get one more if they do not divide evenly."""
 
     def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
         """Spread all samples."""

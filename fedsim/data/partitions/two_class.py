@@ -1,8 +1,8 @@
 """Two classes for each client: client k holds classes k mod N and (k + 1) mod N.
 
 A class's samples are divided among its holders in proportion to draws from uniform(1 - spread, 1 + spread);
-with the default these are the uneven halves of KT-pFL's "two classes" case. Classes that nobody holds, where
-there are fewer clients than classes, are left out.
+with the default these are the uneven halves of KT-pFL's "two classes" case. If there are
+fewer clients than classes, classes that no client holds are left out.
 
 Clients k and k + N hold the same two classes, so with more clients than classes there are hidden groups.
 """
@@ -29,7 +29,7 @@ class TwoClass(ClassPartition[TwoClassConfig]):
     order_first = True
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return numbers that give away every class that has a holder."""
+        """Return counts that give out every class that has a holder."""
         holds = neighbouring_classes(num_clients, len(totals))
         self.require_holders(totals, holds)
         counts = np.zeros(holds.shape, np.int64)

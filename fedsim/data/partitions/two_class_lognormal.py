@@ -2,7 +2,7 @@
 
 Client k holds classes k mod N and (k + 1) mod N, as under ``two_class``. Every holder of a class gets
 ``least`` samples of it; the rest of the class is shared in proportion to log-normal draws. Their mean mu = 0
-is no setting: it scales all draws alike, and only their proportions count.
+is not a setting, because it scales all draws alike and only their proportions count.
 
 With ``classes = 4`` a client holds four neighbouring classes: the data of KT-pFL's ablations, whose text does
 not say how they are spread; its public code deals neighbouring classes with log-normal sizes.
@@ -39,11 +39,11 @@ class TwoClassLogNormal(ClassPartition[TwoClassLogNormalConfig]):
     order_first = True
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
-        """Return numbers that give away every class that has a holder."""
+        """Return counts that give out every class that has a holder."""
         classes, least = self.config.classes, self.config.least
         if classes > len(totals):
             raise DataError(
-                f"classes = {classes} for each client, and the data set has {len(totals)}: "
+                f"classes = {classes} for each client, but the data set has {len(totals)}: "
                 f"write {len(totals)} or fewer"
             )
         holds = neighbouring_classes(num_clients, len(totals), classes)

@@ -107,7 +107,7 @@ class Threads(Executor):
                 self.close()
                 raise RunError(
                     f"this computer starts no more than {number} of {num_threads} worker threads ({error}): "
-                    "lower engine.workers, or the --workers of `fedsim join`"
+                    "lower engine.workers, or the workers of a client process"
                 ) from error
             self._threads.append(thread)
 

@@ -45,7 +45,7 @@ def test_which_users_is_drawn() -> None:
 
 def test_too_few_users() -> None:
     with pytest.raises(
-        DataError, match=r"2 of 2 users have at least a sample, and there are 3 clients: use .*num_writers"
+        DataError, match=r"2 of 2 users have at least a sample, but there are 3 clients: use .*num_writers"
     ):
         split([1, 1, 2], 3)
     with pytest.raises(DataError, match=r"1 of 2 users have at least 2 samples, .* or lower min_samples"):
@@ -53,7 +53,7 @@ def test_too_few_users() -> None:
 
 
 def test_a_data_set_without_users() -> None:
-    with pytest.raises(DataError, match="use a data set that says who made each sample") as caught:
+    with pytest.raises(DataError, match=r"does not say who made which sample: use one that does") as caught:
         ByUser(ByUserConfig()).split(Pool(np.zeros(4, np.int64), 1), 2, Key.root(0))
     by_itself, by_setting = re.findall(r"\(such as (\w+)\)", str(caught.value))
     assert "users" not in load("fedsim.data", by_itself).Config.model_fields

@@ -69,7 +69,7 @@ def test_classes_without_holders_and_without_samples_are_left_out() -> None:
 
 
 def test_more_classes_than_there_are() -> None:
-    with pytest.raises(DataError, match="classes = 4 for each client, and the data set has 3: write 3 or"):
+    with pytest.raises(DataError, match="classes = 4 for each client, but the data set has 3: write 3 or"):
         counts_of(2, 9, 9, 9)
 
 

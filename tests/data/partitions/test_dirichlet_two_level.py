@@ -63,6 +63,6 @@ def test_labels_are_as_skewed_as_alpha_says() -> None:
 def test_a_request_that_never_succeeds_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dirichlet_two_level, "MAX_DRAWS", 3)
     with pytest.raises(
-        DataError, match=r"3 draws .* smallest client had \d+, min_size is 9. Raise alpha_size"
+        DataError, match=r"3 draws .* smallest client had \d+, but min_size is 9. Raise alpha_size"
     ):
         counts_of(10, 50, 50, alpha_size=0.1, min_size=9)

@@ -124,7 +124,7 @@ def test_a_regression_has_no_classes(partition: PartitionPlugin[Any]) -> None:
     if type(partition).__name__ in {"Iid", "ByUser"}:
         assert [len(part) for part in partition.split(pool, 3, Key.root(0))] == [8, 8, 8]
     else:
-        with pytest.raises(DataError, match=r"spreads classes, and the labels .* use iid, or by_user"):
+        with pytest.raises(DataError, match=r"spreads classes, but the labels .* use iid, or by_user"):
             partition.split(pool, 3, Key.root(0))
 
 

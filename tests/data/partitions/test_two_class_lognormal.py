@@ -66,5 +66,5 @@ def test_four_classes_a_client_as_in_kt_pfls_ablations(seed: int) -> None:
 
 def test_all_classes_at_most() -> None:
     assert (counts_of(4, 100, 100, 100, classes=3) > 0).all()
-    with pytest.raises(DataError, match="classes = 4 for each client, and the data set has 3: write 3 or"):
+    with pytest.raises(DataError, match="classes = 4 for each client, but the data set has 3: write 3 or"):
         counts_of(4, 100, 100, 100, classes=4)
