@@ -17,9 +17,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
-from functools import cache
-from math import isfinite
-from typing import Any
+from functools import cache, lru_cache
+from math import isfinite, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,29 +28,71 @@ Array = NDArray[Any]
 Tree = Mapping[str, Array]
 
 
+class ArrayForm(NamedTuple):
+    """What is known of an array before its values are."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Scalars."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+class Form(dict[str, ArrayForm]):
+    """Names, dtypes and shapes of a tree, in its order; equal forms that :meth:`of` makes are one object.
+
+    Attributes:
+        size: Scalars of all arrays.
+    """
+
+    __slots__ = ("size",)
+
+    # Equal forms are mostly one object, so comparing and hashing them costs nothing.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    @staticmethod
+    def of(tree: Tree) -> Form:
+        """Return the form of a tree."""
+        return _form(tuple([(name, array.dtype, array.shape) for name, array in tree.items()]))
+
+
+@lru_cache(maxsize=256)
+def _form(listed: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> Form:
+    form = Form((name, ArrayForm(dtype, shape)) for name, dtype, shape in listed)
+    form.size = sum(array.size for array in form.values())
+    return form
+
+
 class PendingTree(Mapping[str, Array]):
     """A tree that is computed when one of its arrays is first looked at.
 
     Args:
-        form: A tree of the same names, shapes and dtypes, in the same order.
+        form: Its names, dtypes and shapes.
         compute: Gives the tree, frozen; called at most once, unless it raises.
+
+    Attributes:
+        form: Its names, dtypes and shapes.
     """
 
-    __slots__ = ("_compute", "_tree")
+    __slots__ = ("_compute", "_tree", "form")
 
-    def __init__(self, form: Tree, compute: Callable[[], Tree]) -> None:
-        self._tree = form
+    def __init__(self, form: Form, compute: Callable[[], Tree]) -> None:
+        self.form = form
+        self._tree: Tree = {}
         self._compute: Callable[[], Tree] | None = compute
 
     @property
     def is_pending(self) -> bool:
         """Whether it has not been computed yet."""
         return self._compute is not None
-
-    @property
-    def form(self) -> Tree:
-        """The tree, or one of the same names, shapes and dtypes while it is pending."""
-        return self._tree
 
     def computed(self) -> Tree:
         """Return the tree, after computing it if need be."""
@@ -62,10 +104,10 @@ class PendingTree(Mapping[str, Array]):
         return self.computed()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tree)
+        return iter(self.form)
 
     def __len__(self) -> int:
-        return len(self._tree)
+        return len(self.form)
 
     def values(self) -> ValuesView[Array]:
         """Return the arrays."""
@@ -74,11 +116,6 @@ class PendingTree(Mapping[str, Array]):
     def items(self) -> ItemsView[str, Array]:
         """Return names and arrays."""
         return self.computed().items()
-
-
-def form_of(tree: Tree) -> Tree:
-    """Return a tree's names, shapes and dtypes, as arrays of any values; nothing is computed."""
-    return tree.form if isinstance(tree, PendingTree) else tree
 
 
 def freeze(tree: Tree) -> Tree:
@@ -101,7 +138,9 @@ def unwarned() -> np.errstate:
 
 def count(tree: Tree) -> int:
     """Return the number of scalars."""
-    return sum(array.size for array in form_of(tree).values())
+    if isinstance(tree, PendingTree):
+        return tree.form.size
+    return sum(array.size for array in tree.values())
 
 
 NON_FINITE = "NaN or an infinity"

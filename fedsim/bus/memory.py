@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,17 +65,17 @@ class MemoryBus:
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
-        left = running_loop().create_future()
+        left = _Departure()
         if (
             self.presence is not None
             and header.sender == SERVER
             and not self.presence.expect(header.receiver, header.dispatch)
         ):
-            left.set_result(None)  # nobody is there to take it: no frame is put on a link
+            left.happen()  # nobody is there to take it: no frame is put on a link
             return left
         if message is None:
             self.deliver(Delivery(header, None))
-            left.set_result(None)
+            left.happen()
             return left
         packed = message if isinstance(message, Packed) else pack(message)
         frame = packed.frame(
@@ -110,7 +110,7 @@ class MemoryBus:
     def _of(self, client: int) -> list[_Transfer]:
         return list(self._under_way.get(client, {}).values())
 
-    def _launch(self, header: Header, packed: Packed, frame: Frame, released: asyncio.Future[None]) -> None:
+    def _launch(self, header: Header, packed: Packed, frame: Frame, released: _Departure) -> None:
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
         wire_bytes = self.overhead.wire_bytes(num_bytes, "up" if up else "down")
         row = self.ledger.sent(
@@ -211,6 +211,28 @@ class MemoryEndpoint:
             self._waiter.set_result(None)
 
 
+class _Departure:
+    """Whether a frame has left; a future is made only where somebody waits for it."""
+
+    __slots__ = ("_future", "_has_happened")
+
+    def __init__(self) -> None:
+        self._has_happened = False
+        self._future: asyncio.Future[None] | None = None
+
+    def happen(self) -> None:
+        """The frame has left."""
+        self._has_happened = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._has_happened:
+            if self._future is None:
+                self._future = running_loop().create_future()
+            yield from self._future
+
+
 @dataclass(slots=True, eq=False)
 class _Transfer:
     """Listens to the passage of one frame and tells the bus."""
@@ -220,13 +242,12 @@ class _Transfer:
     packed: Packed
     frame: Frame
     row: int
-    released: asyncio.Future[None]
+    released: _Departure
     passage: Passage = field(init=False)
     _delivered: bool = False
 
     def left(self) -> None:
-        if not self.released.done():
-            self.released.set_result(None)
+        self.released.happen()
 
     def arrived(self, parcel: Parcel) -> None:
         bus, header = self._bus, self.header

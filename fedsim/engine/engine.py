@@ -20,7 +20,7 @@ from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, running
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.jobs import Fit, Job
-from fedsim.engine.pending_fit import can_wait, compute_inputs, pending
+from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
 
@@ -43,6 +43,7 @@ class Engine:
         self.costs = Costs(resources)
         self._trace = trace
         self._sequence = 0
+        self._pending = PendingFits()
         self._at_work: dict[int, dict[int, _Running]] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._waiters: ThreadPoolExecutor | None = None
@@ -141,7 +142,7 @@ class Engine:
                 real.cancel()
         duration_ns = round(duration_s * 1e9)
         real = self.executor.submit(job, (loop.now_ns + duration_ns, self._sequence), step_flops=step_flops)
-        running = _Running(loop, self.executor, job, real, duration_ns, place)
+        running = _Running(loop, self.executor, job, real, duration_ns, place, self._pending)
         mine, number = self._at_work.setdefault(client, {}) if client is not None else {}, self._sequence
         mine[number] = running
         if client in self._away:
@@ -175,6 +176,7 @@ class _Running:
         real: Promise,
         duration_ns: int,
         place: Callable[[], str],
+        pending: PendingFits,
     ) -> None:
         self.result: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
@@ -182,6 +184,7 @@ class _Running:
         self._job = job
         self._real = real
         self._place = place
+        self._pending = pending
         self._duration_ns = self._remaining_ns = duration_ns
         self._go_on()
 
@@ -217,7 +220,7 @@ class _Running:
         job = self._job
         try:
             if isinstance(job, Fit) and can_wait(job):
-                self.result.set_result(pending(job, self._compute_late, self._real.cancel))
+                self.result.set_result(self._pending.fitted(job, self._compute_late, self._real.cancel))
             else:
                 self.result.set_result(self._compute())
         except Exception as error:

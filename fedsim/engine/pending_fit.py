@@ -8,14 +8,16 @@ A fit that fails does so where its result is first looked at, which is the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict
 from fedsim.errors import JobError
-from fedsim.params import Model, PendingTree, Tree
+from fedsim.params import Form, Model, PendingTree, Tree
 from fedsim.walk import instances
+
+Part = Literal["params", "buffers"]
 
 
 def can_wait(job: Job) -> bool:
@@ -23,18 +25,38 @@ def can_wait(job: Job) -> bool:
     return isinstance(job, Fit) and job.num_steps > 0 and job.states is None
 
 
-def pending(job: Fit, compute: Callable[[], Fitted], cancel: Callable[[], object]) -> Fitted:
-    """Return the result of a fit, to be computed later.
+class PendingFits:
+    """Makes the results of fits that are computed later."""
 
-    Args:
-        job: The fit.
-        compute: Gives the result; called at most once, unless it raises.
-        cancel: Called instead where nobody can look at the result any more.
-    """
-    result = _Result(compute, cancel)
-    return Fitted(
-        {name: _model(result, name, job.models[name]) for name in job.trained}, result.loss, job.num_steps
-    )
+    def __init__(self) -> None:
+        # By architecture the last start values and their form: a cohort mostly starts from the same ones.
+        self._forms: dict[tuple[str, Part], tuple[Tree, Form]] = {}
+
+    def fitted(self, job: Fit, compute: Callable[[], Fitted], cancel: Callable[[], object]) -> Fitted:
+        """Return the result of a fit, to be computed later.
+
+        Args:
+            job: The fit.
+            compute: Gives the result; called at most once, unless it raises.
+            cancel: Called instead where nobody can look at the result any more.
+        """
+        result = _Result(compute, cancel)
+        models = {name: self._model(result, name, job.models[name]) for name in job.trained}
+        return Fitted(models, result.loss, job.num_steps)
+
+    def _model(self, result: _Result, name: str, start: Model) -> Model:
+        label = start.architecture
+        params = self._tree(result, name, label, "params", start.params)
+        return Model(label, params, self._tree(result, name, label, "buffers", start.buffers))
+
+    def _tree(self, result: _Result, name: str, label: str, part: Part, start: Tree) -> Tree:
+        if not start:
+            return {}
+        known, form = self._forms.get((label, part), (None, None))
+        if known is not start or form is None:
+            form = Form.of(start)
+            self._forms[label, part] = start, form
+        return PendingTree(form, partial(result.tree, name, part, form))
 
 
 def compute_inputs(job: Job) -> None:
@@ -79,7 +101,7 @@ class _Result:
     def loss(self) -> float:
         return self.fitted().loss
 
-    def tree(self, name: str, part: Literal["params", "buffers"], form: Tree) -> Tree:
+    def tree(self, name: str, part: Part, form: Form) -> Tree:
         tree: Tree = getattr(self.fitted().models[name], part)
         if (change := _change(form, tree)) is not None:
             raise JobError(
@@ -89,23 +111,11 @@ class _Result:
         return tree
 
 
-def _model(result: _Result, name: str, start: Model) -> Model:
-    params = PendingTree(start.params, partial(result.tree, name, "params", start.params))
-    if not start.buffers:
-        return Model(start.architecture, params)
-    return Model(
-        start.architecture,
-        params,
-        PendingTree(start.buffers, partial(result.tree, name, "buffers", start.buffers)),
-    )
-
-
-def _change(before: Tree, after: Mapping[str, Any]) -> str | None:
+def _change(before: Form, after: Tree) -> str | None:
     """Return the first difference in names, shapes or dtypes, or None."""
     if list(before) != list(after):
         return f"names {', '.join(after)} instead of {', '.join(before)}"
-    for name, array in before.items():
-        other = after[name]
-        if (array.shape, array.dtype) != (other.shape, other.dtype):
-            return f"{name!r} is {other.dtype}{other.shape} instead of {array.dtype}{array.shape}"
+    for (name, form), array in zip(before.items(), after.values(), strict=True):
+        if (form.dtype, form.shape) != (array.dtype, array.shape):
+            return f"{name!r} is {array.dtype}{array.shape} instead of {form.dtype}{form.shape}"
     return None

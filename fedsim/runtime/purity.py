@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import InvariantError
+from fedsim.params import PendingTree
 from fedsim.walk import octets, parts
 
 
@@ -44,6 +45,8 @@ def _pieces(value: Any) -> Iterator[bytes | memoryview]:
         yield f"{value.dtype.str}{value.shape}".encode()
         yield octets(np.asarray(value))
         return
+    if isinstance(value, PendingTree):
+        value = value.computed()
     inner = parts(value)
     yield f"{type(value).__qualname__}{len(inner)}".encode()
     if not inner:

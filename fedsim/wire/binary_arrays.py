@@ -65,9 +65,15 @@ class Bins:
             self._parts = tuple(parts[1:])
         return self._parts
 
-    def lead(self, position: int) -> bytes:
-        """Return the padding and header of the first array, which follow an envelope of this length."""
-        return _padding(position + len(self._gaps[0])) + self._gaps[0] if self._gaps else b""
+    @property
+    def first(self) -> bytes:
+        """The header of the first array; empty where there is none."""
+        return self._gaps[0] if self._gaps else b""
+
+
+def lead(header: bytes, position: int) -> bytes:
+    """Return the padding and header of the first array, which follow an envelope of this length."""
+    return _padding(position + len(header)) + header if header else b""
 
 
 @lru_cache(maxsize=256)  # the messages of one kind mostly hold arrays of the same shapes

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_
 
 import msgpack
 
-from fedsim.params import Array, form_of
+from fedsim.params import Array, PendingTree
 from fedsim.wire.field_types import ALLOWED, FieldType, field_type
 
 VERSION = 1
@@ -165,6 +165,8 @@ def _plan(cls: type[Message], kind: str) -> Plan:
 def _scalars(value: Mapping[str, Any] | Array | None) -> int:
     if value is None:
         return 0
+    if type(value) is PendingTree:
+        return value.form.size
     if not isinstance(value, Mapping):
         return value.size
-    return sum([_scalars(item) for item in form_of(value).values()])
+    return sum([_scalars(item) for item in value.values()])

@@ -20,7 +20,7 @@ from fedsim.params import Array
 from fedsim.wire.binary_arrays import arrays_of_bytes, described
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
-from fedsim.wire.frame import Frame
+from fedsim.wire.frame import HIGHEST, Frame
 from fedsim.wire.limits import DEFAULT, Limits
 from fedsim.wire.unpack import unpack
 
@@ -44,7 +44,6 @@ class Envelope(NamedTuple):
 
 
 _KEYS = frozenset({"fedsim", "kind", "sender", "receiver", "round", "exchange", "fields", "arrays"})
-_HIGHEST = 2**31 - 1
 
 
 def decode(
@@ -114,8 +113,8 @@ def _route(parsed: dict[Any, Any], kinds: Kinds, limits: Limits) -> tuple[Envelo
         raise DecodeError(f"envelope.kind: {show(kind)} is none of the kinds {', '.join(kinds) or '(none)'}")
     sender, receiver, round_ = parsed["sender"], parsed["receiver"], parsed["round"]
     for place, number in (("sender", sender), ("receiver", receiver), ("round", round_)):
-        if type(number) is not int or not -1 <= number <= _HIGHEST:
-            raise DecodeError(f"envelope.{place}: {show(number)} is not an integer from -1 to {_HIGHEST}")
+        if type(number) is not int or not -1 <= number <= HIGHEST:
+            raise DecodeError(f"envelope.{place}: {show(number)} is not an integer from -1 to {HIGHEST}")
     if type(exchange) is not str or len(exchange) > limits.name_characters:
         raise DecodeError(
             f"envelope.exchange: {show(exchange)} has not at most {limits.name_characters} characters"

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.params import Array, Tree
+from fedsim.params import Array, PendingTree
 from fedsim.wire.limits import DEFAULT
 
 NAMES: dict[np.dtype[Any], str] = {
@@ -50,18 +50,19 @@ def plain(array: Array, where: str) -> Array:
 class PendingArray:
     """An array of a tree that nobody has looked at yet, in the layout of frames.
 
-    Args:
-        tree: The tree.
-        name: The array's name in it.
-        form: An array of the same shape and dtype in that layout.
+    Attributes:
+        dtype: As it travels.
+        shape: Its sizes.
+        nbytes: Its length.
     """
 
     __slots__ = ("_name", "_tree", "dtype", "nbytes", "shape")
 
-    def __init__(self, tree: Tree, name: str, form: Array) -> None:
+    def __init__(self, tree: PendingTree, name: str) -> None:
+        form = tree.form[name]
         self._tree = tree
         self._name = name
-        self.dtype, self.shape, self.nbytes = form.dtype, form.shape, form.nbytes
+        self.dtype, self.shape, self.nbytes = form.dtype.newbyteorder("<"), form.shape, form.nbytes
 
     def computed(self) -> Array:
         """Return the array."""

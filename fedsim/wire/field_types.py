@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
@@ -73,6 +73,10 @@ class FieldType(ABC):
             ValueError: A value too large to travel.
         """
 
+    def key(self, value: Any) -> Hashable | None:
+        """Return what an encoded value depends on beside what is pending; None where it holds arrays."""
+        return None
+
     @abstractmethod
     def received(self, value: Any) -> Any:
         """Return what :meth:`decode` gives for an encoded value, without encoding it."""
@@ -103,6 +107,9 @@ class _Scalar(FieldType):
             name = self._kind.__name__
             raise TypeError(f"{where}: {show(value)} {self._rule}: write {name}(...)")
         return value
+
+    def key(self, value: Any) -> Hashable | None:
+        return type(value), value
 
     def received(self, value: Any) -> Any:
         return value
@@ -138,8 +145,11 @@ class _Float(_Scalar):
         except OverflowError:
             raise ValueError(f"{where}: an integer too large for a float cannot travel as one") from None
 
+    def key(self, value: Any) -> Hashable | None:
+        return type(value), repr(value)  # 0.0 equals -0.0, and travels as other bytes
+
     def received(self, value: Any) -> Any:
-        return float(value)
+        return value if type(value) is float else float(value)
 
 
 class _Str(_Scalar):
@@ -212,9 +222,14 @@ class _Tree(FieldType):
                     f"{where}: a name of {len(name)} characters, {DEFAULT.name_characters} are allowed"
                 )
             if is_pending:
-                item = PendingArray(value, name, plain(item, name))
+                item = PendingArray(value, name)
             wire[name] = self._item.encode(item, arrays, f"{where}[{name!r}]")
         return wire
+
+    def key(self, value: Any) -> Hashable | None:
+        if type(value) is PendingTree:
+            return value.form if value.is_pending else None
+        return () if type(value) is dict and not value else None
 
     def received(self, value: Any) -> Any:
         if type(value) is PendingTree:
@@ -240,6 +255,9 @@ class _Maybe(FieldType):
 
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         return None if value is None else self._item.encode(value, arrays, where)
+
+    def key(self, value: Any) -> Hashable | None:
+        return () if value is None else self._item.key(value)
 
     def received(self, value: Any) -> Any:
         return None if value is None else self._item.received(value)

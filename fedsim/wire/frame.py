@@ -13,13 +13,15 @@ three numbers always take four bytes, so a frame's length does not depend on its
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import msgpack
 
 from fedsim.params import Array
 from fedsim.quoting import quoted
-from fedsim.wire.binary_arrays import ALIGNMENT, Bins
+from fedsim.wire.binary_arrays import ALIGNMENT, Bins, lead
 from fedsim.wire.declare import Message, num_parameters, plan_of
 from fedsim.wire.dtypes import PendingArray
 from fedsim.wire.limits import DEFAULT
@@ -27,6 +29,10 @@ from fedsim.wire.unpack import fits
 
 SERVER = -1
 """The server's address; clients are numbered from 0."""
+HIGHEST = 2**31 - 1
+"""The highest address or round."""
+MOST_ENVELOPES = 1024
+"""Envelopes that are remembered, of some hundred bytes each."""
 
 _ROUTE = struct.Struct(">8si10si7si9s")
 # d2 announces a signed integer of four bytes; each key is a short string.
@@ -38,28 +44,41 @@ _SENDER, _RECEIVER, _ROUND, _EXCHANGE = (
 )
 
 
-@dataclass(slots=True, eq=False)
 class Frame:
     """One message on its way to one receiver, in parts that need not be joined.
 
     A frame is a pure function of its message. Its length is always known; its bytes are made when somebody
     looks at them, which computes what is pending in the message (:class:`fedsim.params.PendingTree`).
 
-    Attributes:
-        head: The envelope with the first array's padding and header.
-        bins: The arrays, shared by all frames of a message; None where all bytes are in the head.
+    Args:
+        head: The envelope with the first array's padding and header, or what gives it.
+        num_bytes: Length of all parts.
+        packed: Has the arrays, shared by all frames of a message; None where all bytes are in the head.
     """
 
-    head: bytes
-    bins: Bins | None = None
+    __slots__ = ("_head", "_num_bytes", "_packed")
+
+    def __init__(
+        self, head: bytes | Callable[[], bytes], num_bytes: int, packed: Packed | None = None
+    ) -> None:
+        self._head = head
+        self._num_bytes = num_bytes
+        self._packed = packed
 
     def __len__(self) -> int:
-        return len(self.head) + (0 if self.bins is None else self.bins.num_bytes)
+        return self._num_bytes
+
+    @property
+    def head(self) -> bytes:
+        """The envelope with the first array's padding and header."""
+        if not isinstance(self._head, bytes):
+            self._head = self._head()
+        return self._head
 
     @property
     def tail(self) -> tuple[bytes | memoryview, ...]:
         """The first array, the next padding and header, the next array, and so on, as read-only views."""
-        return () if self.bins is None else self.bins.parts
+        return () if self._packed is None else self._packed.bins.parts
 
     @property
     def parts(self) -> tuple[bytes | memoryview, ...]:
@@ -71,35 +90,87 @@ class Frame:
         return b"".join(self.parts)
 
 
-@dataclass(slots=True, eq=False)
+class _Envelope:
+    """What envelopes have in common whose messages are equal but for the values of arrays.
+
+    Attributes:
+        prefix: What comes before the route.
+        suffix: What comes behind it.
+        bins_bytes: Length of all arrays with what is between them.
+        num_parameters: Scalars that count as parameters communicated.
+    """
+
+    __slots__ = ("_first", "_last", "bins_bytes", "num_parameters", "prefix", "suffix")
+
+    def __init__(self, message: Message, fields: dict[str, Any], bins: Bins) -> None:
+        self.prefix = message.PLAN.prefix
+        self.suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", bins.packed_list))
+        _check_size(message, self.prefix + self.suffix, bins)
+        self.bins_bytes = bins.num_bytes
+        self.num_parameters = num_parameters(message)
+        self._first = bins.first
+        # The last exchange asked for, and what follows its key: a round names the same one each time.
+        self._last: tuple[str | None, bytes] = (None, b"")
+
+    def after(self, exchange: str) -> bytes:
+        """Return what follows the key of the exchange, up to the first array."""
+        known, rest = self._last
+        if exchange != known:
+            if type(exchange) is not str or len(exchange) > DEFAULT.name_characters:
+                raise ValueError(
+                    f"the exchange {quoted(exchange)} is no name of at most {DEFAULT.name_characters} "
+                    "characters"
+                )
+            rest = bytes(msgpack.packb(exchange)) + self.suffix
+            rest += lead(self._first, len(self.prefix) + _ROUTE.size + len(rest))
+            self._last = exchange, rest
+        return rest
+
+
 class Packed:
     """A message ready for any number of receivers; made by :func:`pack`.
 
     Attributes:
-        kind: The message's kind.
-        is_data: Whether its bytes are training or public data.
-        num_parameters: Its scalars that count as parameters communicated.
+        message: The message.
+        kind: Its kind.
     """
 
-    kind: str
-    is_data: bool
-    num_parameters: int
-    _message: Message
-    _prefix: bytes
-    _suffix: bytes
-    _bins: Bins
-    # The last exchange asked for and what follows its key: a broadcast names the same one each time.
-    _last: tuple[str | None, bytes] = (None, b"")
-    _received: Message | None = None
+    __slots__ = ("_bins", "_envelope", "_received", "kind", "message")
+
+    def __init__(self, message: Message, envelope: _Envelope, bins: Bins | None) -> None:
+        self.message = message
+        self.kind = message.KIND
+        self._envelope = envelope
+        self._bins = bins
+        self._received: Message | None = None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether its bytes are training or public data."""
+        return self.message.IS_DATA
+
+    @property
+    def num_parameters(self) -> int:
+        """Its scalars that count as parameters communicated."""
+        return self._envelope.num_parameters
+
+    @property
+    def bins(self) -> Bins:
+        """Its arrays."""
+        if self._bins is None:
+            _, self._bins = _encoded(self.message)
+        return self._bins
 
     @property
     def received(self) -> Message:
         """The message as every receiver decodes it, made once and without its bytes."""
         if self._received is None:
-            sent, plan = self._message, self._message.PLAN
-            values = {name: kind.received(getattr(sent, name)) for name, _, kind in plan.fields}
-            is_same = all(value is getattr(sent, name) for name, value in values.items())
-            self._received = sent if is_same else plan.owner(**values)
+            sent, is_same, values = self.message, True, {}
+            for name, _, kind in sent.PLAN.fields:
+                value = getattr(sent, name)
+                values[name] = received = kind.received(value)
+                is_same &= received is value
+            self._received = sent if is_same else sent.PLAN.owner(**values)
         return self._received
 
     def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
@@ -114,30 +185,25 @@ class Packed:
         Raises:
             ValueError: A number that is no such address or round, or a name that is too long.
         """
-        known, rest = self._last
-        if exchange != known or not rest:
-            rest = self._after(exchange)
-            self._last = exchange, rest
-        try:
-            route = _ROUTE.pack(_SENDER, sender, _RECEIVER, receiver, _ROUND, round, _EXCHANGE)
-        except struct.error:
-            route = b""
-        if not route or sender < SERVER or receiver < SERVER or round < -1:
-            raise ValueError(
-                f"sender {quoted(sender)}, receiver {quoted(receiver)}, round {quoted(round)}: addresses are "
-                f"{SERVER} for the server or a client's number from 0, rounds integers from -1"
-            )
-        head = b"".join((self._prefix, route, rest))
-        return Frame(head, self._bins)
+        envelope = self._envelope
+        rest = envelope.after(exchange)
+        for number in (sender, receiver, round):
+            if type(number) is not int or not -1 <= number <= HIGHEST:
+                raise ValueError(
+                    f"sender {quoted(sender)}, receiver {quoted(receiver)}, round {quoted(round)}: addresses "
+                    f"are {SERVER} for the server or a client's number from 0, rounds integers from -1"
+                )
+        num_bytes = len(envelope.prefix) + _ROUTE.size + len(rest) + envelope.bins_bytes
+        return Frame(partial(_head, envelope.prefix, sender, receiver, round, rest), num_bytes, self)
 
-    def _after(self, exchange: str) -> bytes:
-        if type(exchange) is not str or len(exchange) > DEFAULT.name_characters:
-            raise ValueError(
-                f"the exchange {quoted(exchange)} is no name of at most {DEFAULT.name_characters} characters"
-            )
-        rest = bytes(msgpack.packb(exchange)) + self._suffix
-        start = len(self._prefix) + _ROUTE.size + len(rest)
-        return rest + self._bins.lead(start)
+
+def _head(prefix: bytes, sender: int, receiver: int, round: int, rest: bytes) -> bytes:  # noqa: A002
+    route = _ROUTE.pack(_SENDER, sender, _RECEIVER, receiver, _ROUND, round, _EXCHANGE)
+    return b"".join((prefix, route, rest))
+
+
+_envelopes: dict[tuple[Any, ...], _Envelope] = {}
+"""Of messages whose arrays are all pending, by what they depend on: the replies of a cohort share a few."""
 
 
 def pack(message: Message) -> Packed:
@@ -151,12 +217,28 @@ def pack(message: Message) -> Packed:
         ValueError: More than a frame can hold.
     """
     plan = plan_of(type(message))
+    keys: list[Any] = [plan.owner]
+    for name, _, kind in plan.fields:
+        if (key := kind.key(getattr(message, name))) is None:
+            fields, bins = _encoded(message)
+            return Packed(message, _Envelope(message, fields, bins), bins)
+        keys.append(key)
+    whole = tuple(keys)
+    envelope = _envelopes.get(whole)
+    if envelope is None:
+        if len(_envelopes) >= MOST_ENVELOPES:
+            _envelopes.clear()
+        envelope = _envelopes[whole] = _Envelope(message, *_encoded(message))
+    return Packed(message, envelope, None)
+
+
+def _encoded(message: Message) -> tuple[dict[str, Any], Bins]:
+    """Return the fields of a message as plain msgpack, and its arrays."""
     arrays: list[Array | PendingArray] = []
-    fields = {name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in plan.fields}
-    bins = Bins(arrays)
-    suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", bins.packed_list))
-    _check_size(message, plan.prefix + suffix, bins)
-    return Packed(message.KIND, message.IS_DATA, num_parameters(message), message, plan.prefix, suffix, bins)
+    fields = {
+        name: kind.encode(getattr(message, name), arrays, name) for name, _, kind in message.PLAN.fields
+    }
+    return fields, Bins(arrays)
 
 
 def same(left: Message, right: Message) -> bool:

@@ -10,10 +10,10 @@ import pytest
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, GlobalTest, Predict, Stream
 from fedsim.engine.losses import TRAIN
 from fedsim.engine.optimisers import Sgd
-from fedsim.engine.pending_fit import can_wait, compute_inputs, pending
+from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.steps import Descent
 from fedsim.errors import JobError
-from fedsim.params import Model, PendingTree, count, form_of
+from fedsim.params import Model, PendingTree, count
 
 START = Model("net", {"w": np.zeros((2, 3), np.float32)}, {"n": np.zeros((), np.int64)})
 
@@ -40,17 +40,18 @@ class Trained:
 
 def test_names_shapes_and_numbers_of_scalars_are_known_without_computing() -> None:
     trained = Trained()
-    model = pending(fit(), trained.compute, trained.cancel).model
+    model = PendingFits().fitted(fit(), trained.compute, trained.cancel).model
     assert (model.architecture, list(model.params), list(model.buffers)) == ("net", ["w"], ["n"])
-    assert (count(model.params), form_of(model.params)["w"].shape) == (6, (2, 3))
+    assert count(model.params) == 6
     assert isinstance(model.params, PendingTree)
+    assert model.params.form["w"].shape == (2, 3)
     assert model.params.is_pending
     assert trained.computed == 0
 
 
 def test_one_look_at_any_array_computes_everything_once() -> None:
     trained = Trained()
-    fitted = pending(fit(), trained.compute, trained.cancel)
+    fitted = PendingFits().fitted(fit(), trained.compute, trained.cancel)
     assert fitted.model.params["w"].tolist() == [[1.0] * 3] * 2
     assert (fitted.model.buffers["n"], fitted.loss) == (5, 0.5)
     assert fitted.model.digest() == trained.compute().model.digest()
@@ -60,7 +61,7 @@ def test_one_look_at_any_array_computes_everything_once() -> None:
 
 def test_a_result_that_nobody_can_look_at_any_more_is_cancelled() -> None:
     trained = Trained()
-    model = pending(fit(), trained.compute, trained.cancel).model
+    model = PendingFits().fitted(fit(), trained.compute, trained.cancel).model
     assert trained.cancelled == 0  # the model keeps it
     del model
     assert (trained.computed, trained.cancelled) == (0, 1)
@@ -70,7 +71,7 @@ def test_a_fit_that_fails_does_so_at_every_look() -> None:
     def fail() -> Fitted:
         raise JobError("lost")
 
-    fitted = pending(fit(), fail, list)
+    fitted = PendingFits().fitted(fit(), fail, list)
     for _ in range(2):
         with pytest.raises(JobError, match="lost"):
             fitted.model.compute()
@@ -89,7 +90,7 @@ def test_a_fit_that_fails_does_so_at_every_look() -> None:
 def test_a_fit_keeps_the_form_of_its_model(params: Any, said: str) -> None:
     trained = Trained(params)
     with pytest.raises(JobError, match=said):
-        pending(fit(), trained.compute, trained.cancel).model.compute()
+        PendingFits().fitted(fit(), trained.compute, trained.cancel).model.compute()
 
 
 def test_only_fits_that_train_and_whose_optimiser_is_forgotten_can_wait() -> None:
@@ -112,5 +113,5 @@ def test_only_fits_that_train_and_whose_optimiser_is_forgotten_can_wait() -> Non
 )
 def test_what_is_pending_in_the_inputs_of_a_job_is_computed_before(job: Any) -> None:
     trained = Trained()
-    compute_inputs(job(pending(fit(), trained.compute, trained.cancel).model))
+    compute_inputs(job(PendingFits().fitted(fit(), trained.compute, trained.cancel).model))
     assert trained.computed == 1

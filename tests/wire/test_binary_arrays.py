@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsim.errors import DecodeError
-from fedsim.wire.binary_arrays import ALIGNMENT, Bins, arrays_of_bytes, described
+from fedsim.wire.binary_arrays import ALIGNMENT, Bins, arrays_of_bytes, described, lead
 from fedsim.wire.dtypes import DTYPES
 from fedsim.wire.limits import DEFAULT
 
@@ -26,7 +26,7 @@ def _list(bins: Bins) -> Any:
 @given(st.binary(max_size=40), st.lists(arrays, max_size=4))
 def test_arrays_come_back_from_bytes(head: bytes, sent: list[Any]) -> None:
     bins = Bins(sent)
-    first = head + bins.lead(len(head))
+    first = head + lead(bins.first, len(head))
     whole = b"".join((first, *bins.parts))
     assert len(whole) == len(first) + bins.num_bytes
     announced = described(_list(bins), DEFAULT)
@@ -39,7 +39,7 @@ def test_arrays_come_back_from_bytes(head: bytes, sent: list[Any]) -> None:
 @given(st.integers(0, 40), st.lists(arrays.filter(lambda array: array.nbytes > 0), max_size=4))
 def test_every_array_lies_at_a_multiple_of_the_alignment(start: int, sent: list[Any]) -> None:
     bins = Bins(sent)
-    position = start + len(bins.lead(start))
+    position = start + len(lead(bins.first, start))
     for number, part in enumerate(bins.parts):
         assert number % 2 or position % ALIGNMENT == 0
         position += len(part)
@@ -47,6 +47,6 @@ def test_every_array_lies_at_a_multiple_of_the_alignment(start: int, sent: list[
 
 def test_bytes_that_are_left_over_are_no_arrays() -> None:
     bins = Bins([np.zeros(2)])
-    data = b"".join((bins.lead(0), *bins.parts, b"x"))
+    data = b"".join((lead(bins.first, 0), *bins.parts, b"x"))
     with pytest.raises(DecodeError, match="1 bytes are left over at byte 32"):
         arrays_of_bytes(memoryview(data), 0, described(_list(bins), DEFAULT))

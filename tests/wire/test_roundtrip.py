@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedsim.errors import DecodeError
-from fedsim.params import Array, Model, PendingTree, Tree
+from fedsim.params import Array, Form, Model, PendingTree, Tree
 from fedsim.wire import (
     COMMON,
     SERVER,
@@ -138,7 +138,7 @@ def test_bytes_are_made_on_demand_and_their_number_is_known_before(sent: Anythin
             looked_at.append(name)
             return tree
 
-        return PendingTree(tree, compute)
+        return PendingTree(Form.of(tree), compute)
 
     nested = {name: later(name, tree) for name, tree in sent.nested.items()}
     waiting = replace(sent, tree=later("tree", sent.tree), nested=nested)

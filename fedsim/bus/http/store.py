@@ -131,7 +131,7 @@ class StateFolder:
         with self._telling():
             for name in sorted(self._answer_names(), key=lambda key: tuple(map(int, key.split("-")))):
                 values, frame, _, said = self._read_answer(self._answers / name)
-                found.append((Header(*values), None if frame is None else Frame(frame), said))
+                found.append((Header(*values), None if frame is None else Frame(frame, len(frame)), said))
         return found
 
     def turn(self, answers: Sequence[Kept], gone: Sequence[Header]) -> None:

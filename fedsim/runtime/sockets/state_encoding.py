@@ -30,7 +30,7 @@ from fedsim.runtime.clients.host import Held
 from fedsim.runtime.sockets.annotation_check import fits, hints_of
 from fedsim.walk import field_names, parts
 from fedsim.wire import Limits, Message, unpack
-from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described
+from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described, lead
 from fedsim.wire.dtypes import plain
 
 WORD = "fedsim state"
@@ -94,11 +94,11 @@ def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
         raise ValueError(
             f"state: a number beyond 64 bits, or a string that is no Unicode ({error})"
         ) from None
-    lead = bins.lead(len(head))
-    size = len(head) + len(lead) + bins.num_bytes
+    gap = lead(bins.first, len(head))
+    size = len(head) + len(gap) + bins.num_bytes
     if size > limits.frame_bytes or len(head) > limits.envelope_bytes or not unpack.fits(head, size):
         raise ValueError(f"state: {size} bytes, {len(head)} of them structure: more than {limits}")
-    return b"".join((head, lead, *bins.parts))
+    return b"".join((head, gap, *bins.parts))
 
 
 def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Any:

@@ -12,7 +12,7 @@ from fedsim.wire import Frame
 
 UP = Header(3, -1, 2, "train", 5, 4, 1)
 SAID = {"s": (0.7, 0.5), "w": "[]"}
-FRAME = Frame(b"head", (b"one", memoryview(b"two")), 10)
+FRAME = Frame(b"headonetwo", 10)
 
 
 def test_session_and_run_are_kept(tmp_path: Path) -> None:
