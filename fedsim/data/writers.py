@@ -1,4 +1,4 @@
-"""Handwritten digits in personal styles: scikit-learn's digits, as many writers would draw them; no files.
+"""Handwritten digits in personal styles: fedsim's ``digits``, as many writers would draw them; no files.
 
 Each writer has a slant, a size, a width, a turn, a place on the page and a pen, and draws every digit with
 them. This stands in for FEMNIST's natural split where its files are not at hand: images differ by writer as
@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from fedsim.config import Config
 from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext, room
+from fedsim.data.digit_images import digit_images
 from fedsim.ranges import Clients, Concentration
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -104,10 +105,8 @@ def sizes(config: WritersConfig, num_writers: int, key: Key) -> Counts:
 
 def _source() -> tuple[NDArray[np.float32], list[Indices]]:
     """Return the source images, (1797, 64) in [0, 1], and the positions of each class."""
-    from sklearn.datasets import load_digits
-
-    values, labels = load_digits(return_X_y=True)
-    return (values / 16).astype(np.float32), [np.flatnonzero(labels == n) for n in range(NUM_CLASSES)]
+    images, digits = digit_images()
+    return images, [np.flatnonzero(digits == n) for n in range(NUM_CLASSES)]
 
 
 def _labels(config: WritersConfig, counts: Counts, generator: np.random.Generator) -> Indices:

@@ -141,6 +141,11 @@ def test_torch_is_not_loaded_to_describe_devices() -> None:
     assert fedsim(heavy, "list", "devices", "--details", script=IMPORTED).splitlines()[-1] == "[]"
 
 
+def test_a_check_imports_no_statistics() -> None:
+    heavy = "sklearn,scipy,pandas,pyarrow,torchvision,aiohttp"
+    assert fedsim(heavy, "check", "quickstart", script=IMPORTED).splitlines()[-1] == "[]"
+
+
 def complete(words: str, place: int, script: str = "") -> list[str]:
     return fedsim(
         script=script, _FEDSIM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(place)
