@@ -141,8 +141,8 @@ def test_torch_is_not_loaded_to_describe_devices() -> None:
     assert fedsim(heavy, "list", "devices", "--details", script=IMPORTED).splitlines()[-1] == "[]"
 
 
-def test_a_check_imports_no_statistics() -> None:
-    heavy = "sklearn,scipy,pandas,pyarrow,torchvision,aiohttp"
+def test_a_check_imports_no_compiler_and_no_statistics() -> None:
+    heavy = "torch._dynamo,sklearn,scipy,pandas,pyarrow,torchvision,aiohttp"
     assert fedsim(heavy, "check", "quickstart", script=IMPORTED).splitlines()[-1] == "[]"
 
 
