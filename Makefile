@@ -46,6 +46,7 @@ types: $(READY)  ## check types
 check: lint types test  ## all of it, as CI does
 
 bench: $(READY)  ## measure speed and memory against their limits
+	$(BIN)/python tools/bench_startup.py --check
 	$(BIN)/python tools/bench_loop.py --check
 	$(BIN)/python tools/bench_wire.py --check
 	$(BIN)/python tools/bench_train.py --check

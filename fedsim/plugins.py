@@ -3,15 +3,16 @@
 A plugin is a class that derives from the base of its kind (an algorithm, a data set, ...), carries its
 settings as ``Config`` and is offered by its module as ``PLUGIN``. Its name is the module's name, its summary
 the first line of the module's docstring. Folders are given as text: this module imports nothing from above.
+What a folder has is read from its sources, since most plugins import torch, which takes seconds.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
-import inspect
-import pkgutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedsim.config import Config
@@ -36,24 +37,40 @@ class Plugin(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One plugin of a folder: its name, its one-line summary and its class."""
+    """One plugin of a folder.
 
+    Attributes:
+        package: The folder, dotted.
+        name: Its name there.
+        summary: What it is, in a line.
+    """
+
+    package: str
     name: str
     summary: str
-    plugin: type[Plugin[Any]]
+
+    @property
+    def plugin(self) -> type[Plugin[Any]]:
+        """Its class; asking for it imports its module."""
+        return load(self.package, self.name)
 
 
 def available(package: str) -> list[Found]:
-    """Return the plugins of a folder, sorted by name; ``package`` is dotted, as ``fedsim.algorithms``."""
-    folder = importlib.import_module(package)
+    """Return the plugins of a folder, sorted by name; ``package`` is dotted, as ``fedsim.algorithms``.
+
+    Their modules are not imported: a file is a plugin if it has a line ``PLUGIN = TheClass``.
+    """
+    root, *below = package.split(".")
+    folder = Path(importlib.import_module(root).__path__[0], *below)
     found = []
-    for info in sorted(pkgutil.iter_modules(folder.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{package}.{info.name}")
-        plugin = getattr(module, "PLUGIN", None)
-        if plugin is not None:
-            summary = (inspect.getdoc(module) or "").partition("\n")[0]
-            found.append(Found(info.name, summary, plugin))
-    return found
+    for file in folder.glob("*.py"):
+        module = ast.parse(file.read_text("utf-8"))
+        if any(
+            isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "PLUGIN" for line in module.body
+        ):
+            summary = (ast.get_docstring(module) or "").partition("\n")[0]
+            found.append(Found(package, file.stem, summary))
+    return sorted(found, key=lambda one: one.name)
 
 
 def load(package: str, name: str) -> type[Plugin[Any]]:

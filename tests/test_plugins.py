@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
+from fedsim.cli.commands import FOLDERS
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
 from fedsim.plugins import Plugin, available, load, name_of
@@ -53,6 +57,28 @@ def test_a_file_with_a_plugin_is_available_sorted_by_name(root: Path) -> None:
         ("aster", "An aster.", "It"),
         ("rose", "A rose.", "It"),
     ]
+
+
+def test_a_plugin_is_imported_when_its_class_is_asked_for(root: Path) -> None:
+    (root / FOLDER / "thistle.py").write_text('"""A thistle."""\n\nPLUGIN = 1 / 0\n')
+    thistle = available(FOLDER)[-1]
+    assert (thistle.name, thistle.summary) == ("thistle", "A thistle.")
+    with pytest.raises(ZeroDivisionError):
+        _ = thistle.plugin
+
+
+@pytest.mark.parametrize("folder", FOLDERS.values())
+def test_what_the_sources_say_is_what_the_modules_are(folder: str) -> None:
+    modules = {
+        info.name: import_module(f"{folder}.{info.name}")
+        for info in iter_modules(import_module(folder).__path__)
+    }
+    said = {
+        name: (inspect.getdoc(module) or "").partition("\n")[0]
+        for name, module in modules.items()
+        if hasattr(module, "PLUGIN")
+    }
+    assert {found.name: found.summary for found in available(folder)} == said
 
 
 @pytest.mark.parametrize(

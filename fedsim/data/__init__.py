@@ -1,8 +1,8 @@
 """Data sets, how they are spread over clients, and the parts that nobody may train on.
 
 A data set (one file of this folder) gives arrays; a partition (one file of ``partitions/``) says which client
-holds which sample; :func:`federate` puts both together. Importing this package loads neither torch nor
-scikit-learn: a data set imports what it needs when it is loaded.
+holds which sample; :func:`federate` puts both together. Importing this package does not load torch: a data
+set imports what it needs when it is loaded.
 """
 
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext

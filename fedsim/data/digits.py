@@ -1,11 +1,10 @@
-"""Handwritten digits that come with scikit-learn: 1,797 grey images of 8 by 8, ten classes, no files."""
+"""Handwritten digits that come with fedsim: 1,797 grey images of 8 by 8, ten classes, no files."""
 
 from typing import Literal
 
-import numpy as np
-
 from fedsim.config import Config
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.digit_images import digit_images
 from fedsim.task import Task
 
 
@@ -24,12 +23,9 @@ class Digits(DatasetPlugin[DigitsConfig]):
 
     def load(self, context: LoadContext) -> Dataset:
         """Return all 1,797 samples; there is no test part."""
-        from sklearn.datasets import load_digits
-
-        values, labels = load_digits(return_X_y=True)
+        images, digits = digit_images()
         input_shape = (64,) if self.config.shape == "flat" else (1, 8, 8)
-        x = (values / 16).astype(np.float32).reshape(-1, *input_shape)
-        return Dataset(Task(input_shape, 10), x, labels.astype(np.int64))
+        return Dataset(Task(input_shape, 10), images.reshape(-1, *input_shape), digits)
 
 
 PLUGIN = Digits

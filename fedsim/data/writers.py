@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Handwritten digits in the styles of many writers, made from scikit-learn's digits; no files.
+=======
+"""Handwritten digits in personal styles: fedsim's ``digits``, as many writers would draw them; no files.
+>>>>>>> startup
 
 Each writer has a slant, size, width, rotation, position on the page and pen, and draws every digit with them.
 This is a substitute for FEMNIST's natural split that needs no files: images differ by writer as well as by
@@ -16,6 +20,7 @@ from pydantic import Field, model_validator
 
 from fedsim.config import Config
 from fedsim.data.base import Counts, Dataset, DatasetPlugin, Indices, LoadContext, room
+from fedsim.data.digit_images import digit_images
 from fedsim.ranges import Clients, Concentration
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -106,10 +111,8 @@ def sizes(config: WritersConfig, num_writers: int, key: Key) -> Counts:
 
 def _source() -> tuple[NDArray[np.float32], list[Indices]]:
     """Return the source images, (1797, 64) in [0, 1], and the positions of each class."""
-    from sklearn.datasets import load_digits
-
-    values, labels = load_digits(return_X_y=True)
-    return (values / 16).astype(np.float32), [np.flatnonzero(labels == n) for n in range(NUM_CLASSES)]
+    images, digits = digit_images()
+    return images, [np.flatnonzero(digits == n) for n in range(NUM_CLASSES)]
 
 
 def _labels(config: WritersConfig, counts: Counts, generator: np.random.Generator) -> Indices:

@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedsim.errors import DataError
 from fedsim.models.base import ModelPlugin, Net
 from fedsim.models.initialise import initialise, unfilled
+from fedsim.models.no_compiler import free_meta_kernels
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -48,6 +49,7 @@ class Architecture:
             DataError: The model cannot take the task's samples, is too large for a message, or has a layer
                 without start values.
         """
+        free_meta_kernels()
         with torch.device("meta"):
             net = self.plugin.build(self.task).to("meta")
         num_params = sum(parameter.numel() for parameter in net.parameters())

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from fedsim.errors import InvariantError
 from fedsim.models.architecture import Architecture
 from fedsim.models.meta_op_cache import Memory, key_of
+from fedsim.models.no_compiler import DispatchMode
 
 FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 """Layers that only look up or scale, and so count nothing although their weight may be a matrix."""
@@ -101,7 +101,7 @@ def _multiplies(module: nn.Module) -> bool:
     return not isinstance(module, FREE_LAYERS) and any(matrices)
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(DispatchMode):
     """Adds up the operations of this thread's torch calls while it is entered."""
 
     def __init__(self) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedsim.errors import DataError
+from fedsim.models.no_compiler import DispatchMode
 
 _OWN = "give it a method initialise(self, generator) that fills its parameters and buffers in place from it"
 
@@ -53,7 +53,7 @@ def unfilled(net: nn.Module) -> str | None:
     return None
 
 
-class _DrawingFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _DrawingFrom(DispatchMode):
     """Passes a generator to every operation that would draw from the global one."""
 
     def __init__(self, generator: torch.Generator) -> None:

@@ -129,9 +129,21 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert fedsim(",".join(HEAVY), *arguments, script=IMPORTED).splitlines()[-1] == "[]"
 
 
-def test_torch_is_not_loaded_to_list_devices() -> None:
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("kind", list(commands.FOLDERS))
+def test_a_list_of_names_imports_no_plugin(kind: str, options: list[str]) -> None:
+    heavy = ",".join(HEAVY - {"pydantic", "rich", "asyncio"})
+    assert fedsim(heavy, "list", kind, *options, script=IMPORTED).splitlines()[-1] == "[]"
+
+
+def test_torch_is_not_loaded_to_describe_devices() -> None:
     heavy = "torch,sklearn,pyarrow,torchvision,aiohttp"
-    assert fedsim(heavy, "list", "devices", script=IMPORTED).splitlines()[-1] == "[]"
+    assert fedsim(heavy, "list", "devices", "--details", script=IMPORTED).splitlines()[-1] == "[]"
+
+
+def test_a_check_imports_no_compiler_and_no_statistics() -> None:
+    heavy = "torch._dynamo,sklearn,scipy,pandas,pyarrow,torchvision,aiohttp"
+    assert fedsim(heavy, "check", "quickstart", script=IMPORTED).splitlines()[-1] == "[]"
 
 
 def complete(words: str, place: int, script: str = "") -> list[str]:

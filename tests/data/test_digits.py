@@ -1,4 +1,4 @@
-"""The digits that come with scikit-learn."""
+"""The digits that come with fedsim."""
 
 import numpy as np
 

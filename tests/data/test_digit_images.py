@@ -1,0 +1,12 @@
+import numpy as np
+from sklearn.datasets import load_digits
+
+from fedsim.data.digit_images import digit_images
+
+
+def test_they_are_those_of_scikit_learn() -> None:
+    images, digits = digit_images()
+    values, labels = load_digits(return_X_y=True)
+    assert (images.dtype.name, digits.dtype.name) == ("float32", "int64")
+    assert np.array_equal(images, values / 16)
+    assert np.array_equal(digits, labels)
