@@ -40,7 +40,7 @@ from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture
 from fedsim.params import Array, Model, Tree, unwarned
 
-TILE_BYTES = 2 * 2**20
+TILE_BYTES = 4 * 2**20
 """What a tile's parameters, gradients, optimiser and batch may take: more does not stay in the cache."""
 
 ELEMENTWISE = (Sgd, Adam)
@@ -157,6 +157,8 @@ def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
             if kind.checks.num_differences:
                 break
             tile = order[start : start + size]
+            if len(tile) == 1:
+                continue
             with unwarned():
                 done = _Tile(
                     kind, [jobs[number] for number in tile], [counts[number] for number in tile], worker
@@ -172,7 +174,7 @@ def _tile_size(kind: Kind, most_samples: int) -> int:
     widths = kind.layers[0].num_inputs + sum(2 * layer.num_outputs for layer in kind.layers)
     slots = len(kind.optimiser.start([]).slots)
     client_bytes = 4 * ((2 + slots) * params + min(kind.batch_size, most_samples) * widths)
-    return max(1, TILE_BYTES // client_bytes)
+    return max(2, TILE_BYTES // client_bytes)
 
 
 class _Tile:
@@ -282,23 +284,27 @@ def _first(num_clients: int, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _means_of_losses(log_p: Array) -> Array:
-    """Return the mean of ``-log_p`` of each row ``[k, b]``, summed in the order of torch's ``nll_loss``.
+    """Return the mean of ``-log_p`` of each row ``[k, b]``, added up in the order of torch's ``nll_loss``.
 
-    That is a cascade: after each 16th term, from the first on, a partial sum moves one level up.
+    That is a cascade: with each 16th term a partial sum moves one level up, and the first term to the top.
     """
-    levels = np.zeros((8, len(log_p)), np.float32)
-    for number, column in enumerate(log_p.T):
-        levels[0] -= column
-        for level in range(7):
+    batch_size = log_p.shape[1]
+    num_levels = 1
+    while 16**num_levels < batch_size:
+        num_levels += 1
+    levels = np.zeros((num_levels + 1, len(log_p)), np.float32)
+    levels[-1] -= log_p[:, 0]
+    for number in range(1, batch_size):
+        levels[0] -= log_p[:, number]
+        for level in range(num_levels - 1):
             if number >> (4 * level) & 15:
                 break
             levels[level + 1] += levels[level]
             levels[level] = 0
     total = levels[0]
     for partial in levels[1:]:
-        total = total + partial
-    mean: Array = total / np.float32(log_p.shape[1])
-    return mean
+        total += partial
+    return cast(Array, total / np.float32(batch_size))
 
 
 def _are_same(one: Fitted, other: Fitted) -> bool:

@@ -109,7 +109,7 @@ def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:
 @st.composite
 def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
     """Draw jobs of one key, and how many to train at once."""
-    sizes = draw(st.lists(st.integers(1, 45), min_size=1, max_size=9))
+    sizes = draw(st.lists(st.integers(1, 45), min_size=2, max_size=9))
     sizes += sizes[:1] * draw(st.integers(0, 6))
     worker = world(draw(widths), sizes, is_image=draw(st.booleans()))
     batch_size, shuffled = draw(st.integers(1, 40)), draw(st.booleans())
@@ -142,7 +142,7 @@ def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
                 else {},
             )
         )
-    return jobs, worker, draw(st.integers(1, 12))
+    return jobs, worker, draw(st.integers(2, 12))
 
 
 @settings(max_examples=20)
@@ -340,7 +340,7 @@ def test_nets_are_known_by_their_structure(name: str) -> None:
         assert_same(jobs, worker)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 16, 17, 33, 300])
+@pytest.mark.parametrize("batch_size", [1, 2, 16, 17, 33, 300, 4100])
 def test_means_of_losses_are_those_of_torch(batch_size: int) -> None:
     log_p = torch.randn(20, batch_size, 3, generator=Key.root(0).torch()).log_softmax(-1)
     means = batched_fit._means_of_losses(log_p[..., 0].numpy())
