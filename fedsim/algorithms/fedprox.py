@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -38,6 +38,7 @@ class Proximal:
     """Adds ``mu (w - w_global)`` to the gradient, outside autograd, so that ``mu = 0`` adds exact zeros."""
 
     mu: float
+    is_elementwise: ClassVar[bool] = True
 
     def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
         """Return the corrected gradients, in the order of the model's parameters."""

@@ -33,7 +33,7 @@ class OptimiserState:
 
 
 class Optimiser(Protocol):
-    """Settings that make a state and apply gradients."""
+    """Settings that make a state and apply gradients; hashable."""
 
     @property
     def counted_as(self) -> Hashable:
@@ -44,6 +44,8 @@ class Optimiser(Protocol):
 
     def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
         """Move the parameters in place by one step."""
+
+    def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,12 @@ from fedsim.engine.losses import Batches, Extras, LiveModel, Loss, Models, empir
 from fedsim.engine.optimisers import Optimiser, OptimiserState
 
 Correction = Callable[[LiveModel, list[Tensor], Extras], list[Tensor]]
-"""Maps a model's gradients, in the order of its parameters, to corrected ones."""
+"""Maps a model's gradients, in the order of its parameters, to corrected ones.
+
+One that works element by element, on gradients, parameters and extras that are trees like the parameters, may
+say so by an attribute ``is_elementwise = True``. It is then called once for many clients: each tensor has one
+more dimension in front, the clients, and the model has ``params`` alone.
+"""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,154 @@
+"""Fully connected nets of many clients, computed at once.
+
+The parameters of a net are a list of tensors: weight and bias of each layer, with one client after the other
+along the first dimension. m: clients, b: batch, i: inputs, o: outputs, N: classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsim.engine.batched_products import ways
+from fedsim.models import Net
+from fedsim.params import Array, Tree, freeze
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A linear layer, and whether ReLU follows it.
+
+    Attributes:
+        name: Path of the layer in the net.
+        num_inputs: i.
+        num_outputs: o.
+        relu: Whether ReLU follows.
+    """
+
+    name: str
+    num_inputs: int
+    num_outputs: int
+    relu: bool = False
+
+
+Layers = tuple[Dense, ...]
+
+
+def dense_layers(net: Net) -> Layers | None:
+    """Return the layers of a net that is nothing but linear layers with ReLU between them, else None."""
+    layers: list[Dense] = []
+    for path, module in net.named_modules(remove_duplicate=False):
+        hooks = (entries for name, entries in vars(module).items() if name.endswith("_hooks"))
+        if any(hooks):
+            return None
+        last = layers[-1] if layers else None
+        match module:
+            case nn.Linear() if type(module) is nn.Linear and module.bias is not None:
+                if last and last.num_outputs != module.in_features:
+                    return None
+                layers.append(Dense(path, module.in_features, module.out_features))
+            case nn.ReLU() if type(module) is nn.ReLU and last and not last.relu:
+                layers[-1] = Dense(last.name, last.num_inputs, last.num_outputs, relu=True)
+            case nn.Flatten() if type(module) is nn.Flatten and not layers:
+                if (module.start_dim, module.end_dim) != (1, -1):
+                    return None
+            case _ if type(module) not in (Net, nn.Sequential):
+                return None
+    num_tensors = len(list(net.parameters()))  # fewer where modules share one
+    is_plain = layers and num_tensors == 2 * len(layers) and next(net.buffers(), None) is None
+    return tuple(layers) if is_plain else None
+
+
+def names_of(layers: Layers) -> list[str]:
+    """Return the names of the parameters, in their order."""
+    return [f"{layer.name}.{leaf}" for layer in layers for leaf in ("weight", "bias")]
+
+
+def are_turned(layers: Layers, batch_size: int, num_clients: int) -> list[bool]:
+    """Say of each parameter whether it is laid out turned, since products of such a batch are faster then."""
+    turned = []
+    for number, layer in enumerate(layers):
+        way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True, is_alone=num_clients == 1)
+        turned += [way.are_direct(is_first=number == 0), False]
+    return turned
+
+
+def stack(trees: Sequence[Tree], layers: Layers, turned: Sequence[bool]) -> list[Tensor]:
+    """Return the clients' parameters ``[m, ...]``, not to be written into.
+
+    Args:
+        trees: Parameters of each client; they take one client's memory where all are one tree.
+        layers: The net.
+        turned: Which parameters are laid out turned.
+    """
+    first, num_clients = trees[0], len(trees)
+    kept = trees[:1] if all(tree is first for tree in trees) else trees
+    stacked = []
+    for name, is_turned in zip(names_of(layers), turned, strict=True):
+        shape = first[name].shape
+        # A copy in any case: torch takes no read-only array.
+        tensor = torch.from_numpy(np.concatenate([tree[name] for tree in kept])).view(len(kept), *shape)
+        stacked.append(_laid_out(tensor, is_turned).expand(num_clients, *shape))
+    return stacked
+
+
+def own(stacked: Sequence[Tensor], turned: Sequence[bool]) -> list[Tensor]:
+    """Return the clients' parameters, each with memory of its own."""
+    return [_laid_out(tensor, is_turned) for tensor, is_turned in zip(stacked, turned, strict=True)]
+
+
+def _laid_out(tensor: Tensor, is_turned: bool) -> Tensor:
+    return tensor.mT.contiguous().mT if is_turned else tensor.contiguous()
+
+
+def unstack(params: Sequence[Tensor], layers: Layers) -> list[dict[str, Array]]:
+    """Return each client's parameters: read-only parts of one array for each parameter."""
+    names = names_of(layers)
+    arrays = {name: tensor.contiguous().numpy() for name, tensor in zip(names, params, strict=True)}
+    freeze(arrays)
+    return [dict(zip(names, parts, strict=True)) for parts in zip(*arrays.values(), strict=True)]
+
+
+def gradients(
+    layers: Layers,
+    params: Sequence[Tensor],
+    x: Tensor,
+    slopes_at: Callable[[Tensor], Tensor],
+    out: Sequence[Tensor],
+) -> None:
+    """Compute the gradients of a loss.
+
+    Args:
+        layers: The net.
+        params: Parameters of m clients.
+        x: Samples ``[m, b, i]``.
+        slopes_at: From the logits ``[m, b, N]`` to the loss's gradient with respect to them.
+        out: Takes the gradients; laid out like the parameters.
+    """
+    num_clients, batch_size, _ = x.shape
+    chosen = []
+    values = [x]
+    for number, layer in enumerate(layers):
+        weight, bias = params[2 * number : 2 * number + 2]
+        way = ways(
+            batch_size,
+            layer.num_inputs,
+            layer.num_outputs,
+            is_turned=not weight.is_contiguous(),
+            is_alone=num_clients == 1,
+        )
+        chosen.append(way)
+        y = way.outputs(values[-1], weight, bias)
+        values.append(y.relu_() if layer.relu else y)
+    slopes = slopes_at(values[-1])
+    for number in reversed(range(len(layers))):
+        if layers[number].relu:
+            slopes = torch.ops.aten.threshold_backward(slopes, values[number + 1], 0)
+        chosen[number].weight_gradients(slopes, values[number], out[2 * number])
+        torch.sum(slopes, 1, out=out[2 * number + 1])
+        if number:
+            slopes = chosen[number].input_gradients(slopes, params[2 * number])

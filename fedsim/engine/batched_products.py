@@ -1,0 +1,141 @@
+"""Matrix products of many clients at once, each with the bits of one client's.
+
+The order in which a library adds up the terms of a product depends on its shape, on how its factors lie in
+memory and on the processor. So the ways of computing a product are tried for each shape on random values,
+once in a process, and the first is taken whose bits are those of one client's product. The last way computes
+one after the other.
+
+m: clients, b: batch, i: inputs, o: outputs. Weights and their gradients ``[m, o, i]`` are *turned* where they
+lie in memory as ``[m, i, o]``, which is several times faster for small matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NUM_CLIENTS = 7
+"""Clients of a trial."""
+NUM_VALUES = 500
+"""A way is tried on at least so many results: a few may be equal by chance."""
+
+Product = Callable[..., Tensor]
+
+
+class Ways(NamedTuple):
+    """How to compute the products of a linear layer, for one shape.
+
+    Attributes:
+        outputs: ``(x [m, b, i], weight [m, o, i], bias [m, o])`` to outputs ``[m, b, o]``.
+        input_gradients: ``(slopes [m, b, o], weight)`` to gradients ``[m, b, i]``.
+        weight_gradients: ``(slopes, x, out [m, o, i])`` to ``out``, which is laid out like the weight.
+    """
+
+    outputs: Product
+    input_gradients: Product
+    weight_gradients: Product
+
+    def are_direct(self, *, is_first: bool) -> bool:
+        """Say whether weights are taken as they lie; of a first layer no input gradients are wanted."""
+        return self.outputs is _outputs_at_once and (
+            is_first or self.input_gradients is _input_gradients_at_once
+        )
+
+
+@cache
+def ways(b: int, i: int, o: int, *, is_turned: bool, is_alone: bool) -> Ways:
+    """Return how to compute a layer's products.
+
+    Args:
+        b: Samples in a batch.
+        i: Inputs of the layer.
+        o: Outputs of the layer.
+        is_turned: Whether its weights are.
+        is_alone: Whether they are those of a single client.
+    """
+    if is_alone:
+        return Ways(_OUTPUTS[-1], _INPUT_GRADIENTS[-1], _WEIGHT_GRADIENTS[-1])
+    generator = torch.Generator().manual_seed(0)
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(NUM_CLIENTS, *shape, generator=generator)
+
+    trials = []
+    for _ in range(-(-NUM_VALUES // (NUM_CLIENTS * min(b * i, b * o, i * o)))):
+        x, slopes, bias = some(b, i), some(b, o), some(o)
+        trials.append((x, slopes, bias, some(i, o).mT if is_turned else some(o, i)))
+    return Ways(
+        _first_exact(_OUTPUTS, [(x, weight, bias) for x, _, bias, weight in trials]),
+        _first_exact(_INPUT_GRADIENTS, [(slopes, weight) for _, slopes, _, weight in trials]),
+        _first_exact(
+            _WEIGHT_GRADIENTS, [(slopes, x, torch.empty_like(weight)) for x, slopes, _, weight in trials]
+        ),
+    )
+
+
+def _first_exact(products: Sequence[Product], trials: Sequence[tuple[Tensor, ...]]) -> Product:
+    expected = [products[-1](*operands).clone() for operands in trials]
+    return next(
+        product
+        for product in products
+        if all(same_bits(product(*some), right) for some, right in zip(trials, expected, strict=True))
+    )
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Say whether float32 tensors of one shape are equal bit for bit, NaN and the sign of zero included."""
+    return torch.equal(one.contiguous().view(torch.int32), other.contiguous().view(torch.int32))
+
+
+def _outputs_at_once(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.baddbmm(bias[:, None], x, weight.mT)
+
+
+def _outputs_rearranged(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return _outputs_at_once(x, weight.contiguous(), bias)
+
+
+def _outputs_one_by_one(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    rows = zip(bias, x, weight.contiguous(), strict=True)
+    return torch.stack([torch.addmm(its_bias, its_x, its_weight.t()) for its_bias, its_x, its_weight in rows])
+
+
+def _input_gradients_at_once(slopes: Tensor, weight: Tensor) -> Tensor:
+    return torch.bmm(slopes, weight)
+
+
+def _input_gradients_rearranged(slopes: Tensor, weight: Tensor) -> Tensor:
+    return torch.bmm(slopes, weight.contiguous())
+
+
+def _input_gradients_one_by_one(slopes: Tensor, weight: Tensor) -> Tensor:
+    pairs = zip(slopes, weight.contiguous(), strict=True)
+    if slopes.shape[1] == weight.shape[2] == 1:
+        # An input of one value is a transposed matrix as well, and is taken for one by torch's autograd.
+        return torch.stack([torch.mm(its_weight.t(), its_slopes.t()) for its_slopes, its_weight in pairs])
+    return torch.stack([torch.mm(*pair) for pair in pairs])
+
+
+def _weight_gradients_at_once(slopes: Tensor, x: Tensor, out: Tensor) -> Tensor:
+    if out.is_contiguous():
+        return torch.bmm(slopes.mT, x, out=out)
+    torch.bmm(x.mT, slopes, out=out.mT)
+    return out
+
+
+def _weight_gradients_one_by_one(slopes: Tensor, x: Tensor, out: Tensor) -> Tensor:
+    for its_slopes, its_x, its_out in zip(slopes, x, out, strict=True):
+        if its_out.is_contiguous():
+            torch.mm(its_slopes.t(), its_x, out=its_out)
+        else:
+            its_out.copy_(torch.mm(its_slopes.t(), its_x))
+    return out
+
+
+_OUTPUTS = (_outputs_at_once, _outputs_rearranged, _outputs_one_by_one)
+_INPUT_GRADIENTS = (_input_gradients_at_once, _input_gradients_rearranged, _input_gradients_one_by_one)
+_WEIGHT_GRADIENTS = (_weight_gradients_at_once, _weight_gradients_one_by_one)

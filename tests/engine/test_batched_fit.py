@@ -1,0 +1,348 @@
+"""Many clients trained at once end with the bits of one at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedsim.algorithms.fedprox import Proximal
+from fedsim.data import FederatedData
+from fedsim.data.federated import Holdings
+from fedsim.engine import batched_fit
+from fedsim.engine.batched_fit import Kind, batch_key, fit_together
+from fedsim.engine.execute import fit, one_torch_thread
+from fedsim.engine.jobs import (
+    ClientSamples,
+    Extra,
+    Fit,
+    Fitted,
+    InlineSamples,
+    PooledSamples,
+    Samples,
+    Stream,
+)
+from fedsim.engine.losses import Batches, Extras, LiveModel, Models
+from fedsim.engine.optimisers import Adam, Clipped, Cosine, Optimiser, Sgd
+from fedsim.engine.steps import Descent
+from fedsim.engine.worker_state import Resources, StoppedError, Worker
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import dense, named
+from fedsim.models.linear import PLUGIN as LINEAR
+from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.params import Model
+from fedsim.rng import Key
+from fedsim.task import Task
+
+WIDTHS = ((1, 1, 2), (50, 5), (64, 10), (64, 64, 10), (65, 33, 7), (33, 129, 101, 10), (784, 128, 10))
+OPTIMISERS: tuple[Optimiser, ...] = (
+    Sgd(0.05),
+    Sgd(1e30),  # ends in NaN
+    Sgd(0.05, momentum=0.9),
+    Sgd(0.05, weight_decay=0.01),
+    Sgd(0.05, momentum=0.5, weight_decay=0.1),
+    Adam(0.01),
+    Adam(0.01, weight_decay=0.1),
+    Cosine(Sgd(0.1, momentum=0.9), 3),
+    Cosine(Adam(0.01), 5),
+)
+"""All that serve stacked parameters."""
+
+widths = st.sampled_from(WIDTHS) | st.lists(st.integers(1, 70), min_size=2, max_size=4).map(tuple)
+
+
+def world(widths: Sequence[int], sizes: Sequence[int], *, is_image: bool = False) -> Worker:
+    """Return a worker whose clients hold so many samples, with a net "net" of these widths."""
+    inputs, *hidden, classes = widths
+    task = Task((1, inputs, 1) if is_image else (inputs,), classes)
+    generator = Key.root(5).numpy()
+    total = sum(sizes)
+    offsets, none = np.cumsum([0, *sizes]), np.zeros(len(sizes) + 1, np.int64)
+    data = FederatedData(
+        task,
+        generator.standard_normal((total, *task.input_shape)).astype(np.float32),
+        generator.integers(0, classes, total),
+        public=np.arange(0),
+        global_test=np.arange(0),
+        num_clients=len(sizes),
+        holdings={
+            "train": Holdings(offsets, generator.permutation(total)),
+            "val": Holdings(none, np.arange(0)),
+            "test": Holdings(none, np.arange(0)),
+        },
+    )
+    plugin = MLP(MLP.Config(hidden=tuple(hidden))) if hidden else LINEAR(LINEAR.Config())
+    resources = Resources.of(data, {"net": Architecture("net", plugin, task)}, "cpu")
+    return Worker(resources, threading.Event())
+
+
+def start(worker: Worker, seed: int = 0) -> Model:
+    return worker.resources.architectures["net"].initial(Key.root(seed))
+
+
+def bits(fitted: Fitted) -> tuple[Any, ...]:
+    params = {name: (array.shape, array.tobytes()) for name, array in fitted.model.params.items()}
+    return fitted.model.architecture, params, np.float64(fitted.loss).tobytes(), fitted.num_steps
+
+
+def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:
+    """Check that jobs of one key, done together, give what each gives by itself."""
+    (kind,) = {batch_key(job, worker.resources) for job in jobs}
+    assert isinstance(kind, Kind)
+    with one_torch_thread():
+        together = fit_together(jobs, worker)
+        assert not kind.checks.num_differences  # else they were done one by one
+        assert kind.checks.done
+        for one, job in zip(together, jobs, strict=True):
+            assert bits(one) == bits(fit(job, worker))
+
+
+@st.composite
+def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
+    """Draw jobs of one key, and how many to train at once."""
+    sizes = draw(st.lists(st.integers(1, 45), min_size=2, max_size=9))
+    sizes += sizes[:1] * draw(st.integers(0, 6))
+    worker = world(draw(widths), sizes, is_image=draw(st.booleans()))
+    batch_size, shuffled = draw(st.integers(1, 40)), draw(st.booleans())
+    proximal = draw(st.booleans())
+    samples = draw(st.sampled_from([ClientSamples, InlineSamples, PooledSamples]))
+    has_own_start, epochs = draw(st.booleans()), draw(st.sampled_from([1, 2, 3, None]))
+    common, optimiser = start(worker), draw(st.sampled_from(OPTIMISERS))
+    jobs = []
+    for client, size in enumerate(sizes):
+        its: Samples = ClientSamples(client)
+        if samples is PooledSamples:
+            its = PooledSamples("train", (client, 0) if client else (0,))
+            size += sizes[0] if client else 0
+        if samples is InlineSamples:
+            rows = worker.resources.data.indices(client, "train")
+            its = InlineSamples(worker.resources.data.x[rows], worker.resources.data.y[rows])
+        length = -(-size // batch_size)
+        model = start(worker, client) if has_own_start else common
+        jobs.append(
+            Fit(
+                step=Descent(correct=Proximal(0.3) if proximal else None),
+                models={"model": model},
+                trained=("model",),
+                streams={"train": Stream(its, batch_size, shuffled=shuffled)},
+                optimiser=optimiser,
+                num_steps=draw(st.integers(1, 2 * length)) if epochs is None else epochs * length,
+                seed=draw(st.integers(0, 2**63 - 1)),
+                extras={"anchor": Extra((start(worker, 99) if has_own_start else common).params)}
+                if proximal
+                else {},
+            )
+        )
+    return jobs, worker, draw(st.integers(2, 12))
+
+
+@settings(max_examples=20)
+@given(tiles())
+def test_clients_trained_at_once_end_with_the_bits_of_one_at_a_time(
+    drawn: tuple[list[Fit], Worker, int],
+) -> None:
+    jobs, worker, size = drawn
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batched_fit, "_tile_size", lambda kind, most_samples: size)
+        assert_same(jobs, worker)
+
+
+def jobs_of(worker: Worker, **changes: Any) -> list[Fit]:
+    """Return a fit of each client, with any field changed."""
+    fields: dict[str, Any] = {
+        "step": Descent(),
+        "models": {"model": start(worker)},
+        "trained": ("model",),
+        "optimiser": Sgd(0.1),
+        "num_steps": 3,
+    }
+    sizes = worker.resources.data.sizes("train")
+    return [
+        Fit(streams={"train": Stream(ClientSamples(client), 4)}, seed=client, **fields | changes)
+        for client in range(len(sizes))
+    ]
+
+
+def test_models_are_read_only_parts_of_one_array_of_their_size() -> None:
+    worker = world((64, 33, 10), (5, 6, 7))
+    with one_torch_thread():
+        models = [fitted.model for fitted in fit_together(jobs_of(worker), worker)]
+    for name, first in models[0].params.items():
+        base = first.base
+        assert isinstance(base, np.ndarray)
+        assert base.nbytes == 3 * first.nbytes
+        for array in (model.params[name] for model in models):
+            assert array.base is base
+            assert array.flags.c_contiguous
+            assert not array.flags.writeable
+
+
+def test_a_difference_ends_the_training_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = world((64, 10), (5, 6, 7, 8))
+    jobs = jobs_of(worker)
+    kind = batch_key(jobs[0], worker.resources)
+    assert isinstance(kind, Kind)
+    means = batched_fit._means_of_losses
+    monkeypatch.setattr(batched_fit, "_means_of_losses", lambda log_p: means(log_p) + np.float32(1e-3))
+    with one_torch_thread():
+        right = [bits(fit(job, worker)) for job in jobs]
+        assert [bits(one) for one in fit_together(jobs, worker)] == right
+        assert kind.checks.num_differences
+        monkeypatch.delattr(batched_fit, "_Tile")
+        assert [bits(one) for one in fit_together(jobs, worker)] == right
+
+
+def test_a_shape_is_checked_once_and_for_all_learning_rates() -> None:
+    worker = world((64, 10), (8, 8))
+    keys = [batch_key(jobs_of(worker, optimiser=Sgd(lr))[0], worker.resources) for lr in (0.1, 0.2)]
+    first, second = (key for key in keys if isinstance(key, Kind))
+    assert first is not second
+    assert first.checks is second.checks
+    with one_torch_thread():
+        fit_together(jobs_of(worker), worker)
+    assert second.checks.done == {(4, False)}
+
+
+def test_a_client_without_samples_fails_as_it_does_by_itself() -> None:
+    worker = world((64, 10), (5, 0))
+    jobs = jobs_of(worker)
+    with one_torch_thread():
+        with pytest.raises(StopIteration):
+            fit(jobs[1], worker)
+        with pytest.raises(StopIteration):
+            fit_together(jobs, worker)
+
+
+def test_a_tile_is_given_up_when_the_run_is_over() -> None:
+    worker = world((64, 10), (5, 6))
+    worker.stopping.set()
+    with pytest.raises(StoppedError):
+        fit_together(jobs_of(worker), worker)
+
+
+def test_jobs_with_equal_settings_have_one_key() -> None:
+    worker = world((64, 10), (5, 6))
+    first, second = (batch_key(job, worker.resources) for job in jobs_of(worker))
+    assert first is not None
+    assert first is second
+    stream = {"train": Stream(ClientSamples(0), 4, shuffled=False)}
+    for changed in (
+        jobs_of(worker, optimiser=Sgd(0.2))[0],
+        jobs_of(worker, step=Descent(correct=Proximal(0.1)))[0],
+        replace(jobs_of(worker)[0], streams=stream),
+        replace(jobs_of(worker)[0], streams={"train": Stream(ClientSamples(0), 5)}),
+    ):
+        assert batch_key(changed, worker.resources) not in (None, first)
+
+
+def other_loss(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    return F.cross_entropy(models["model"](batches["train"].x), batches["train"].labels)
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """A correction that looks at the whole gradient."""
+
+    def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
+        return [gradient / gradient.norm() for gradient in gradients]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_steps": 0},
+        {"states": {}},
+        {"optimiser": Clipped(Sgd(0.1), 1.0)},
+        {"step": Descent(loss=other_loss)},
+        {"step": Descent(correct=Shrinking())},
+        {"extras": {"rows": Extra(np.zeros((5, 3)), "train")}},
+        {"extras": {"anchor": Extra({"other": np.zeros(3)})}},
+    ],
+    ids=str,
+)
+def test_what_is_not_known_is_done_by_itself(changes: Mapping[str, Any]) -> None:
+    worker = world((64, 10), (5, 6))
+    assert batch_key(jobs_of(worker, **changes)[0], worker.resources) is None
+
+
+def test_samples_of_another_form_are_done_by_themselves() -> None:
+    worker = world((64, 10), (5,))
+    (job,) = jobs_of(worker)
+    x, y = np.zeros((5, 64), np.float32), np.zeros(5, np.int64)
+    assert batch_key(with_samples(job, InlineSamples(x, y)), worker.resources) is not None
+    for samples in (
+        InlineSamples(x),
+        InlineSamples(x, y.astype(np.float32)),
+        InlineSamples(x.astype(np.float64), y),
+        InlineSamples(x[:, :32], y),
+    ):
+        assert batch_key(with_samples(job, samples), worker.resources) is None
+
+
+def with_samples(job: Fit, samples: InlineSamples) -> Fit:
+    return replace(job, streams={"train": Stream(samples, 4)})
+
+
+def _hooked() -> Net:
+    head = nn.Linear(6, 3)
+    head.register_forward_hook(lambda module, inputs, output: output * 2)
+    return Net(named(flatten=nn.Flatten()), head)
+
+
+def _shared() -> Net:
+    twin = nn.Linear(6, 6)
+    return Net(named(one=twin, relu=nn.ReLU(), other=twin), nn.Linear(6, 3))
+
+
+NETS: Mapping[str, tuple[Callable[[], Net], bool]] = {
+    "chain": (lambda: Net(named(flatten=nn.Flatten(), **dense(6, 4, 4)), nn.Linear(4, 3)), True),
+    "no ReLU": (lambda: Net(named(one=nn.Linear(6, 4)), nn.Linear(4, 3)), True),
+    "ReLU at the end": (lambda: Net(named(), named(out=nn.Linear(6, 3), relu=nn.ReLU())), True),
+    "ReLU first": (lambda: Net(named(relu=nn.ReLU()), nn.Linear(6, 3)), False),
+    "no bias": (lambda: Net(named(one=nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)), False),
+    "norm": (lambda: Net(named(one=nn.Linear(6, 4), norm=nn.BatchNorm1d(4)), nn.Linear(4, 3)), False),
+    "tanh": (lambda: Net(named(one=nn.Linear(6, 4), tanh=nn.Tanh()), nn.Linear(4, 3)), False),
+    "identity": (lambda: Net(named(one=nn.Linear(6, 3)), nn.Identity()), False),
+    "hook": (_hooked, False),
+    "shared": (_shared, False),
+}
+
+
+class Private(ModelPlugin[Any]):
+    """A net made by a function."""
+
+    def __init__(self, make: Callable[[], Net]) -> None:
+        super().__init__(LINEAR.Config())
+        self._make = make
+
+    def build(self, task: Task) -> Net:
+        return self._make()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_nets_are_known_by_their_structure(name: str) -> None:
+    make, is_known = NETS[name]
+    worker = world((6, 3), (7, 9, 9))
+    architecture = Architecture("net", Private(make), worker.resources.data.task)
+    worker = Worker(replace(worker.resources, architectures={"net": architecture}), threading.Event())
+    jobs = jobs_of(worker)
+    assert (batch_key(jobs[0], worker.resources) is not None) is is_known
+    if is_known:
+        assert_same(jobs, worker)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 16, 17, 33, 300, 4100])
+def test_means_of_losses_are_those_of_torch(batch_size: int) -> None:
+    log_p = torch.randn(20, batch_size, 3, generator=Key.root(0).torch()).log_softmax(-1)
+    means = batched_fit._means_of_losses(log_p[..., 0].numpy())
+    labels = torch.zeros(batch_size, dtype=torch.int64)
+    np.testing.assert_array_equal(means, [F.nll_loss(one, labels).item() for one in log_p])
