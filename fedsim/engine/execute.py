@@ -7,7 +7,7 @@ job that draws from torch's global generator fails, since its result would depen
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import repeat
 from statistics import fmean
@@ -21,7 +21,7 @@ from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict,
 from fedsim.engine.losses import Batch, label_loss
 from fedsim.engine.optimisers import OptimiserState, keep, resume
 from fedsim.engine.steps import Work
-from fedsim.engine.worker_state import BoundNet, Resources, Worker, to_tensor, to_tree
+from fedsim.engine.worker_state import BoundNet, Worker, to_tensor, to_tree
 from fedsim.errors import JobError
 from fedsim.models.dropout import drawing_from
 from fedsim.params import Array, Model, Tree, unwarned
@@ -31,22 +31,6 @@ BLOCK_BYTES = 4 * 2**20
 """Samples of so many bytes are gathered at once: each gathering costs the same, however little it brings."""
 
 
-def batch_key(job: Job, resources: Resources) -> Hashable | None:
-    """Return what jobs have in common that can be run together; None for one that is run by itself."""
-    return None
-
-
-def run_together(jobs: Sequence[Job], worker: Worker) -> list[Any]:
-    """Run jobs of one :func:`batch_key`; return each one's result, or the exception that it raised."""
-    results = []
-    for job in jobs:
-        try:
-            results.append(run(job, worker))
-        except BaseException as error:
-            results.append(error)
-    return results
-
-
 def run(job: Job, worker: Worker) -> Any:
     """Run a job and return its result.
 
@@ -54,7 +38,7 @@ def run(job: Job, worker: Worker) -> Any:
         JobError: The job drew from the global generator.
         StoppedError: The run is over.
     """
-    with _own_generators_only(worker.resources.device), unwarned():
+    with own_generators_only(worker.resources.device), unwarned():
         try:
             match job:
                 case Fit():
@@ -225,7 +209,12 @@ def _model(architecture: str, net: BoundNet) -> Model:
 
 
 @contextmanager
-def _own_generators_only(device: torch.device) -> Iterator[None]:
+def own_generators_only(device: torch.device) -> Iterator[None]:
+    """Check that a block draws nothing from torch's global generators.
+
+    Raises:
+        JobError: It did, or something beside it.
+    """
     before = _global_states(device)
     yield
     if not all(map(torch.equal, before, _global_states(device))):
