@@ -29,6 +29,7 @@ from fedsim.engine.jobs import (
 )
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Net
+from fedsim.models.cpu_kernels import pool_before_relu
 from fedsim.params import Array, Model, Tree, freeze
 
 
@@ -216,7 +217,9 @@ class Worker:
         """Return a net with a copy of the model's values; ``place`` tells apart models of one job."""
         key = (place, model.architecture)
         if key not in self._nets:
-            self._nets[key] = BoundNet(self.resources.architectures[model.architecture].skeleton())
+            net = self.resources.architectures[model.architecture].skeleton()
+            pool_before_relu(net.body)
+            self._nets[key] = BoundNet(net)
         device = self.resources.device
         return self._nets[key].bind(
             {name: to_tensor(array, device) for name, array in model.params.items()},
