@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fedsim.models import Architecture, Net
 from fedsim.models.base import named
-from fedsim.models.cpu_kernels import pool_before_relu
+from fedsim.models.cpu_kernels import is_faster_channels_last, pool_before_relu
+from fedsim.task import Task
 
 ODD = [-0.0, 0.0, 1.0, -1.0, 0.5, float("inf"), -float("inf"), float("nan")]
 """Values of which windows have ties, nothing positive, or NaN."""
@@ -44,7 +48,7 @@ def test_pooling_first_keeps_values_and_the_bits_of_gradients(
     pool_before_relu(net)
     assert [type(layer) for layer in net] == [nn.ELU, nn.MaxPool2d, nn.ReLU]
     found = _through(net, x, flow)
-    # ReLU keeps a -0.0 in some places of a vector and not in others, so an output of zero may change its sign.
+    # ReLU keeps a -0.0 in some places of a vector only, so an output of zero may change its sign.
     assert torch.equal(_bits(found[0] + 0.0), _bits(expected[0] + 0.0))
     assert torch.equal(_bits(found[1]), _bits(expected[1]))
 
@@ -76,3 +80,34 @@ def test_only_rows_that_run_as_a_whole_are_changed_and_names_stay() -> None:
         ["relu", "pool"],
     ]
     assert list(dict(body.named_parameters())) == ["first.conv.weight", "first.conv.bias"]
+
+
+class Viewing(nn.Module):
+    """Flattens in a way that only one layout allows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "faster"),
+    [
+        ("cnn", {}, True),
+        ("lenet", {}, True),
+        ("resnet8", {"width": 32, "norm": "batch"}, True),
+        ("resnet8", {"width": 33}, False),
+        ("resnet8", {"width": 32, "norm": "group"}, False),
+        ("alexnet", {"hidden": 4}, False),
+        ("mlp", {}, False),
+    ],
+)
+def test_the_layout_suits_narrow_convolutions_without_group_normalisation(
+    make: Callable[..., Architecture], name: str, settings: dict[str, Any], faster: bool
+) -> None:
+    assert is_faster_channels_last(make(name, Task((3, 16, 16), 3), **settings).skeleton()) is faster
+
+
+def test_a_net_with_layers_of_ones_own_keeps_its_layout() -> None:
+    conv, head = nn.Conv2d(2, 2, 1), nn.Linear(8, 3)
+    assert is_faster_channels_last(Net(named(conv=conv, flat=nn.Flatten()), head))
+    assert not is_faster_channels_last(Net(named(conv=conv, flat=Viewing()), head))
