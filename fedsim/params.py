@@ -143,6 +143,9 @@ def count(tree: Tree) -> int:
     return sum(array.size for array in tree.values())
 
 
+BLOCK = 8192
+"""So many scalars of a mean are summed at once: their sums, in float64, stay in the processor's cache."""
+
 NON_FINITE = "NaN or an infinity"
 """What an array with such values is said to hold."""
 
@@ -229,17 +232,26 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
     mean = {}
     for name, array in first.items():
         if array.dtype.kind == "f":
-            # From the first term, not from zero, which would lose the sign of a -0.0.
-            total = np.asarray(np.multiply(array, weights[0], dtype=np.float64))
-            term = np.empty_like(total)
-            for tree, weight in zip(trees[1:], weights[1:], strict=True):
-                total += np.multiply(tree[name], weight, out=term, dtype=np.float64)
-            mean[name] = total.astype(array.dtype)
+            mean[name] = _summed([tree[name] for tree in trees], weights)
         elif array.dtype.kind in "iu":
             mean[name] = np.asarray(np.maximum.reduce([tree[name] for tree in trees]))
         else:
             mean[name] = heaviest[name]
     return freeze(mean)
+
+
+def _summed(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
+    """Return the weighted sum of floating arrays of one shape, block after block over all of them."""
+    result = np.empty(arrays[0].shape, arrays[0].dtype)
+    flat, (first, *others) = result.reshape(-1), [array.reshape(-1) for array in arrays]
+    for start in range(0, flat.size, BLOCK):
+        block = slice(start, start + BLOCK)
+        # From the first term, not from zero, which would lose the sign of a -0.0.
+        total = np.multiply(first[block], weights[0], dtype=np.float64)
+        for array, weight in zip(others, weights[1:], strict=True):
+            total += array[block].astype(np.float64) * weight
+        flat[block] = total
+    return result
 
 
 @dataclass(frozen=True, slots=True)

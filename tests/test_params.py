@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -61,6 +62,22 @@ def test_equal_trees_come_back_bit_for_bit(array: Any, amounts: list[float]) -> 
     weights = [amount / sum(amounts) for amount in amounts]
     mean = weighted_mean([_tree(w=array.copy()) for _ in weights], weights)
     assert _same(mean, _tree(w=array))
+
+
+@given(st.data(), FLOATS, SHAPES, st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(sum))
+def test_a_mean_in_blocks_is_the_plain_sum_bit_for_bit(
+    data: st.DataObject, dtype: Any, shape: Any, amounts: list[float]
+) -> None:
+    weights = [amount / sum(amounts) for amount in amounts]
+    arrays = [data.draw(hnp.arrays(dtype, shape)) for _ in weights]
+    total = arrays[0].astype(np.float64) * weights[0]
+    with params.unwarned():
+        for array, weight in zip(arrays[1:], weights[1:], strict=True):
+            total = total + array.astype(np.float64) * weight
+        expected = _tree(w=np.asarray(total).astype(dtype))
+        for block in (1, 3, params.BLOCK):
+            with patch.object(params, "BLOCK", block):
+                assert _same(weighted_mean([_tree(w=array) for array in arrays], weights), expected)
 
 
 def test_the_sign_of_zero_is_kept() -> None:

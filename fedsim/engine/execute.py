@@ -74,7 +74,7 @@ def fit(job: Fit, worker: Worker) -> Fitted:
     passes = worker.resources.passes((job.models[name].architecture for name in job.trained), job.streams)
     feeds = {name: _Feed(name, one, job, worker, key) for name, one in passes.items()}
     extras = {name: _tensors(extra, worker) for name, extra in job.extras.items() if not extra.stream}
-    states = {name: _begun(job, name, nets[name].params, worker) for name in job.trained}
+    states = {name: _begun(job, name, nets[name], worker) for name in job.trained}
     work = Work(nets, job.trained, extras, job.optimiser, states, key.child("step").torch())
     losses = []  # kept on the device: reading one would wait for it
     with drawing_from(work.generator):
@@ -85,13 +85,15 @@ def fit(job: Fit, worker: Worker) -> Fitted:
     return Fitted(models, fmean(map(float, losses)), job.num_steps, _kept(job, nets, states))
 
 
-def _begun(job: Fit, name: str, params: Mapping[str, Tensor], worker: Worker) -> OptimiserState:
+def _begun(job: Fit, name: str, net: BoundNet, worker: Worker) -> OptimiserState:
     """Return the state with which a model's optimiser begins."""
     tree = job.states.get(name) if job.states else None
     if not tree:
-        return job.optimiser.start(list(params.values()))
+        return job.optimiser.start(list(net.params.values()))
     device = worker.resources.device
-    return resume(job.optimiser, params, {slot: to_tensor(array, device) for slot, array in tree.items()})
+    # In the layout of the parameters, since kernels round otherwise in another.
+    slots = {slot: to_tensor(array, device, channels_last=net.channels_last) for slot, array in tree.items()}
+    return resume(job.optimiser, net.params, slots)
 
 
 def _kept(job: Fit, nets: Mapping[str, BoundNet], states: Mapping[str, OptimiserState]) -> dict[str, Tree]:

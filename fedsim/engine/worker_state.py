@@ -29,6 +29,7 @@ from fedsim.engine.jobs import (
 )
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Net
+from fedsim.models.cpu_kernels import is_faster_channels_last, pool_before_relu
 from fedsim.params import Array, Model, Tree, freeze
 
 
@@ -36,15 +37,24 @@ class StoppedError(Exception):
     """The run is over; the job at hand is given up between two steps."""
 
 
-def to_tensor(array: Array, device: torch.device) -> Tensor:
-    """Return a tensor of its own memory with the array's values."""
+def to_tensor(array: Array, device: torch.device, *, channels_last: bool = False) -> Tensor:
+    """Return a tensor of its own memory with the array's values.
+
+    Args:
+        array: The values.
+        device: Where the tensor is wanted.
+        channels_last: Whether four dimensions, such as those of a convolution's weight, are laid out so.
+    """
     # A copy even on the CPU: the array may be read-only, which no tensor can be.
+    if channels_last and array.ndim == 4:
+        # Torch's own conversion would leave the layout of a single channel as it is.
+        return torch.from_numpy(np.array(array.transpose(0, 2, 3, 1), order="C")).to(device).movedim(3, 1)
     return torch.from_numpy(np.array(array, order="C")).to(device)
 
 
 def to_tree(tensors: Mapping[str, Tensor]) -> Tree:
     """Return frozen arrays over the tensors' memory, which nobody else may write into any more."""
-    return freeze({name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()})
+    return freeze({name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +143,15 @@ class Resources:
 
 
 class BoundNet:
-    """A net that holds one job's values for one model; the live model that losses see."""
+    """A net that holds one job's values for one model; the live model that losses see.
 
-    def __init__(self, net: Net) -> None:
+    Attributes:
+        channels_last: The layout of its convolutions' weights, which their outputs follow.
+    """
+
+    def __init__(self, net: Net, *, channels_last: bool = False) -> None:
         self.net = net
+        self.channels_last = channels_last
         self._param_places = _places(net, lambda module: module._parameters)
         self._buffer_places = _places(net, lambda module: module._buffers)
         self.params: dict[str, Tensor] = {}
@@ -216,10 +231,16 @@ class Worker:
         """Return a net with a copy of the model's values; ``place`` tells apart models of one job."""
         key = (place, model.architecture)
         if key not in self._nets:
-            self._nets[key] = BoundNet(self.resources.architectures[model.architecture].skeleton())
-        device = self.resources.device
-        return self._nets[key].bind(
-            {name: to_tensor(array, device) for name, array in model.params.items()},
+            net = self.resources.architectures[model.architecture].skeleton()
+            pool_before_relu(net.body)
+            on_cpu = self.resources.device.type == "cpu"
+            self._nets[key] = BoundNet(net, channels_last=on_cpu and is_faster_channels_last(net))
+        bound, device = self._nets[key], self.resources.device
+        return bound.bind(
+            {
+                name: to_tensor(array, device, channels_last=bound.channels_last)
+                for name, array in model.params.items()
+            },
             {name: to_tensor(array, device) for name, array in model.buffers.items()},
             trained=trained,
         )

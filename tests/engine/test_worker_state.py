@@ -22,6 +22,7 @@ from fedsim.engine.jobs import (
 from fedsim.engine.worker_state import Resources, StoppedError, Worker, to_tensor, to_tree
 from fedsim.errors import UserError
 from fedsim.models import Architecture
+from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -149,6 +150,16 @@ def test_a_bound_net_computes_with_the_values_it_was_given(
         assert list(bound.params) == list(model.params)
         assert list(bound.buffers) == list(model.buffers)
         assert bound.features(x).shape[0] == 3
+
+
+def test_a_net_that_runs_pools_before_relu_and_one_that_is_counted_does_not(
+    data: FederatedData,
+) -> None:
+    cnn = Architecture("cnn", CNN(CNN.Config()), Task((1, 8, 8), 3))
+    worker = Worker(Resources.of(data, {"cnn": cnn}, "cpu"), threading.Event())
+    (block, *_) = worker.bind("place", cnn.initial(Key.root(0)), trained=True).net.body
+    assert list(dict(block.named_children())) == ["conv", "pool", "relu"]
+    assert list(dict(cnn.skeleton().body[0].named_children())) == ["conv", "relu", "pool"]
 
 
 def test_binding_copies_so_a_model_is_never_written_into(worker: Worker, start: Callable[..., Model]) -> None:
