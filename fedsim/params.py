@@ -15,7 +15,7 @@ and 3.1).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import isfinite, prod
@@ -108,6 +108,10 @@ class PendingTree(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self.form)
+
+    def keys(self) -> KeysView[str]:
+        """Return the names."""
+        return self.form.keys()
 
     def values(self) -> ValuesView[Array]:
         """Return the arrays."""

@@ -1,4 +1,4 @@
-"""Handwritten digits in the styles of many writers, made from fedsim\'s ``digits``; no files.
+"""Handwritten digits in the styles of many writers, made from fedsim's ``digits``; no files.
 
 Each writer has a slant, size, width, rotation, position on the page and pen, and draws every digit with them.
 This is a substitute for FEMNIST's natural split that needs no files: images differ by writer as well as by
