@@ -29,7 +29,7 @@ PARTS = ("Shows", "Run", "Expect", "Costs")
 AT_SIZE = [path for path in PAPERS if path not in TWINS]
 """Those at their papers' size: their heads also list profiles, with what to set for each."""
 
-MOST_CLIENTS = 12
+MOST_CLIENTS = 4
 """Of a group, here."""
 
 

@@ -31,7 +31,9 @@ QUICK: dict[str, dict[str, Any]] = {
     "persfl": FEW,
     "persfl_gd": FEW,
     # The paper's rate is for thousands of public samples, and slow with forty.
-    "fedet": {"server_lr": 0.05},
+    "fedet": {"server_lr": 0.05, "server_steps": 10},
+    "feddf": {"server_steps": 10},
+    "pfeddf": {"server_steps": 10},
 }
 """Settings for what takes long by default and means the same with less, or is made for larger worlds."""
 WITHOUT_A_PAPER = {"centralized"}
