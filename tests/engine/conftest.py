@@ -38,6 +38,15 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], VirtualTimeLoop]]:
     return {"virtual": VirtualTimeLoop}
 
 
+@pytest.fixture
+def two_torch_threads() -> Iterator[None]:
+    """Give torch two threads, also in threads to come, so that a job's one is seen."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 class Counting(nn.Module):
     """Counts its calls in training in a buffer that it replaces instead of writing into it."""
 

@@ -142,7 +142,9 @@ def test_an_executor_can_be_opened_again(threads: Callable[[int], Executor], res
     assert pool.wait(pool.submit(call(int, "1"), (0, 0))) == 1
 
 
-def test_every_worker_has_one_torch_thread(threads: Callable[[int], Executor]) -> None:
+def test_every_worker_has_one_torch_thread(
+    threads: Callable[[int], Executor], two_torch_threads: None
+) -> None:
     pool = threads(3)
     gates = [Gate() for _ in range(3)]
     counts: list[int] = []
