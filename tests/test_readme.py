@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -60,7 +61,9 @@ def _notebook(rounds: int = 30) -> str:
     return text.replace('"run.rounds": 30', f'"run.rounds": {rounds}')
 
 
-def test_the_notebook_runs_as_a_script(tmp_path: Path) -> None:
+def test_the_notebook_runs_as_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "notebook.py"
     look = """
 drawn = [line.get_ydata() for line in plt.gca().lines]
@@ -69,18 +72,12 @@ plt.savefig("accuracy.png")
 print(comparison)
 """
     file.write_text(_notebook(rounds=5) + look)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(tmp_path)}
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, str(file)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
+    runpy.run_path(str(file), run_name="__main__")
     assert (tmp_path / "accuracy.png").stat().st_size > 10_000
-    assert re.search(r"^fedmd +[\d.]+", done.stdout, re.M)
+    assert re.search(r"^fedmd +[\d.]+", capsys.readouterr().out, re.M)
     assert len(_notebook().splitlines()) <= 12
 
 
