@@ -29,7 +29,7 @@ PARTS = ("Shows", "Run", "Expect", "Costs")
 AT_SIZE = [path for path in PAPERS if path not in TWINS]
 """Those at their papers' size: their heads also list profiles, with what to set for each."""
 
-MOST_CLIENTS = 10
+MOST_CLIENTS = 12
 """Of a group, here."""
 
 
@@ -196,7 +196,7 @@ def test_a_profile_has_all_methods_that_it_is_compared_with(path: Path) -> None:
             assert load_scenario(path, algorithm=algorithm).algorithm.name == algorithm
 
 
-LONG = ("server_steps", "distill_epochs", "finetune_epochs", "kd_epochs")
+LONG = ("server_steps", "distill_epochs", "kd_epochs")
 """Parameters of algorithms that say how much work is done beside training; here all is short."""
 
 
