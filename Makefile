@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# pytest keeps the tests it has rewritten as byte code; without, each of its processes takes seconds to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Files of tests run beside each other, one process for each core.
 PARALLEL := -n auto --dist loadfile
 

@@ -1,4 +1,4 @@
-"""Settings of the whole suite: property tests repeat themselves exactly. And a disk that fails."""
+"""Settings of the whole suite: one thread for arithmetic, repeatable examples. And a disk that fails."""
 
 import errno
 import io
@@ -12,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fedsim import durable
+
+# Nets this small only wait for other threads. Read when torch is imported, here and in processes of tests.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile(
     "fedsim",

@@ -1,4 +1,4 @@
-"""A run repeats itself to the last bit: with any number of workers, again, and under another hash seed.
+"""A run repeats itself to the last bit: with any number of workers, again, and in another process.
 
 The fleet is unequal and the leases are short, so that clients answer late and are asked again. Under
 ``POLICIES`` links are shared, rounds have deadlines, and clients leave and drop out.
@@ -114,15 +114,15 @@ def test_the_seed_changes_everything(algorithm: str, first: dict[str, RunResult]
     assert other.model_hash != one.model_hash
 
 
-def test_other_processes_with_other_hash_seeds_change_nothing(first: dict[str, RunResult]) -> None:
+def test_processes_with_other_hash_seeds_and_more_threads_change_nothing(first: dict[str, RunResult]) -> None:
     processes = [
         subprocess.Popen(  # noqa: S603
             [sys.executable, __file__],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": num_threads},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for hash_seed in ("0", "1")
+        for hash_seed, num_threads in (("0", "1"), ("1", "2"))
     ]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]

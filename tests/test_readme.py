@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -54,38 +55,36 @@ def test_example_algorithm_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(row.merged for row in result.rounds) == 16
 
 
-def _notebook() -> str:
-    return _between("<!-- notebook -->", "<!-- end of notebook -->", "python")
+def _notebook(rounds: int = 30) -> str:
+    text = _between("<!-- notebook -->", "<!-- end of notebook -->", "python")
+    assert text.count('"run.rounds": 30') == 1
+    return text.replace('"run.rounds": 30', f'"run.rounds": {rounds}')
 
 
-def test_the_notebook_runs_as_a_script(tmp_path: Path) -> None:
+def test_the_notebook_runs_as_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "notebook.py"
     look = """
 drawn = [line.get_ydata() for line in plt.gca().lines]
-assert [sum(y == y for y in ys) >= 30 for ys in drawn] == [True, True], drawn
+assert [sum(y == y for y in ys) >= 5 for ys in drawn] == [True, True], drawn
 plt.savefig("accuracy.png")
 print(comparison)
 """
-    file.write_text(_notebook() + look)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(tmp_path)}
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, str(file)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    file.write_text(_notebook(rounds=5) + look)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
+    runpy.run_path(str(file), run_name="__main__")
     assert (tmp_path / "accuracy.png").stat().st_size > 10_000
-    assert re.search(r"^fedmd +[\d.]+", done.stdout, re.M)
+    assert re.search(r"^fedmd +[\d.]+", capsys.readouterr().out, re.M)
     assert len(_notebook().splitlines()) <= 12
 
 
 def test_the_notebook_runs_in_jupyter(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     v4 = pytest.importorskip("nbformat.v4")
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(_notebook())])
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(_notebook(rounds=5))])
     file = tmp_path / "notebook.ipynb"
     nbformat.write(notebook, file)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}

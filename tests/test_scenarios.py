@@ -196,6 +196,10 @@ def test_a_profile_has_all_methods_that_it_is_compared_with(path: Path) -> None:
             assert load_scenario(path, algorithm=algorithm).algorithm.name == algorithm
 
 
+LONG = ("server_steps", "distill_epochs", "kd_epochs")
+"""Parameters of algorithms that say how much work is done beside training; here all is short."""
+
+
 def _compared(path: Path) -> list[str]:
     """Return the algorithms of the first comparison that a head asks for."""
     text = "\n".join(line.removeprefix("#") for line in _head(path)).replace("\\\n", " ")
@@ -215,7 +219,7 @@ def test_a_twin_runs_every_method_that_it_compares(path: Path, algorithm: str) -
     cohort = min(scenario.num_clients, 4)
     short = ["run.rounds=2", work, f"participation.clients_per_round={cohort}"]
     fields = type(scenario.algorithm.params).model_fields
-    short += [f"algorithm.params.{name}=2" for name in ("server_steps", "distill_epochs") if name in fields]
+    short += [f"algorithm.params.{name}=2" for name in LONG if name in fields]
     result = run(build(load_scenario(path, short, algorithm=algorithm)))
     assert sum(row.merged for row in result.rounds) > 0 or algorithm == "centralized"
     assert result.final is not None

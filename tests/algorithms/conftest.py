@@ -187,6 +187,6 @@ class Notes:
         return [values for name, values in (*self.warnings, *self.infos) if name == event]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def world() -> World:
     return World()

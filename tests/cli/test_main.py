@@ -111,9 +111,14 @@ def test_what_does_the_work_takes_what_its_command_gives(
     assert taken == given
 
 
-def test_a_simulated_run_does_not_load_what_sockets_need() -> None:
-    script = "import sys, fedsim.cli.run\nprint('aiohttp' in sys.modules)"
-    assert fedsim(script=script) == "False\n"
+def test_neither_a_simulated_run_nor_listing_the_models_loads_what_others_need() -> None:
+    script = (
+        "import sys, fedsim.cli.run\n"
+        "from fedsim.plugins import available\n"
+        "available('fedsim.models')\n"
+        "print(sorted({'aiohttp', 'torchvision'} & sys.modules.keys()))"
+    )
+    assert fedsim(script=script) == "[]\n"
 
 
 IMPORTED = (

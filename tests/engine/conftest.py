@@ -38,6 +38,15 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], VirtualTimeLoop]]:
     return {"virtual": VirtualTimeLoop}
 
 
+@pytest.fixture
+def two_torch_threads() -> Iterator[None]:
+    """Give torch two threads, also in threads to come, so that a job's one is seen."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 class Counting(nn.Module):
     """Counts its calls in training in a buffer that it replaces instead of writing into it."""
 
@@ -190,11 +199,11 @@ class Pooled(Threads):
 
 @pytest.fixture
 def threads(resources: Resources) -> Iterator[Callable[[int], Executor]]:
-    """Opened executors of so many threads; closed at the end."""
+    """Opened executors of so many threads, to which every job goes at once; closed at the end."""
     opened = []
 
     def make(workers: int = 1) -> Executor:
-        executor = Pooled(ExecutorConfig(workers=workers))
+        executor = Pooled(ExecutorConfig(workers=workers, batching="off"))
         executor.open(resources)
         opened.append(executor)
         return executor

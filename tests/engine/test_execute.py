@@ -74,7 +74,6 @@ def by_hand(
     optimiser: Callable[[Any], torch.optim.Optimizer],
 ) -> tuple[Mapping[str, Array], float]:
     """Train client 0's model with torch's own modules and optimiser; return its values and the mean loss."""
-    torch.set_num_threads(1)
     net = net_of(architectures, job.models["model"]).train()
     moves = optimiser(net.parameters())
     rows = data.indices(0, "train")
@@ -422,7 +421,6 @@ def test_masks_follow_from_the_job_s_seed_whatever_runs_beside_it(
     # Not shuffled, so that the seed is for the masks alone.
     streams = {"train": Stream(ClientSamples(0), 4, shuffled=False)}
     jobs = [make_fit(models=models, streams=streams, seed=seed) for seed in (0, 1, 2, 0, 1, 2)]
-    torch.set_num_threads(1)
     alone = Worker(resources, threading.Event())
     expected = [run(job, alone).model.digest() for job in jobs]
     assert expected[:3] == expected[3:]

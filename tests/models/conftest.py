@@ -1,7 +1,6 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import torch
 
 from fedsim.models import Architecture
 from fedsim.plugins import load
@@ -17,12 +16,3 @@ def make() -> Callable[..., Architecture]:
         return Architecture(name, plugin(plugin.Config.model_validate(settings)), task)  # type: ignore[arg-type]
 
     return architecture
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Compute as workers do, in one thread; nets this small only wait for others."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -13,9 +13,8 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext
 from math import inf
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import torch
 
 from fedsim.engine.execute import one_torch_thread
-from fedsim.engine.executors.base import Due, Executor
+from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Job
 from fedsim.engine.together import batch_key, run_together
 from fedsim.engine.worker_state import Resources, Worker
@@ -31,6 +30,37 @@ from fedsim.errors import RunError
 
 LONG_STEP_FLOPS = 4e6
 """From so many operations in a batch on, kernels take longer than the interpreter's work around them."""
+
+
+class Waiting:
+    """A job that whoever waits for it does."""
+
+    __slots__ = ("_alike", "due_ns", "job", "key", "result")
+
+    def __init__(self, job: Job, key: Hashable | None, due_ns: int, alike: dict[Hashable, Alike]) -> None:
+        self.job: Job | None = job  # None from its beginning on
+        self.key = self if key is None else key
+        self.due_ns = due_ns
+        self.result: Any = CancelledError()  # or the exception that it raised
+        self._alike = alike
+        alike.setdefault(self.key, {})[self] = None
+
+    def cancel(self) -> bool:
+        """Give it up, unless it has begun."""
+        return self.begin() is not None
+
+    def begin(self) -> Job | None:
+        """Return the job if nobody has begun it."""
+        job, self.job = self.job, None
+        if (others := self._alike.get(self.key)) is not None:
+            others.pop(self, None)
+            if not others:
+                del self._alike[self.key]
+        return job
+
+
+Alike = dict[Waiting, None]
+"""Jobs of one :func:`batch_key` in the order in which they were submitted."""
 
 
 class Threads(Executor):
@@ -44,32 +74,38 @@ class Threads(Executor):
         """Start the threads, if there are any."""
         self._start(resources, self.config.workers if self.config.workers > 1 else 0)
 
-    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Future[Any]:
+    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Promise:
         """Queue a job for the threads, or keep it for whoever waits."""
-        future: Future[Any] = Future()
         key = batch_key(job, self._resources) if self.config.batching == "auto" else None
+        if key is not None or not self._threads or step_flops < LONG_STEP_FLOPS:
+            waiting = Waiting(job, key, due[0], self._alike)
+            if self._stopping.is_set():
+                waiting.cancel()
+            return waiting
+        future: Future[Any] = Future()
         with self._ready:
             if self._stopping.is_set():
                 future.cancel()
                 return future
             self._jobs[future] = job
-            if key is not None:
-                self._alike[key][future] = due[0]
-                self._keys[future] = key
-            elif self._threads and step_flops >= LONG_STEP_FLOPS:
-                heapq.heappush(self._queue, (due, future))
-                self._queued.add(future)
-                self._ready.notify()
+            heapq.heappush(self._queue, (due, future))
+            self._ready.notify()
         # A job that nobody wants any more is freed at once, though its place in the queue stays.
         future.add_done_callback(self._forget)
         return future
 
-    def wait(self, promise: Future[Any], now_ns: int = -1) -> Any:
+    def wait(self, promise: Any, now_ns: int = -1) -> Any:
         """Return the result when it is there; what no thread does is done now."""
-        if not promise.done() and promise not in self._queued:
-            with self._turn, one_torch_thread():
-                self._do(self._due_with(promise, now_ns), self._worker)
-        return promise.result()
+        if isinstance(promise, Future):
+            return promise.result()
+        with self._turn:
+            if promise.job is not None:
+                with one_torch_thread():
+                    self._do_waiting(self._due_with(promise, now_ns))
+        result = promise.result
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     def close(self) -> None:
         """Drop what has not started, stop running jobs at their next step, and wait for the threads."""
@@ -79,6 +115,9 @@ class Threads(Executor):
             self._ready.notify_all()
         for future in list(self._jobs):
             future.cancel()
+        for alike in list(self._alike.values()):
+            for waiting in list(alike):
+                waiting.cancel()
         for thread in self._threads:
             thread.join()
         # A helper thread may be at a job.
@@ -87,13 +126,9 @@ class Threads(Executor):
 
     def _start(self, resources: Resources, num_threads: int) -> None:
         self._resources = resources
-        self._jobs: dict[Future[Any], Job] = {}  # those that have not begun
-        self._alike: defaultdict[Hashable, dict[Future[Any], int]] = defaultdict(
-            dict
-        )  # and when they are due
-        self._keys: dict[Future[Any], Hashable] = {}
+        self._jobs: dict[Future[Any], Job] = {}  # those of the threads that have not begun
         self._queue: list[tuple[Due, Future[Any]]] = []
-        self._queued: set[Future[Any]] = set()  # asked for membership only: a set has no order
+        self._alike: dict[Hashable, Alike] = {}
         self._ready = threading.Condition()
         self._turn = threading.Lock()
         self._stopping = threading.Event()
@@ -117,7 +152,7 @@ class Threads(Executor):
         torch.set_num_threads(1)
         worker = Worker(self._resources, self._stopping)
         while (future := self._next()) is not None:
-            self._do([future], worker)
+            self._do(future, worker)
             del future  # an idle worker keeps no result alive
 
     def _next(self) -> Future[Any] | None:
@@ -126,45 +161,42 @@ class Threads(Executor):
             self._ready.wait_for(lambda: self._queue or self._stopping.is_set())
             return None if self._stopping.is_set() else heapq.heappop(self._queue)[1]
 
-    def _due_with(self, promise: Future[Any], now_ns: int) -> list[Future[Any]]:
+    def _due_with(self, promise: Waiting, now_ns: int) -> list[Waiting]:
         """Return a job and those that are alike and due by now, in the order in which they were submitted."""
-        key = self._keys.get(promise)
-        if key is None:
-            return [promise]
         # A copy, since a result that nobody can look at any more takes its job out at any time.
-        alike = list(self._alike[key].items())
-        return [future for future, due_ns in alike if due_ns <= now_ns or future is promise]
+        return [one for one in list(self._alike[promise.key]) if one.due_ns <= now_ns or one is promise]
 
-    def _do(self, futures: Sequence[Future[Any]], worker: Worker) -> None:
-        """Run jobs that are alike and settle their futures, but for those that somebody else has settled."""
-        begun: dict[Future[Any], Job] = {}
-        for future in futures:
-            job = self._jobs.get(future)
-            if job is not None and future.set_running_or_notify_cancel():
-                begun[future] = job
-            self._forget(future)
-        if not begun:
+    def _do_waiting(self, alike: Sequence[Waiting]) -> None:
+        """Run jobs that are alike, but for those that were given up in the meantime."""
+        begun = [(one, job) for one in alike if (job := one.begin()) is not None]
+        results = self._run([job for _, job in begun], self._worker)
+        for (one, _), result in zip(begun, results, strict=True):
+            one.result = result
+
+    def _do(self, future: Future[Any], worker: Worker) -> None:
+        """Run a job and settle its future, unless somebody else has."""
+        job = self._jobs.pop(future, None)
+        if job is None or not future.set_running_or_notify_cancel():
             return
+        (result,) = self._run([job], worker)
+        if isinstance(result, BaseException):
+            # Whatever it was, it belongs to whoever waits for the result.
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    @staticmethod
+    def _run(jobs: Sequence[Job], worker: Worker) -> list[Any]:
+        """Run jobs that are alike; return their results, or what they raised."""
         stream = worker.stream
         with nullcontext() if stream is None else torch.cuda.stream(stream):
-            results = run_together(list(begun.values()), worker)
+            results = run_together(jobs, worker)
             if stream is not None:
                 stream.synchronize()
-        for future, result in zip(begun, results, strict=True):
-            if isinstance(result, BaseException):
-                # Whatever it was, it belongs to whoever waits for the result.
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+        return results
 
     def _forget(self, future: Future[Any]) -> None:
         self._jobs.pop(future, None)
-        self._queued.discard(future)
-        if (key := self._keys.pop(future, None)) is not None:
-            alike = self._alike[key]
-            alike.pop(future, None)
-            if not alike:
-                del self._alike[key]
 
 
 def _choose_repeatable_kernels(device: torch.device) -> None:

@@ -74,11 +74,6 @@ def test_calls_are_really_made_and_keep_the_rules_of_jobs(null: Null) -> None:
         null.wait(drawing)
 
 
-def test_a_call_computes_with_one_torch_thread(null: Null) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        assert null.wait(null.submit(Call(torch.get_num_threads, (), 1.0), (0, 0))) == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+def test_a_call_computes_with_one_torch_thread(null: Null, two_torch_threads: None) -> None:
+    assert null.wait(null.submit(Call(torch.get_num_threads, (), 1.0), (0, 0))) == 1
+    assert torch.get_num_threads() == 2

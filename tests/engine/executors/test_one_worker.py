@@ -50,25 +50,25 @@ def test_a_cancelled_job_is_never_begun(resources: Resources) -> None:
     assert done == []
 
 
-def test_it_works_in_the_waiting_thread_with_one_torch_thread(resources: Resources) -> None:
-    before = torch.get_num_threads()
+def test_it_works_in_the_waiting_thread_with_one_torch_thread(
+    resources: Resources, two_torch_threads: None
+) -> None:
     alone = opened(resources)
     seen = alone.wait(
         alone.submit(call(lambda: (threading.current_thread(), torch.get_num_threads())), (0, 0))
     )
     assert seen == (threading.current_thread(), 1)
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 2
 
 
-def test_an_interruption_comes_straight_out(resources: Resources) -> None:
+def test_an_interruption_comes_straight_out(resources: Resources, two_torch_threads: None) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    before = torch.get_num_threads()
     alone = opened(resources)
     with pytest.raises(KeyboardInterrupt):
         alone.wait(alone.submit(call(interrupted), (0, 0)))
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 2
 
 
 def test_closing_drops_what_has_not_begun(resources: Resources) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.engine.executors.base import Executor, ExecutorConfig
+from fedsim.engine.executors.base import Batching, Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, GlobalTest, Job, Predict, Stream
 from fedsim.engine.optimisers import Adam, Sgd
@@ -142,7 +142,9 @@ def test_an_executor_can_be_opened_again(threads: Callable[[int], Executor], res
     assert pool.wait(pool.submit(call(int, "1"), (0, 0))) == 1
 
 
-def test_every_worker_has_one_torch_thread(threads: Callable[[int], Executor]) -> None:
+def test_every_worker_has_one_torch_thread(
+    threads: Callable[[int], Executor], two_torch_threads: None
+) -> None:
     pool = threads(3)
     gates = [Gate() for _ in range(3)]
     counts: list[int] = []
@@ -196,13 +198,21 @@ def test_results_are_the_same_bit_for_bit_whatever_the_workers_and_the_order(
 ) -> None:
     jobs = mixed_jobs(make_fit, start)
     reference: list[object] | None = None
-    for workers, seed in ((1, 0), (1, 1), (2, 2), (4, 3), (4, 4)):
+    ways: list[tuple[int, Batching]] = [
+        (1, "off"),
+        (1, "auto"),
+        (2, "off"),
+        (2, "auto"),
+        (4, "off"),
+        (4, "auto"),
+    ]
+    for seed, (workers, batching) in enumerate(ways):
         shuffled = Key.root(seed).numpy().permutation(len(jobs)).tolist()
-        pool = THREADS(ExecutorConfig(workers=workers))
+        pool = THREADS(ExecutorConfig(workers=workers, batching=batching))
         pool.open(resources)
         try:
             futures = {number: pool.submit(jobs[number], (0, place)) for place, number in enumerate(shuffled)}
-            outcomes = [outcome(pool.wait(futures[number])) for number in range(len(jobs))]
+            outcomes = [outcome(pool.wait(futures[number], now_ns=seed)) for number in range(len(jobs))]
         finally:
             pool.close()
         reference = outcomes if reference is None else reference

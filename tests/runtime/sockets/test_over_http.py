@@ -45,6 +45,8 @@ from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
 
 CLIENTS = 4
+QUICK = {"persfl": {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}}
+"""Settings for what takes long by default and means the same with less."""
 
 
 @cache
@@ -64,7 +66,7 @@ def data() -> FederatedData:
 def parts(name: str, *, width: int = 8, **changes: Any) -> Parts:
     plugin: Any = load("fedsim.algorithms", name)
     made: dict[str, Any] = {
-        "algorithm": plugin(plugin.Config()),
+        "algorithm": plugin(plugin.Config(**QUICK.get(name, {}))),
         "data": data(),
         "fleet": build_fleet(
             [GroupConfig(count=CLIENTS, device="high")], ServerConfig(), Key.root(3), default_model="mlp"
