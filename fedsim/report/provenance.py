@@ -53,6 +53,8 @@ def provenance(plan: Plan, started_at: datetime, wall_s: float, bus: Bus = "memo
         "device": _device(plan.parts.device),
         "executor": name_of(executor),
         "workers": executor.config.workers,
+        "batching": executor.config.batching,
+        "jobs": {kind: dict(ways) for kind, ways in sorted(executor.jobs_done.items())},
         "bus": bus,
         "verify": plan.parts.verify,
     }

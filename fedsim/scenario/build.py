@@ -118,7 +118,9 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         architectures=architectures,
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
-        executor=executor(executor.Config.model_validate({"workers": num_workers(scenario.engine)})),
+        executor=executor(
+            executor.Config(workers=num_workers(scenario.engine), batching=scenario.engine.batching)
+        ),
         selector=participation.selector.make(),
         pacing=participation.pacing.make(),
         training=scenario.training,

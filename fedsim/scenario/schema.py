@@ -208,6 +208,8 @@ class EngineConfig(Config):
     """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
     workers: ranges.Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
+    batching: Literal["auto", "off"] = "auto"
+    """Whether jobs of many clients that are alike may be computed together (auto) or one by one (off)."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
 

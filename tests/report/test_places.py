@@ -172,9 +172,10 @@ def test_what_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(self: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(self))
 
+    loaded = scenario()
     monkeypatch.setattr(Path, "is_dir", refuse)
     with pytest.raises(OutputError, match=r"Permission denied\. Choose another place"):
-        run_place(scenario(), "memory")
+        run_place(loaded, "memory")
 
 
 class OwnFedAvg(FedAvg):

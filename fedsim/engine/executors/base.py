@@ -9,6 +9,7 @@ first. Cancelling a promise that has not started costs nothing; one that runs is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from math import inf
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -47,6 +48,11 @@ class Executor(Plugin[ExecutorConfig], ABC):
     Config = ExecutorConfig
     learns: ClassVar[bool] = True
     """Whether models really learn, so that evaluating them means something."""
+
+    @property
+    def jobs_done(self) -> Mapping[str, Mapping[str, int]]:
+        """How many jobs of each kind were done in which way, for ``run.json``."""
+        return {}
 
     @abstractmethod
     def open(self, resources: Resources) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext
 from math import inf
@@ -74,6 +75,11 @@ class Threads(Executor):
         """Start the threads, if there are any."""
         self._start(resources, self.config.workers if self.config.workers > 1 else 0)
 
+    @property
+    def jobs_done(self) -> Mapping[str, Mapping[str, int]]:
+        """How many jobs of each kind were done together with others, and how many by themselves and why."""
+        return self._jobs_done
+
     def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Promise:
         """Queue a job for the threads, or keep it for whoever waits."""
         key = batch_key(job, self._resources) if self.config.batching == "auto" else None
@@ -129,6 +135,7 @@ class Threads(Executor):
         self._jobs: dict[Future[Any], Job] = {}  # those of the threads that have not begun
         self._queue: list[tuple[Due, Future[Any]]] = []
         self._alike: dict[Hashable, Alike] = {}
+        self._jobs_done: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._ready = threading.Condition()
         self._turn = threading.Lock()
         self._stopping = threading.Event()
@@ -169,7 +176,12 @@ class Threads(Executor):
     def _do_waiting(self, alike: Sequence[Waiting]) -> None:
         """Run jobs that are alike, but for those that were given up in the meantime."""
         begun = [(one, job) for one in alike if (job := one.begin()) is not None]
+        if not begun:
+            return
         results = self._run([job for _, job in begun], self._worker)
+        one, job = begun[0]
+        way = "together" if len(begun) > 1 else "no batched form" if one.key is one else "alone when due"
+        self._jobs_done[type(job).__name__.lower()][way] += len(begun)
         for (one, _), result in zip(begun, results, strict=True):
             one.result = result
 
@@ -179,6 +191,7 @@ class Threads(Executor):
         if job is None or not future.set_running_or_notify_cancel():
             return
         (result,) = self._run([job], worker)
+        self._jobs_done[type(job).__name__.lower()]["in a thread"] += 1
         if isinstance(result, BaseException):
             # Whatever it was, it belongs to whoever waits for the result.
             future.set_exception(result)
