@@ -8,6 +8,7 @@ ordinary forward pass of an ordinary module.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +53,14 @@ def to_tensor(array: Array, device: torch.device, *, channels_last: bool = False
     return torch.from_numpy(np.array(array, order="C")).to(device)
 
 
+def shared_tensor(array: Array, device: torch.device) -> Tensor:
+    """Return a tensor for reading alone, on the CPU over the array's own memory."""
+    with warnings.catch_warnings():
+        # Torch has no read-only tensors and warns of arrays that are.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+
 def to_tree(tensors: Mapping[str, Tensor]) -> Tree:
     """Return frozen arrays over the tensors' memory, which nobody else may write into any more."""
     return freeze({name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()})
@@ -80,7 +89,7 @@ class Resources:
         place = torch.device(device)
         pool = None
         if data.has_samples:
-            pool = (to_tensor(data.x, place), to_tensor(data.y, place))
+            pool = (shared_tensor(data.x, place), shared_tensor(data.y, place))
         return cls(data, architectures, place, pool)
 
     def num_samples(self, samples: Samples) -> int:
