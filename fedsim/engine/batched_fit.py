@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batched_feed import BatchedFeed, Batches
+from fedsim.engine.batched_losses import means_of_losses
 from fedsim.engine.batched_net import (
     Layers,
     are_turned,
@@ -38,7 +39,7 @@ from fedsim.engine.optimisers import Adam, Cosine, Optimiser, OptimiserState, Sg
 from fedsim.engine.steps import Correction, Descent, Step
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture
-from fedsim.params import Array, Model, Tree, unwarned
+from fedsim.params import Model, Tree, unwarned
 
 TILE_BYTES = 4 * 2**20
 """What a tile's parameters, gradients, optimiser and batch may take: more does not stay in the cache."""
@@ -164,7 +165,7 @@ def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
                     kind, [jobs[number] for number in tile], [counts[number] for number in tile], worker
                 ).fit()
             if not kind.checks.num_differences:
-                fitted |= zip(tile, done, strict=True)
+                fitted |= {number: one for number, one in zip(tile, done, strict=True) if one is not None}
     return [fitted[number] if number in fitted else fit(job, worker) for number, job in enumerate(jobs)]
 
 
@@ -193,8 +194,11 @@ class _Tile:
         }
         self._log_p: dict[int, list[tuple[slice, int, Tensor]]] = {}
 
-    def fit(self) -> list[Fitted]:
-        """Train; return the results in the order of the jobs."""
+    def fit(self) -> list[Fitted | None]:
+        """Train; return the results in the order of the jobs, None for a model that is not finite.
+
+        Which of two NaN a sum takes its sign from depends on the kernel, so such a model is left to others.
+        """
         params, slopes, extras = self._params, self._gradients, self._extras
         optimiser, correct = self._kind.optimiser, self._kind.step.correct
         state = optimiser.start(params)
@@ -213,9 +217,18 @@ class _Tile:
                 shapes[batch_size, num_clients == 1] = batches.clients.stop - 1
             moves = slopes if correct is None else self._corrected(correct, params, slopes, extras)
             optimiser.update(params, moves, state)
-        fitted = self._fitted()
+        fitted = [
+            one if is_finite else None
+            for one, is_finite in zip(self._fitted(), self._are_finite(), strict=True)
+        ]
         self._check(fitted, shapes)
         return fitted
+
+    def _are_finite(self) -> list[bool]:
+        if bool(torch.stack([param.sum() for param in self._params]).isfinite().all()):
+            return [True] * len(self._jobs)
+        sums = torch.stack([param.flatten(1).sum(1) for param in self._params])
+        return cast("list[bool]", sums.isfinite().all(0).tolist())
 
     def _take_gradients(self, step: int, batches: Batches) -> None:
         """Compute the gradients of the loss of some clients; keep what their losses follow from."""
@@ -263,48 +276,25 @@ class _Tile:
         """Return the losses of each client's steps."""
         losses = np.empty((len(self._jobs), self._jobs[0].num_steps), np.float32)
         for parts in self._log_p.values():
-            means = _means_of_losses(np.concatenate([log_p.numpy()[..., 0] for _, _, log_p in parts]))
+            means = means_of_losses(np.concatenate([log_p.numpy()[..., 0] for _, _, log_p in parts]))
             first = 0
             for clients, step, log_p in parts:
                 losses[clients, step] = means[first : first + len(log_p)]
                 first += len(log_p)
         return losses.tolist()
 
-    def _check(self, fitted: Sequence[Fitted], shapes: Mapping[tuple[int, bool], int]) -> None:
+    def _check(self, fitted: Sequence[Fitted | None], shapes: Mapping[tuple[int, bool], int]) -> None:
         """Train the last client that met each new shape once more; there a difference is most likely."""
         checks = self._kind.checks
-        for number in {number for shape, number in shapes.items() if shape not in checks.done}:
-            checks.num_differences += not _are_same(fitted[number], fit(self._jobs[number], self._worker))
-        checks.done |= shapes.keys()
+        for shape, number in shapes.items():
+            if shape not in checks.done and (one := fitted[number]) is not None:
+                checks.num_differences += not _are_same(one, fit(self._jobs[number], self._worker))
+                checks.done.add(shape)
 
 
 def _first(num_clients: int, tensors: Sequence[Any]) -> list[Any]:
     """Return the tensors of the first clients; counts of steps, which have no dimension, are of all."""
     return [tensor if tensor is None or not tensor.ndim else tensor[:num_clients] for tensor in tensors]
-
-
-def _means_of_losses(log_p: Array) -> Array:
-    """Return the mean of ``-log_p`` of each row ``[k, b]``, added up in the order of torch's ``nll_loss``.
-
-    That is a cascade: with each 16th term a partial sum moves one level up, and the first term to the top.
-    """
-    batch_size = log_p.shape[1]
-    num_levels = 1
-    while 16**num_levels < batch_size:
-        num_levels += 1
-    levels = np.zeros((num_levels + 1, len(log_p)), np.float32)
-    levels[-1] -= log_p[:, 0]
-    for number in range(1, batch_size):
-        levels[0] -= log_p[:, number]
-        for level in range(num_levels - 1):
-            if number >> (4 * level) & 15:
-                break
-            levels[level + 1] += levels[level]
-            levels[level] = 0
-    total = levels[0]
-    for partial in levels[1:]:
-        total += partial
-    return cast(Array, total / np.float32(batch_size))
 
 
 def _are_same(one: Fitted, other: Fitted) -> bool:

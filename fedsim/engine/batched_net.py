@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedsim.engine.batched_products import ways
+from fedsim.engine.batched_products import Ways, ways
 from fedsim.models import Net
 from fedsim.params import Array, Tree, freeze
 
@@ -113,6 +113,12 @@ def unstack(params: Sequence[Tensor], layers: Layers) -> list[dict[str, Array]]:
     return [dict(zip(names, parts, strict=True)) for parts in zip(*arrays.values(), strict=True)]
 
 
+def predictions(layers: Layers, params: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Return the logits ``[m, b, N]`` of samples ``[m, b, i]``."""
+    values, _ = _forward(layers, params, x)
+    return values[-1]
+
+
 def gradients(
     layers: Layers,
     params: Sequence[Tensor],
@@ -129,9 +135,21 @@ def gradients(
         slopes_at: From the logits ``[m, b, N]`` to the loss's gradient with respect to them.
         out: Takes the gradients; laid out like the parameters.
     """
+    values, chosen = _forward(layers, params, x)
+    slopes = slopes_at(values[-1])
+    for number in reversed(range(len(layers))):
+        if layers[number].relu:
+            slopes = torch.ops.aten.threshold_backward(slopes, values[number + 1], 0)
+        chosen[number].weight_gradients(slopes, values[number], out[2 * number])
+        torch.sum(slopes, 1, out=out[2 * number + 1])
+        if number:
+            slopes = chosen[number].input_gradients(slopes, params[2 * number])
+
+
+def _forward(layers: Layers, params: Sequence[Tensor], x: Tensor) -> tuple[list[Tensor], list[Ways]]:
+    """Return the input of each layer and the logits, and how each layer's products are computed."""
     num_clients, batch_size, _ = x.shape
-    chosen = []
-    values = [x]
+    chosen, values = [], [x]
     for number, layer in enumerate(layers):
         weight, bias = params[2 * number : 2 * number + 2]
         way = ways(
@@ -144,11 +162,4 @@ def gradients(
         chosen.append(way)
         y = way.outputs(values[-1], weight, bias)
         values.append(y.relu_() if layer.relu else y)
-    slopes = slopes_at(values[-1])
-    for number in reversed(range(len(layers))):
-        if layers[number].relu:
-            slopes = torch.ops.aten.threshold_backward(slopes, values[number + 1], 0)
-        chosen[number].weight_gradients(slopes, values[number], out[2 * number])
-        torch.sum(slopes, 1, out=out[2 * number + 1])
-        if number:
-            slopes = chosen[number].input_gradients(slopes, params[2 * number])
+    return values, chosen

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
-from fedsim.engine import batched_fit
+from fedsim.engine import batched_evaluation, batched_fit
 from fedsim.engine.execute import own_generators_only, run
-from fedsim.engine.jobs import Fit, Job
+from fedsim.engine.jobs import Evaluate, Fit, Job, Predict
 from fedsim.engine.worker_state import Resources, Worker
+from fedsim.params import unwarned
 
 
 def batch_key(job: Job, resources: Resources) -> Hashable | None:
-    """Return what jobs that can be run together have in common; None for one that is run by itself."""
-    return batched_fit.batch_key(job, resources) if isinstance(job, Fit) else None
+    """Return what jobs have in common that can be run together; None for one that is run by itself."""
+    match job:
+        case Fit():
+            return batched_fit.batch_key(job, resources)
+        case Predict() | Evaluate():
+            return batched_evaluation.evaluation_key(job, resources)
+        case _:
+            return None
 
 
-def run_together(jobs: Sequence[Job], worker: Worker) -> list[Any]:
+def run_together(jobs: Sequence[Any], worker: Worker) -> list[Any]:
     """Run jobs of one :func:`batch_key`; return each one's result, or the exception that it raised.
 
     Where jobs fail together each of them is run by itself, so that only those fail whose fault it is.
     """
     if len(jobs) > 1:
-        with suppress(Exception), own_generators_only(worker.resources.device):
-            return list(batched_fit.fit_together(cast(Sequence[Fit], jobs), worker))
+        with suppress(Exception), own_generators_only(worker.resources.device), unwarned():
+            match jobs[0]:
+                case Fit():
+                    return batched_fit.fit_together(jobs, worker)
+                case Predict():
+                    return batched_evaluation.predict_together(jobs, worker)
+                case Evaluate():
+                    return batched_evaluation.evaluate_together(jobs, worker)
     return [_run(job, worker) for job in jobs]
 
 

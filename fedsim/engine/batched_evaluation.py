@@ -1,0 +1,187 @@
+"""Predicting and evaluating with many clients' small nets at once, with the bits of one at a time.
+
+Models that meet as many samples are computed together, in tiles that stay in the processor's cache. As in
+:mod:`fedsim.engine.batched_fit`, each new number of samples is checked, and what differs is done one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsim.engine.batched_fit import TILE_BYTES
+from fedsim.engine.batched_losses import sums_of_losses
+from fedsim.engine.batched_net import Layers, dense_layers, predictions, stack
+from fedsim.engine.execute import evaluate, predict
+from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, InlineSamples, Predict, Samples, Score
+from fedsim.engine.worker_state import Resources, Worker
+from fedsim.models import Architecture
+from fedsim.params import Array, Model, freeze, unwarned
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What predictions, or evaluations, that are done together have in common.
+
+    Attributes:
+        layers: Of the net.
+        batch_size: Samples of a full batch.
+        checked: Numbers of samples at which a model's results have been computed both ways.
+        differing: Those at which they differed; models that meet so many are done one by one.
+    """
+
+    layers: Layers
+    batch_size: int
+    checked: set[int] = field(default_factory=set)
+    differing: set[int] = field(default_factory=set)
+
+
+def evaluation_key(job: Predict | Evaluate, resources: Resources) -> Hashable | None:
+    """Return what jobs that can be done together have in common; None for a job that is done by itself."""
+    if resources.pool is None or resources.device.type != "cpu":
+        return None
+    if isinstance(job, Predict):
+        if isinstance(job.samples, InlineSamples):
+            return None
+    elif len(job.parts) != 1 or not isinstance(job.parts[0], ClientSamples | GlobalTest):
+        return None
+    is_scored = isinstance(job, Evaluate)
+    return _kind(resources.architectures[job.model.architecture], job.batch_size, is_scored=is_scored)
+
+
+@lru_cache(maxsize=1024)
+def _kind(architecture: Architecture, batch_size: int, *, is_scored: bool) -> Kind | None:
+    task = architecture.task
+    if task.vocabulary or (is_scored and task.kind != "classification"):
+        return None
+    layers = dense_layers(architecture.skeleton())
+    return Kind(layers, batch_size) if layers and layers[0].num_inputs == task.num_inputs else None
+
+
+def predict_together(jobs: Sequence[Predict], worker: Worker) -> list[Array]:
+    """Return the logits of each; bit for bit those of :func:`fedsim.engine.execute.predict`.
+
+    They are parts of arrays of a whole tile, which live as long as any of them.
+
+    Args:
+        jobs: Predictions of one :func:`evaluation_key`.
+        worker: Its thread has one torch thread.
+    """
+    return _together(jobs, [job.samples for job in jobs], _logits, predict, worker)
+
+
+def evaluate_together(jobs: Sequence[Evaluate], worker: Worker) -> list[list[Score]]:
+    """Return the scores of each, which are those of :func:`fedsim.engine.execute.evaluate`.
+
+    Args:
+        jobs: Evaluations of one :func:`evaluation_key`.
+        worker: Its thread has one torch thread.
+    """
+    return _together(jobs, [job.parts[0] for job in jobs], _scores, evaluate, worker)
+
+
+J = TypeVar("J", Predict, Evaluate)
+R = TypeVar("R")
+
+
+def _together(
+    jobs: Sequence[J],
+    samples: Sequence[Samples],
+    compute: Callable[[Kind, Sequence[Model], Sequence[Array], Worker], Sequence[R] | None],
+    compute_one: Callable[[J, Worker], R],
+    worker: Worker,
+) -> list[R]:
+    kind = evaluation_key(jobs[0], worker.resources)
+    results: dict[int, R] = {}
+    if isinstance(kind, Kind):
+        rows = [_rows(some, worker.resources) for some in samples]
+        order = sorted(range(len(jobs)), key=lambda number: len(rows[number]))
+        for count, some in groupby(order, key=lambda number: len(rows[number])):
+            alike = list(some)
+            size = _tile_size(kind, count)
+            for tile in (alike[start : start + size] for start in range(0, len(alike), size)):
+                if len(tile) == 1 or not count or count in kind.differing:
+                    continue
+                models = [jobs[number].model for number in tile]
+                with unwarned():
+                    done = compute(kind, models, [rows[number] for number in tile], worker)
+                if done is None:
+                    continue
+                if count not in kind.checked:
+                    if _bits(compute_one(jobs[tile[-1]], worker)) != _bits(done[-1]):
+                        kind.differing.add(count)
+                        continue
+                    kind.checked.add(count)
+                results |= zip(tile, done, strict=True)
+    return [
+        results[number] if number in results else compute_one(job, worker) for number, job in enumerate(jobs)
+    ]
+
+
+def _tile_size(kind: Kind, num_samples: int) -> int:
+    params = sum((layer.num_inputs + 1) * layer.num_outputs for layer in kind.layers)
+    widths = kind.layers[0].num_inputs + sum(layer.num_outputs for layer in kind.layers)
+    return max(2, TILE_BYTES // (4 * (params + min(num_samples, kind.batch_size) * widths)))
+
+
+def _bits(result: Any) -> Any:
+    return result.tobytes() if isinstance(result, np.ndarray) else result
+
+
+def _rows(samples: Samples, resources: Resources) -> Array:
+    """Return the positions of samples in the pool; the same array for the same set of all clients."""
+    match samples:
+        case ClientSamples(client, split):
+            return resources.data.indices(client, split)
+        case GlobalTest():
+            return resources.data.global_test
+    return cast(Tensor, resources.tensors(samples)[2]).numpy()
+
+
+def _chunks(
+    kind: Kind, models: Sequence[Model], rows: Sequence[Array], worker: Worker
+) -> Iterator[tuple[Tensor, Array]]:
+    """Yield logits ``[m, b, N]`` of each batch, and where its samples are in the pool, ``[m, b]``."""
+    x, _ = cast("tuple[Tensor, Tensor]", worker.resources.pool)
+    params = stack([model.params for model in models], kind.layers, [False] * 2 * len(kind.layers))
+    are_one = all(some is rows[0] for some in rows)
+    positions = np.stack(rows[:1] if are_one else rows)
+    for start in range(0, positions.shape[1], kind.batch_size):
+        worker.pause_point()
+        part = positions[:, start : start + kind.batch_size]
+        chosen = x.index_select(0, torch.from_numpy(part.reshape(-1))).view(*part.shape, -1)
+        chosen = chosen.expand(len(models), -1, -1)
+        yield predictions(kind.layers, params, chosen), np.broadcast_to(part, (len(models), part.shape[1]))
+
+
+def _logits(
+    kind: Kind, models: Sequence[Model], rows: Sequence[Array], worker: Worker
+) -> Sequence[Array] | None:
+    """Return the logits; None if some are not finite, since the sign of a NaN depends on the kernel."""
+    chunks = [logits for logits, _ in _chunks(kind, models, rows, worker)]
+    (logits,) = freeze({"logits": torch.cat(chunks, 1).numpy()}).values()
+    return list(logits) if np.isfinite(logits).all() else None
+
+
+def _scores(
+    kind: Kind, models: Sequence[Model], rows: Sequence[Array], worker: Worker
+) -> Sequence[list[Score]] | None:
+    """Return the scores; None if some losses are not finite."""
+    _, y = cast("tuple[Tensor, Tensor]", worker.resources.pool)
+    correct, loss_sums = np.zeros(len(models), np.int64), np.zeros(len(models))
+    for logits, positions in _chunks(kind, models, rows, worker):
+        labels = torch.from_numpy(y.numpy()[positions])
+        correct += (logits.argmax(-1) == labels).sum(1).numpy()
+        log_p = torch.log_softmax(logits, -1).gather(-1, labels[..., None])
+        loss_sums += sums_of_losses(log_p[..., 0].numpy())
+    if not np.isfinite(loss_sums).all():
+        return None
+    scores = zip(correct.tolist(), loss_sums.tolist(), strict=True)
+    return [[Score(hits, len(rows[0]), loss_sum)] for hits, loss_sum in scores]

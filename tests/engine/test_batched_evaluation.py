@@ -1,0 +1,141 @@
+"""Many clients' models that predict and are evaluated at once give what each gives by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsim.data import FederatedData
+from fedsim.data.federated import Holdings
+from fedsim.engine import batched_evaluation
+from fedsim.engine.batched_evaluation import Kind, evaluate_together, evaluation_key, predict_together
+from fedsim.engine.batched_losses import sums_of_losses
+from fedsim.engine.execute import evaluate, one_torch_thread, predict
+from fedsim.engine.jobs import (
+    ClientSamples,
+    Evaluate,
+    GlobalTest,
+    InlineSamples,
+    Predict,
+    PublicSamples,
+    Samples,
+)
+from fedsim.engine.worker_state import Resources, Worker
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.params import Model
+from fedsim.rng import Key
+from fedsim.task import Task
+
+NUM_HELD_OUT = 40
+"""Samples of the public set and of the global test set."""
+
+
+def world(widths: Sequence[int], sizes: Sequence[int]) -> Worker:
+    """Return a worker whose clients have test samples, so many each, with a net "net" of these widths."""
+    inputs, *hidden, classes = widths
+    task, generator, none = Task((inputs,), classes), Key.root(5).numpy(), np.zeros(len(sizes) + 1, np.int64)
+    total = sum(sizes)
+    data = FederatedData(
+        task,
+        generator.standard_normal((total + 2 * NUM_HELD_OUT, inputs)).astype(np.float32),
+        generator.integers(0, classes, total + 2 * NUM_HELD_OUT),
+        public=np.arange(total, total + NUM_HELD_OUT),
+        global_test=np.arange(total + NUM_HELD_OUT, total + 2 * NUM_HELD_OUT),
+        num_clients=len(sizes),
+        holdings={
+            "train": Holdings(none, np.arange(0)),
+            "val": Holdings(none, np.arange(0)),
+            "test": Holdings(np.cumsum([0, *sizes]), generator.permutation(total)),
+        },
+    )
+    net = Architecture("net", MLP(MLP.Config(hidden=tuple(hidden))), task)
+    return Worker(Resources.of(data, {"net": net}, "cpu"), threading.Event())
+
+
+def models(worker: Worker, num_models: int) -> list[Model]:
+    return [worker.resources.architectures["net"].initial(Key.root(seed)) for seed in range(num_models)]
+
+
+def the_kind(jobs: Sequence[Any], worker: Worker) -> Kind:
+    (kind,) = {evaluation_key(job, worker.resources) for job in jobs}
+    assert isinstance(kind, Kind)
+    return kind
+
+
+@settings(max_examples=25)
+@given(
+    widths=st.lists(st.integers(1, 70), min_size=3, max_size=4),
+    sizes=st.lists(st.integers(0, 45), min_size=2, max_size=8),
+    num_equal=st.integers(1, 5),
+    batch_size=st.integers(1, 50),
+    tile_size=st.integers(2, 12),
+    source=st.sampled_from(["own", "public", "global"]),
+)
+def test_results_are_those_of_one_at_a_time(
+    widths: list[int], sizes: list[int], num_equal: int, batch_size: int, tile_size: int, source: str
+) -> None:
+    sizes = sizes + sizes[:1] * num_equal
+    worker = world(widths, sizes)
+    nets = models(worker, len(sizes))
+    own: list[Samples] = [ClientSamples(client, "test") for client in range(len(sizes))]
+    public, tests = PublicSamples(np.arange(0, NUM_HELD_OUT, 2)), GlobalTest()
+    for_all: dict[str, list[Samples]] = {"public": [public] * len(own), "global": [tests] * len(own)}
+    all_samples = for_all.get(source, own)
+    predictions = [Predict(model, some, batch_size) for model, some in zip(nets, all_samples, strict=True)]
+    evaluations = [Evaluate(job.model, (job.samples,), batch_size) for job in predictions]
+    with pytest.MonkeyPatch.context() as patch, one_torch_thread():
+        patch.setattr(batched_evaluation, "_tile_size", lambda kind, num_samples: tile_size)
+        for job, logits in zip(predictions, predict_together(predictions, worker), strict=True):
+            expected = predict(job, worker)
+            assert (logits.shape, logits.tobytes()) == (expected.shape, expected.tobytes())
+            assert not logits.flags.writeable
+        assert not the_kind(predictions, worker).differing
+        if source != "public":
+            scores = evaluate_together(evaluations, worker)
+            assert scores == [evaluate(job, worker) for job in evaluations]
+            assert not the_kind(evaluations, worker).differing
+
+
+def test_a_difference_ends_the_computing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = world((20, 20, 5), (7, 7, 9, 9, 9))
+    jobs = [Evaluate(model, (ClientSamples(n, "test"),), 256) for n, model in enumerate(models(worker, 5))]
+    monkeypatch.setattr(
+        batched_evaluation, "sums_of_losses", lambda log_p: sums_of_losses(log_p) + np.float32(1e-2)
+    )
+    with one_torch_thread():
+        expected = [evaluate(job, worker) for job in jobs]
+        assert evaluate_together(jobs, worker) == expected
+        assert the_kind(jobs, worker).differing == {7, 9}
+        monkeypatch.setattr(batched_evaluation, "_scores", None)
+        assert evaluate_together(jobs, worker) == expected
+
+
+def test_what_is_not_known_is_done_by_itself() -> None:
+    worker = world((20, 20, 5), (7,))
+    (model,) = models(worker, 1)
+    own, inline = (
+        ClientSamples(0, "test"),
+        InlineSamples(np.zeros((3, 20), np.float32), np.zeros(3, np.int64)),
+    )
+    resources = worker.resources
+    for job in (
+        Predict(model, inline, 4),
+        Evaluate(model, (inline,), 4),
+        Evaluate(model, (own, own), 4),
+        Evaluate(model, (PublicSamples(np.arange(3)),), 4),
+    ):
+        assert evaluation_key(job, resources) is None
+    assert evaluation_key(Predict(model, own, 4), resources) is not None
+    assert evaluation_key(Predict(model, own, 4), resources) is evaluation_key(
+        Predict(model, own, 4), resources
+    )
+    assert evaluation_key(Predict(model, own, 5), resources) is not evaluation_key(
+        Predict(model, own, 4), resources
+    )
