@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain
 from operator import attrgetter
 
 FAR_BITS = 2.0**43
@@ -84,7 +85,11 @@ class MaxMinStar:
         self._smallest: Heap = []  # sharing flows by cap
         self._ends: Heap = []  # flows by an instant that is not after their end
         self._targets: Heap = []  # sharing flows by V at their end; stale if that is not the flow's any more
-        self._begun: Heap = []  # for the heap of largest, in any order: flows that solving may find to share
+        # Capped flows that were added since anybody shared, in no order: while nobody does, the largest cap is
+        # of no interest. Of those that begin when there is too little for the caps, most come to share, so
+        # the heap of ends gets what solving leaves.
+        self._unranked: Heap = []  # for the heap of largest caps
+        self._begun: Heap = []  # for both
 
     def __len__(self) -> int:
         return self._num_capped + self._num_sharing
@@ -94,7 +99,7 @@ class MaxMinStar:
         self.now_s = 0.0
         self._virtual_bits = 0.0
         self._moves = 0
-        for heap in (self._largest, self._smallest, self._ends, self._targets, self._begun):
+        for heap in (self._largest, self._smallest, self._ends, self._targets, self._unranked, self._begun):
             heap.clear()
 
     def advance(self, at_s: float) -> None:
@@ -128,7 +133,12 @@ class MaxMinStar:
         # heaps; solving corrects the rest.
         if cap_bps <= self._theta_bps and cap_bps != math.inf:
             self._put_capped(flow, size_bits)
-            self._begun.append((-cap_bps, flow._stamp, flow))
+            entry = (-cap_bps, flow._stamp, flow)
+            if self._spare_units >= 0 and not self._num_sharing:
+                self._unranked.append(entry)
+                self._expect_end(flow)
+            else:
+                self._begun.append(entry)
         else:
             self._put_sharing(flow, size_bits)
 
@@ -276,17 +286,24 @@ class MaxMinStar:
         # Each move leaves a stale entry in some heap; beyond a few per flow they are worth one pass over all.
         if self._moves > 4 * (self._num_capped + self._num_sharing) + _FEW_MOVES:
             self._tidy()
-        largest, smallest, begun = self._largest, self._smallest, self._begun
-        for entry in begun:
-            heappush(largest, entry)
         theta_bps = self._fair_bps()
+        if theta_bps == math.inf and not self._begun:  # the caps fit: all flows are capped already
+            self._theta_bps = theta_bps
+            self._is_solved = True
+            return
+        largest, smallest, begun = self._largest, self._smallest, self._begun
+        for entry in chain(self._unranked, begun):
+            if entry[1] == entry[2]._stamp:
+                heappush(largest, entry)
+        self._unranked.clear()
         while largest:
             negative_bps, stamp, flow = largest[0]
             if stamp == flow._stamp:
                 if -negative_bps <= theta_bps:
                     break
                 bits = self.remaining_bits(flow)
-                self._take(flow)
+                self._num_capped -= 1
+                self._spare_units += flow._cap_units
                 self._put_sharing(flow, bits)
                 theta_bps = self._fair_bps()
             heappop(largest)
@@ -296,7 +313,7 @@ class MaxMinStar:
                 if cap_bps > theta_bps:
                     break
                 bits = self.remaining_bits(flow)
-                self._take(flow)
+                self._num_sharing -= 1
                 self._put_capped(flow, bits)
                 self._expect_end(flow)
                 heappush(largest, (-cap_bps, stamp, flow))
@@ -324,6 +341,7 @@ class MaxMinStar:
         """
         self._moves = 0
         base_bits, self._virtual_bits = self._virtual_bits, 0.0
+        self._unranked[:] = [entry for entry in self._unranked if entry[1] == entry[2]._stamp]
         for heap in (self._largest, self._smallest, self._ends):
             heap[:] = [entry for entry in heap if entry[1] == entry[2]._stamp]
             heapify(heap)
