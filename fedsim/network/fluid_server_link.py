@@ -19,22 +19,31 @@ _NEVER_S = 1e18  # an end this far away is not worth a timer
 _NEVER_NS = int(2 * _NEVER_S * 1e9)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FluidPassage(Flow):
-    """A parcel on its way: waiting for its latency, flowing, paused, or over."""
+    """A parcel on its way: waiting for its latency, flowing, paused, or over.
+
+    Attributes:
+        client: Whose link it crosses, besides the server's.
+    """
 
     # It is the solver's flow itself: a table from one to the other would be read at every end.
-    _link: ServerLink
-    client: int
-    _latency_ns: int
-    _parcel: Parcel
-    _listener: Listener
-    _bits: float = field(init=False)  # that have not crossed, when it last stood still
-    _timer: asyncio.TimerHandle | None = field(init=False)
-    _state: Literal["waiting", "flowing", "across", "paused", "over"] = field(init=False)
+    __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
 
-    def __post_init__(self) -> None:
-        self._bits = 8.0 * self._parcel.num_bytes
+    _bits: float  # that have not crossed, when it last stood still
+    _timer: asyncio.TimerHandle | None
+    _state: Literal["waiting", "flowing", "across", "paused", "over"]
+
+    def __init__(
+        self, order: int, link: ServerLink, client: int, latency_ns: int, parcel: Parcel, listener: Listener
+    ) -> None:
+        self.order = order
+        self._stamp = 0
+        self._link = link
+        self.client = client
+        self._latency_ns = latency_ns
+        self._parcel = parcel
+        self._listener = listener
+        self._bits = 8.0 * parcel.num_bytes
         self._start()
 
     def _start(self) -> None:
@@ -157,10 +166,10 @@ class ServerLink:
         """Start a flow."""
         now_ns = self.loop.now_ns
         star, client = self._star, flow.client
-        if len(star):
-            self._advance(now_ns)
-        else:
+        if not self._busy:
             self._begin(now_ns)
+        elif now_ns != self._now_ns:
+            self._advance(now_ns)
         link = self._busy.get(client)
         if link is None:
             trace = None if self._trace_of is None else self._trace_of(client)
@@ -176,11 +185,12 @@ class ServerLink:
             self._check.begin(flow, bits)
         # A flow that comes only delays the others, so the timer stays early enough for them. This flow alone
         # may end before it, at the earliest as if nobody else were there: that is known without solving.
-        fastest_bps = min(cap_bps, star.capacity_bps)
+        fastest_bps = cap_bps if cap_bps < star.capacity_bps else star.capacity_bps
         if bits == 0:
             self._wake(now_ns)
         elif fastest_bps > 0:
-            self._wake(max(now_ns, self._end_ns(star.now_s + bits / fastest_bps)))
+            end_ns = self._end_ns(star.now_s + bits / fastest_bps)
+            self._wake(end_ns if end_ns > now_ns else now_ns)
 
     def leave(self, flow: FluidPassage) -> float:
         """Take a flow out before its end and return the bits that it has to go."""
@@ -297,10 +307,10 @@ class ServerLink:
         self._tick_ns = _NEVER_NS
         if self._reshared:
             self._share()
-        if len(self._star):
-            end_s = self._star.next_end_s()
+        if self._busy:
+            end_s, now_s = self._star.next_end_s(), self._star.now_s
             # What ends now because of what has ended just now is taken next, at this same instant.
-            is_due = end_s <= self._star.now_s + noise_s(self._star.now_s)
+            is_due = end_s <= now_s + noise_s(now_s)
             self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
             if self._trace is not None:
                 self._wake(self._trace.next_change_ns(now_ns))

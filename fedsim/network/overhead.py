@@ -6,6 +6,7 @@ and handshakes belong to a connection, not to a message.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import model_validator
@@ -55,11 +56,7 @@ class OverheadConfig(Config):
     def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
         """Return the bytes that a message of so many takes on the link, from a client (up) or to it."""
         num_bytes = self.stream_bytes(payload_bytes, direction)
-        if self.protocol == "none":
-            return num_bytes
-        if self.tls:
-            num_bytes += RECORD_HEADER_BYTES * _ceil_divide(num_bytes, RECORD_BYTES)
-        return num_bytes + SEGMENT_HEADER_BYTES * _ceil_divide(num_bytes, SEGMENT_BYTES)
+        return num_bytes if self.protocol == "none" else _segmented_bytes(num_bytes, self.tls)
 
     def stream_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
         """Return the bytes that a message of so many is within its TCP connection, before TLS and TCP."""
@@ -77,6 +74,13 @@ class OverheadConfig(Config):
 
 NO_OVERHEAD = OverheadConfig(protocol="none")
 """Frames travel as they are."""
+
+
+@lru_cache(maxsize=1024)  # the frames of a round mostly have one or two lengths
+def _segmented_bytes(stream_bytes: int, tls: bool) -> int:
+    if tls:
+        stream_bytes += RECORD_HEADER_BYTES * _ceil_divide(stream_bytes, RECORD_BYTES)
+    return stream_bytes + SEGMENT_HEADER_BYTES * _ceil_divide(stream_bytes, SEGMENT_BYTES)
 
 
 def _websocket_bytes(payload_bytes: int, direction: Literal["up", "down"]) -> int:

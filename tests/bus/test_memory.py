@@ -79,7 +79,7 @@ class Corrupting:
         self.listener.left()
 
     def arrived(self, parcel: Parcel) -> None:
-        self.listener.arrived(replace(parcel, payload=self.spoil(parcel.payload.join())))
+        self.listener.arrived(parcel._replace(payload=self.spoil(parcel.payload.join())))
 
     def lost(self, cause: str) -> None:
         self.listener.lost(cause)
@@ -115,7 +115,7 @@ class Repeating:
 
     def arrived(self, parcel: Parcel) -> None:
         for spoilt in self.spoilt:
-            self.listener.arrived(replace(parcel, payload=b"\xc1") if spoilt else parcel)
+            self.listener.arrived(parcel._replace(payload=b"\xc1") if spoilt else parcel)
 
     def lost(self, cause: str) -> None:
         self.listener.lost(cause)
