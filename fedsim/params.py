@@ -150,6 +150,9 @@ def count(tree: Tree) -> int:
 BLOCK = 8192
 """So many scalars of a mean are summed at once: their sums, in float64, stay in the processor's cache."""
 
+SMALL = 256
+"""Arrays of so many scalars or fewer are stacked for that, since each operation costs more than its numbers."""
+
 NON_FINITE = "NaN or an infinity"
 """What an array with such values is said to hold."""
 
@@ -245,8 +248,11 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
 
 
 def _summed(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
-    """Return the weighted sum of floating arrays of one shape, block after block over all of them."""
-    result = np.empty(arrays[0].shape, arrays[0].dtype)
+    """Return the weighted sum of floating arrays of one shape, one after the other."""
+    shape, dtype = arrays[0].shape, arrays[0].dtype
+    if arrays[0].size <= SMALL:
+        return _sum_of_small(arrays, weights).astype(dtype).reshape(shape)
+    result = np.empty(shape, dtype)
     flat, (first, *others) = result.reshape(-1), [array.reshape(-1) for array in arrays]
     for start in range(0, flat.size, BLOCK):
         block = slice(start, start + BLOCK)
@@ -256,6 +262,22 @@ def _summed(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
             total += array[block].astype(np.float64) * weight
         flat[block] = total
     return result
+
+
+def _sum_of_small(arrays: Sequence[Array], weights: Sequence[float]) -> NDArray[np.float64]:
+    """Return the weighted sum of small arrays, flat: several of them in each operation."""
+    factors = np.array(weights)[:, None]
+    together = max(1, BLOCK // max(1, arrays[0].size))
+    total = None
+    for start in range(0, len(arrays), together):
+        terms = np.array([array.reshape(-1) for array in arrays[start : start + together]], np.float64)
+        terms *= factors[start : start + together]
+        if total is not None:
+            terms[0] += total
+        # Unlike a sum, which NumPy may add up in pairs, this adds one row after the other.
+        total = np.add.accumulate(terms, axis=0, out=terms)[-1]
+    assert total is not None
+    return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -75,8 +76,8 @@ def test_a_mean_in_blocks_is_the_plain_sum_bit_for_bit(
         for array, weight in zip(arrays[1:], weights[1:], strict=True):
             total = total + array.astype(np.float64) * weight
         expected = _tree(w=np.asarray(total).astype(dtype))
-        for block in (1, 3, params.BLOCK):
-            with patch.object(params, "BLOCK", block):
+        for block, small in product((1, 3, params.BLOCK), (0, params.SMALL)):
+            with patch.multiple(params, BLOCK=block, SMALL=small):
                 assert _same(weighted_mean([_tree(w=array) for array in arrays], weights), expected)
 
 
