@@ -41,6 +41,11 @@ def _taken_apart(cls: type) -> Callable[[Any], Mapping[Any, Any]]:
     return lambda value: {name: getattr(value, name) for name in names}
 
 
+def is_leaf(cls: type) -> bool:
+    """Say whether the values of a class have no parts."""
+    return not issubclass(cls, Mapping | tuple | list) and not field_names(cls)
+
+
 def instances(value: Any, cls: type[T]) -> Iterator[T]:
     """Yield the instances of a class within a value, in order, and not those within another instance."""
     if isinstance(value, cls):

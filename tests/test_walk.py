@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsim.config import Config
-from fedsim.walk import field_names, instances, little_endian, octets, parts
+from fedsim.walk import field_names, instances, is_leaf, little_endian, octets, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Settings(Config):
 )
 def test_what_a_value_is_made_of(value: Any, made_of: Mapping[Any, Any]) -> None:
     assert list(parts(value).items()) == list(made_of.items())
+    assert is_leaf(type(value)) == (not made_of)
 
 
 def test_a_record_without_fields_is_a_record() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import astuple, dataclass
 from enum import IntEnum
+from struct import Struct
 
 import numpy as np
 
@@ -26,6 +27,10 @@ class Outcome(IntEnum):
     LOST = 1
     UNDECODABLE = 2
     DELIVERED = 3
+
+
+# To ask the class for a member takes longer than to append one.
+_IN_FLIGHT, _LOST = Outcome.IN_FLIGHT, Outcome.LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +61,44 @@ class Totals:
         return Totals(*(times * mine for mine in astuple(self)))
 
 
+class Numbers(dict[str, int]):
+    """Numbers of words, from 0 in the order in which they are first asked for."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
+_SENT = {
+    "client": "q",
+    "bytes": "q",
+    "parameters": "q",
+    "round": "i",
+    "dispatch": "i",
+    "overhead": "i",
+    "kind": "h",
+    "exchange": "h",
+    "up": "?",
+    "data": "?",
+}
+"""What is known of a frame when it is sent, with its format, which struct and NumPy call the same."""
+
+_SENT_ROW, _SENT_DTYPE = Struct("=" + "".join(_SENT.values())), np.dtype(list(_SENT.items()))
+
+
 class Ledger:
-    """Append-only columns, and running totals."""
+    """Append-only rows, and running totals."""
 
     def __init__(self) -> None:
-        self._client = array("q")
-        self._up = array("b")
-        self._kind = array("h")
-        self._exchange = array("h")
-        self._round = array("i")
-        self._dispatch = array("i")
-        self._bytes = array("q")
-        self._parameters = array("q")
-        self._overhead = array("i")
-        self._data = array("b")
+        self._sent = array("b")  # rows as bytes: to add one takes one call, and not one for each value
         self._outcome = array("b")
         self._arrivals = array("i")
-        self._words: dict[str, int] = {}
+        self._words = Numbers()
         # frames, bytes, parameters, data bytes, overhead bytes; [down, up]
         self._totals = ([0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
 
     def __len__(self) -> int:
-        return len(self._client)
+        return len(self._outcome)
 
     def sent(
         self,
@@ -89,19 +110,23 @@ class Ledger:
         overhead_bytes: int = 0,
     ) -> int:
         """Enter a frame that is being put on a link; return its row."""
-        up = header.sender >= 0
-        row = len(self._client)
-        self._client.append(header.client)
-        self._up.append(up)
-        self._kind.append(self._word(kind))
-        self._exchange.append(self._word(header.exchange))
-        self._round.append(header.round)
-        self._dispatch.append(header.dispatch)
-        self._bytes.append(num_bytes)
-        self._parameters.append(num_parameters)
-        self._overhead.append(overhead_bytes)
-        self._data.append(is_data)
-        self._outcome.append(Outcome.IN_FLIGHT)
+        up, words = header.sender >= 0, self._words
+        row = len(self._outcome)
+        self._sent.frombytes(
+            _SENT_ROW.pack(
+                header.client,
+                num_bytes,
+                num_parameters,
+                header.round,
+                header.dispatch,
+                overhead_bytes,
+                words[kind],
+                words[header.exchange],
+                up,
+                is_data,
+            )
+        )
+        self._outcome.append(_IN_FLIGHT)
         self._arrivals.append(0)
         totals = self._totals[up]
         totals[0] += 1
@@ -115,12 +140,12 @@ class Ledger:
 
     def ended(self, row: int, outcome: Outcome) -> bool:
         """Enter what became of a copy of a frame; say whether it is the frame's first end."""
-        first = self._outcome[row] == Outcome.IN_FLIGHT
-        if outcome > self._outcome[row]:
+        former = self._outcome[row]
+        if outcome > former:
             self._outcome[row] = outcome
-        if outcome is not Outcome.LOST:
+        if outcome is not _LOST:
             self._arrivals[row] += 1
-        return first
+        return former == _IN_FLIGHT
 
     def totals(self) -> Totals:
         """Return the sums over all frames so far."""
@@ -139,17 +164,18 @@ class Ledger:
         """
         words = np.array(list(self._words), dtype=object)
         ends = np.array([outcome.name.lower() for outcome in Outcome], dtype=object)
+        row = self._rows()
         return {
-            "round": np.array(self._round),
-            "client": np.array(self._client),
-            "dispatch": np.array(self._dispatch),
-            "exchange": words[np.array(self._exchange)],
-            "kind": words[np.array(self._kind)],
-            "up": np.array(self._up, dtype=bool),
-            "data": np.array(self._data, dtype=bool),
-            "bytes": np.array(self._bytes),
-            "parameters": np.array(self._parameters),
-            "overhead": np.array(self._overhead, dtype=np.int64),
+            "round": row["round"].copy(),
+            "client": row["client"].copy(),
+            "dispatch": row["dispatch"].copy(),
+            "exchange": words[row["exchange"]],
+            "kind": words[row["kind"]],
+            "up": row["up"].copy(),
+            "data": row["data"].copy(),
+            "bytes": row["bytes"].copy(),
+            "parameters": row["parameters"].copy(),
+            "overhead": row["overhead"].astype(np.int64),
             "arrivals": np.array(self._arrivals),
             "outcome": ends[np.array(self._outcome)],
         }
@@ -160,17 +186,16 @@ class Ledger:
         Raises:
             InvariantError: They differ.
         """
-        way, data = np.array(self._up, dtype=bool), np.array(self._data, dtype=bool)
-        num_bytes, parameters = np.array(self._bytes), np.array(self._parameters)
-        overhead = np.array(self._overhead)
+        row = self._rows()
+        way, data = row["up"], row["data"]
         for up in (False, True):
             models, samples = (way == up) & ~data, (way == up) & data
             sums = [
                 int((way == up).sum()),
-                int(num_bytes[models].sum()),
-                int(parameters[models].sum()),
-                int(num_bytes[samples].sum()),
-                int(overhead[way == up].sum()),
+                int(row["bytes"][models].sum()),
+                int(row["parameters"][models].sum()),
+                int(row["bytes"][samples].sum()),
+                int(row["overhead"][way == up].sum()),
             ]
             if sums != self._totals[up]:
                 way_name = "up" if up else "down"
@@ -179,5 +204,6 @@ class Ledger:
                     f"but its totals say {self._totals[up]}"
                 )
 
-    def _word(self, word: str) -> int:
-        return self._words.setdefault(word, len(self._words))
+    def _rows(self) -> Array:
+        """Return what was known of each frame when sent: a view, and while it lives no row can follow."""
+        return np.ndarray(len(self), _SENT_DTYPE, self._sent)

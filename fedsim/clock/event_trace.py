@@ -55,8 +55,8 @@ class RecordKind:
             )
 
 
-_Known = tuple[RecordKind, int, list[Listener]]
-"""A kind with its number in the stream and who listens."""
+_Known = tuple[RecordKind, int, int, list[Listener]]
+"""A kind with its number of fields, its number in the stream and who listens."""
 
 
 class Trace:
@@ -102,8 +102,8 @@ class Trace:
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
             known = self._introduce(kind)
-        _, number, listeners = known
-        if len(values) != len(kind.fields):
+        _, num_fields, number, listeners = known
+        if len(values) != num_fields:
             raise ValueError(
                 f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
             )
@@ -114,7 +114,7 @@ class Trace:
                 "durations, faster links and devices, or fewer rounds"
             )
         try:
-            packed = self._pack((number, at_ns, *values))
+            packed = self._pack((number, at_ns) + values)  # noqa: RUF005 - a sum is faster than a display
         except (TypeError, OverflowError) as error:
             raise TypeError(
                 f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
@@ -164,7 +164,8 @@ class Trace:
     def _introduce(self, kind: RecordKind) -> _Known:
         """Return what is known of a kind, which the stream explains before its first record."""
         if kind.name not in self._kinds:
-            self._kinds[kind.name] = kind, len(self._kinds), self._listeners[kind.name]
+            listeners = self._listeners[kind.name]
+            self._kinds[kind.name] = kind, len(kind.fields), len(self._kinds), listeners
             packed = self._pack({"kind": kind.name, "fields": kind.fields})
             self._undigested += packed
             if self._sink is not None:

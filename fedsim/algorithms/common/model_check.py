@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fedsim.algorithms.contexts import ServerContext
-from fedsim.params import Model
+from fedsim.params import Array, ArrayForm, Model, PendingTree, Tree
 
 
 def unlike(model: Model, wanted: Model) -> str | None:
     """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
     if model.architecture != wanted.architecture:
         return f"architecture {model.architecture!r}, not {wanted.architecture!r}"
-    for ours, theirs in ((wanted.params, model.params), (wanted.buffers, model.buffers)):
+    for ours, theirs in (
+        (_form(wanted.params), _form(model.params)),
+        (_form(wanted.buffers), _form(model.buffers)),
+    ):
         if ours.keys() != theirs.keys():
             return f"other names than architecture {wanted.architecture!r} has"
         for name, array in ours.items():
-            if (array.shape, array.dtype) != (theirs[name].shape, theirs[name].dtype):
-                return f"{name}: {theirs[name].dtype}{theirs[name].shape}, not {array.dtype}{array.shape}"
+            its = theirs[name]
+            if array.shape != its.shape or array.dtype != its.dtype:
+                return f"{name}: {its.dtype}{its.shape}, not {array.dtype}{array.shape}"
     return None
+
+
+def _form(tree: Tree) -> Mapping[str, Array | ArrayForm]:
+    return tree.form if type(tree) is PendingTree else tree
 
 
 def unknown(server: ServerContext, model: Model | None) -> str | None:

@@ -24,10 +24,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from struct import Struct
 from typing import Any, Literal
 
 import numpy as np
 
+from fedsim.bus.ledger import Numbers
 from fedsim.clock import Trace
 from fedsim.params import Array
 
@@ -53,21 +55,18 @@ class Fate(IntEnum):
     LATE = 4
 
 
-_COLUMNS = {
-    "client": "i",
-    "dispatch": "i",
-    "round": "i",
-    "exchange": "h",
-    "cause": "h",
-    "fate": "b",
-    "asked_ns": "q",
-    "ended_ns": "q",
-    "download_ns": "q",
-    "compute_ns": "q",
-    "upload_ns": "q",
-    "away_ns": "q",
-}
-_SPENT = {"download_ns": _DOWNLOAD, "compute_ns": _COMPUTE, "upload_ns": _UPLOAD, "away_ns": _AWAY}
+# To ask the class for a member takes longer than to append one.
+_OPEN, _DROPPED = Fate.OPEN, Fate.DROPPED
+
+_ASKED = {"client": "i", "dispatch": "i", "round": "i", "exchange": "h", "asked_ns": "q"}
+"""What is known of a dispatch when it is asked, with its format, which struct and NumPy call the same."""
+
+_ASKED_ROW, _ASKED_DTYPE = Struct("=" + "".join(_ASKED.values())), np.dtype(list(_ASKED.items()))
+
+# When it ended, then how long it was in each phase but waiting, which follows from the others; all in ns.
+_TIMES_ROW, _ENDED = Struct("=5q"), _WAITING
+_NO_TIMES = bytes(_TIMES_ROW.size)
+_PLACES = {"download": _DOWNLOAD, "compute": _COMPUTE, "upload": _UPLOAD, "away": _AWAY}
 _NO_DISPATCHES: dict[int, _Underway] = {}
 
 
@@ -83,8 +82,8 @@ class _Underway:
     phase: int = _WAITING  # of what it is at; while its client is away, it stands still
     has_replied: bool = False
     is_lost: bool = False  # its reply will never arrive
-    spent_ns: list[int] = field(default_factory=lambda: [0, 0, 0, 0, 0])
-    active: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    spent_ns: list[int] = field(default_factory=[0, 0, 0, 0, 0].copy)
+    active: list[int] = field(default_factory=[0, 0, 0, 0].copy)
 
     def advance(self, at_ns: int) -> None:
         """Count the time since the last event."""
@@ -104,12 +103,10 @@ class DispatchTable:
 
     def __init__(self, trace: Trace) -> None:
         self.counts = Counter[str]()
-        self._columns = {name: array(code) for name, code in _COLUMNS.items()}
-        self._appends = [column.append for column in self._columns.values()]
-        self._fate, self._cause = self._columns["fate"], self._columns["cause"]
-        self._ended_ns = self._columns["ended_ns"]
-        self._spent_ns = [(self._columns[name], phase) for name, phase in _SPENT.items()]
-        self._words: dict[str, int] = {"": 0}
+        # Rows are written as a whole when a dispatch is asked and when it ends, not value by value.
+        self._asked, self._times = array("b"), array("q")
+        self._fate, self._cause = array("b"), array("h")
+        self._words = Numbers({"": 0})
         self._open: dict[int, dict[int, _Underway]] = {}  # by client, then by number
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._handlers: dict[str, Callable[..., object]] = {
@@ -147,11 +144,11 @@ class DispatchTable:
 
     def client(self) -> Array:
         """Return whose each dispatch is, ``[dispatches]``, in the order of sending."""
-        return np.array(self._columns["client"])
+        return self._asked_rows()["client"].copy()
 
     def round(self) -> Array:
         """Return the round of each; 0 before the first, one more than the last after it."""
-        return np.array(self._columns["round"])
+        return self._asked_rows()["round"].copy()
 
     def fate(self) -> Array:
         """Return what became of each, as :class:`Fate`."""
@@ -159,14 +156,14 @@ class DispatchTable:
 
     def turnaround_ns(self) -> Array:
         """Return how long each took, int64 ``[dispatches]``, ns."""
-        return np.subtract(self._columns["ended_ns"], self._columns["asked_ns"])
+        return np.subtract(self._times_rows()[:, _ENDED], self._asked_rows()["asked_ns"])
 
     def phase_ns(self, phase: Phase) -> Array:
         """Return how long each was in a phase, int64 ``[dispatches]``, ns."""
         if phase == "waiting":
             busy_ns: Array = self.work_ns() + self.phase_ns("away")
             return np.subtract(self.turnaround_ns(), busy_ns)
-        return np.array(self._columns[f"{phase}_ns"])
+        return self._times_rows()[:, _PLACES[phase]].copy()
 
     def work_ns(self) -> Array:
         """Return how long somebody was at work for each, int64 ``[dispatches]``, ns."""
@@ -193,7 +190,7 @@ class DispatchTable:
 
     def rows_of(self, client: Array, dispatch: Array) -> Array:
         """Return the rows of dispatches, given by client and by number; each must be in the table."""
-        mine, number = self.client(), np.array(self._columns["dispatch"])
+        mine, number = self.client(), self._asked_rows()["dispatch"]
         order = np.lexsort((number, mine))
         # A client's dispatches are numbered from 0 without a gap.
         rows: Array = order[np.searchsorted(mine[order], client) + dispatch]
@@ -208,18 +205,26 @@ class DispatchTable:
         causes = words.copy()
         causes[0] = None
         fates = np.array([fate.name.lower() for fate in Fate], dtype=object)
-        column = {name: np.array(values) for name, values in self._columns.items()}
+        asked = self._asked_rows()
         return {
-            "client": column["client"],
-            "dispatch": column["dispatch"],
-            "round": column["round"],
-            "exchange": words[column["exchange"]],
-            "asked_at_s": column["asked_ns"] / 1e9,
-            "ended_at_s": column["ended_ns"] / 1e9,
+            "client": self.client(),
+            "dispatch": asked["dispatch"].copy(),
+            "round": self.round(),
+            "exchange": words[asked["exchange"]],
+            "asked_at_s": asked["asked_ns"] / 1e9,
+            "ended_at_s": self._times_rows()[:, _ENDED] / 1e9,
             **{f"{phase}_s": self.phase_ns(phase) / 1e9 for phase in PHASES},
-            "outcome": fates[column["fate"]],
-            "cause": causes[column["cause"]],
+            "outcome": fates[self.fate()],
+            "cause": causes[np.array(self._cause)],
         }
+
+    def _asked_rows(self) -> Array:
+        """Return what was known of each when it was asked: a view, and while it lives no row can follow."""
+        return np.ndarray(len(self), _ASKED_DTYPE, self._asked)
+
+    def _times_rows(self) -> Array:
+        """Return when each ended and how long it was in each phase, int64 ``[dispatches, 5]``: a view too."""
+        return np.ndarray((len(self), 5), np.int64, self._times)
 
     # What the trace says
 
@@ -232,11 +237,12 @@ class DispatchTable:
         exchange: str,
         *_: Any,
     ) -> None:
-        one = _Underway(client, dispatch, len(self), at_ns, client in self._away)
+        one = _Underway(client, dispatch, len(self._fate), at_ns, client in self._away)
         self._open.setdefault(client, {})[dispatch] = one
-        row = (client, dispatch, round, self._word(exchange), 0, Fate.OPEN, at_ns, at_ns, 0, 0, 0, 0)
-        for append, value in zip(self._appends, row):  # noqa: B905 - a check for each dispatch costs time
-            append(value)
+        self._asked.frombytes(_ASKED_ROW.pack(client, dispatch, round, self._words[exchange], at_ns))
+        self._times.frombytes(_NO_TIMES)
+        self._fate.append(_OPEN)
+        self._cause.append(0)
         self.counts["asked"] += 1
 
     def _transfer_ended(
@@ -312,7 +318,7 @@ class DispatchTable:
     def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str, *_: Any) -> None:
         one = self._open[client][dispatch]
         self._fate[one.row] = Fate.DROPPED
-        self._cause[one.row] = self._word(cause)
+        self._cause[one.row] = self._words[cause]
         self.counts["dropped"] += 1
         if one.has_replied:  # but its reply is not wanted
             self._close(one, Fate.DROPPED)
@@ -328,10 +334,9 @@ class DispatchTable:
             self._close(one, Fate.LATE)
             return
         # A second copy of a frame that had been lost, or a reply at the very instant of the drop: rare.
-        of, columns = (client, dispatch), self._columns
-        rows = range(len(self) - 1, -1, -1)
-        row = next(row for row in rows if (columns["client"][row], columns["dispatch"][row]) == of)
-        self._fate[row] = Fate.LATE
+        asked = self._asked_rows()
+        (rows,) = np.nonzero((asked["client"] == client) & (asked["dispatch"] == dispatch))
+        self._fate[rows[-1]] = Fate.LATE
 
     def _rejected(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         self.counts["rejected"] += 1
@@ -347,7 +352,7 @@ class DispatchTable:
         return self._open.get(client, _NO_DISPATCHES).get(dispatch)
 
     def _close_if_over(self, one: _Underway) -> None:
-        if one.is_lost and one.phase == _WAITING and self._fate[one.row] == Fate.DROPPED:
+        if one.is_lost and one.phase == _WAITING and self._fate[one.row] == _DROPPED:
             self._close(one, Fate.DROPPED)
 
     def _close(self, one: _Underway, fate: Fate) -> None:
@@ -359,9 +364,5 @@ class DispatchTable:
         self._write(one)
 
     def _write(self, one: _Underway) -> None:
-        self._ended_ns[one.row] = one.since_ns
-        for column, phase in self._spent_ns:
-            column[one.row] = one.spent_ns[phase]
-
-    def _word(self, word: str) -> int:
-        return self._words.setdefault(word, len(self._words))
+        one.spent_ns[_ENDED] = one.since_ns
+        _TIMES_ROW.pack_into(self._times, one.row * _TIMES_ROW.size, *one.spent_ns)

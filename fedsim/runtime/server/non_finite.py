@@ -5,14 +5,15 @@ What an array may hold says :func:`fedsim.params.out_of_range`; other floats are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from fedsim.params import NON_FINITE, out_of_range
-from fedsim.walk import parts
+from fedsim.walk import is_leaf, parts
 from fedsim.wire import Message
 
 
@@ -38,18 +39,38 @@ def spoiled(after: Any, before: Any = None) -> str | None:
     return None if found is None else f"{type(after).__name__}{found[0]} holds {found[1]}"
 
 
-def _find(value: Any, before: Any) -> tuple[str, str] | None:
-    """Return the way from a value to the first fault in it, empty for itself, and the fault."""
-    if value is before:
-        return None
-    if isinstance(value, np.ndarray):
-        fault = out_of_range(value)
-        return None if fault is None else ("", fault)
-    if isinstance(value, float | np.floating):
-        return None if isfinite(value) else ("", NON_FINITE)
-    inner = parts(value)
-    former = parts(before) if inner else inner
-    for name, part in inner.items():
+_Fault = tuple[str, str]
+"""The way from a value to the first fault in it, empty for itself, and the fault."""
+
+
+def _find(value: Any, before: Any) -> _Fault | None:
+    return None if value is before else _finder(type(value))(value, before)
+
+
+@cache  # every part of every reply is looked at, and a look-up is faster than testing for each kind of type
+def _finder(cls: type) -> Callable[[Any, Any], _Fault | None]:
+    if issubclass(cls, np.ndarray):
+        return _in_array
+    if issubclass(cls, float | np.floating):
+        return _in_number
+    return _in_nothing if is_leaf(cls) else _in_parts
+
+
+def _in_array(value: Any, before: Any) -> _Fault | None:
+    return None if (fault := out_of_range(value)) is None else ("", fault)
+
+
+def _in_number(value: Any, before: Any) -> _Fault | None:
+    return None if isfinite(value) else ("", NON_FINITE)
+
+
+def _in_nothing(value: Any, before: Any) -> None:
+    return None
+
+
+def _in_parts(value: Any, before: Any) -> _Fault | None:
+    former = {} if before is None else parts(before)
+    for name, part in parts(value).items():
         if (found := _find(part, former.get(name))) is not None:
             step = f"[{name!r}]" if isinstance(value, Mapping | tuple | list) else f".{name}"
             return step + found[0], found[1]

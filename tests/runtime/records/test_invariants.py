@@ -96,7 +96,7 @@ def test_totals_that_are_not_those_of_the_rows_are_caught() -> None:
 
 def test_phases_that_last_longer_than_the_whole_are_caught() -> None:
     table = _dispatches()
-    table._columns["ended_ns"][0] = 2
+    table._times[0] = 2  # the instant at which it ended
     with pytest.raises(InvariantError, match="dispatch 0 of the table spent -1 ns waiting"):
         check_counts(Ledger(), [_row()], table)
 
