@@ -152,7 +152,7 @@ BLOCK = 8192
 """So many scalars of a mean are summed at once: their sums, in float64, stay in the processor's cache."""
 
 SMALL = 256
-"""Arrays of so many scalars or fewer are stacked for that, since each operation costs more than its numbers."""
+"""Up to so many scalars, arrays are stacked for that, since an operation costs more than its numbers."""
 
 NON_FINITE = "NaN or an infinity"
 """What an array with such values is said to hold."""
@@ -268,16 +268,15 @@ def _sum_of_small(arrays: Sequence[Array], weights: Sequence[float]) -> NDArray[
     """Return the weighted sum of small arrays, flat: several of them in each operation."""
     factors = np.array(weights)[:, None]
     together = max(1, BLOCK // max(1, arrays[0].size))
-    total = None
+    before: list[NDArray[np.float64]] = []
     for start in range(0, len(arrays), together):
-        terms = np.array([array.reshape(-1) for array in arrays[start : start + together]], np.float64)
-        terms *= factors[start : start + together]
-        if total is not None:
-            terms[0] += total
+        block = arrays[start : start + together]
+        terms = (
+            np.array([array.reshape(-1) for array in block], np.float64) * factors[start : start + together]
+        )
         # Unlike a sum, which NumPy may add up in pairs, this adds one row after the other.
-        total = np.add.accumulate(terms, axis=0, out=terms)[-1]
-    assert total is not None
-    return total
+        before = [np.add.accumulate([*before, *terms], axis=0)[-1]]
+    return before[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,8 @@ class MaxMinStar:
         self._smallest: Heap = []  # sharing flows by cap
         self._ends: Heap = []  # flows by an instant that is not after their end
         self._targets: Heap = []  # sharing flows by V at their end; stale if that is not the flow's any more
-        # Capped flows that were added since anybody shared, in no order: while nobody does, the largest cap is
-        # of no interest. Of those that begin when there is too little for the caps, most come to share, so
+        # Capped flows that were added since anybody shared, in no order: while nobody does, the largest cap
+        # is of no interest. Of those that begin when there is too little for the caps, most come to share, so
         # the heap of ends gets what solving leaves.
         self._unranked: Heap = []  # for the heap of largest caps
         self._begun: Heap = []  # for both
@@ -129,8 +129,8 @@ class MaxMinStar:
         flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
         flow._in_ends = False
         self._is_solved = False
-        # To the kind that theta of the last solving suggests: mostly it stays there, which saves moves between
-        # heaps; solving corrects the rest.
+        # To the kind that theta of the last solving suggests: mostly it stays there, which saves moves
+        # between heaps; solving corrects the rest.
         if cap_bps <= self._theta_bps and cap_bps != math.inf:
             self._put_capped(flow, size_bits)
             entry = (-cap_bps, flow._stamp, flow)

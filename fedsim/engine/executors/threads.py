@@ -5,7 +5,7 @@ result is the same bit for bit whatever the number of workers. Only jobs with lo
 as soon as they are submitted. The others would take turns with the interpreter, and cost more there than they
 save: whoever waits for one does it then, which on the virtual-time loop is the loop's thread and on a real
 one a helper thread. Of those, jobs that are alike and due are done together
-(:mod:`fedsim.engine.together`).
+(:mod:`fedsim.engine.batched.jobs`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
+from fedsim.engine.batched.jobs import batch_key, run_together
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Job
-from fedsim.engine.together import batch_key, run_together
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import RunError
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedsim.engine.batched_products import Ways, ways
+from fedsim.engine.batched.exact_products import Ways, ways
 from fedsim.models import Net
 from fedsim.params import Array, Tree, freeze
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from fedsim.algorithms.fedprox import Proximal
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
-from fedsim.engine import batched_fit
-from fedsim.engine.batched_fit import Kind, batch_key, fit_together
-from fedsim.engine.batched_losses import means_of_losses
+from fedsim.engine.batched import fit as batched_fit
+from fedsim.engine.batched.fit import Kind, batch_key, fit_together
+from fedsim.engine.batched.sums_of_losses import means_of_losses
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,

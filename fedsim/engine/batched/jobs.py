@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fedsim.engine import batched_evaluation, batched_fit
+from fedsim.engine.batched import evaluation, fit
 from fedsim.engine.execute import own_generators_only, run
 from fedsim.engine.jobs import Evaluate, Fit, Job, Predict
 from fedsim.engine.worker_state import Resources, Worker
@@ -17,9 +17,9 @@ def batch_key(job: Job, resources: Resources) -> Hashable | None:
     """Return what jobs have in common that can be run together; None for one that is run by itself."""
     match job:
         case Fit():
-            return batched_fit.batch_key(job, resources)
+            return fit.batch_key(job, resources)
         case Predict() | Evaluate():
-            return batched_evaluation.evaluation_key(job, resources)
+            return evaluation.evaluation_key(job, resources)
         case _:
             return None
 
@@ -33,11 +33,11 @@ def run_together(jobs: Sequence[Any], worker: Worker) -> list[Any]:
         with suppress(Exception), own_generators_only(worker.resources.device), unwarned():
             match jobs[0]:
                 case Fit():
-                    return batched_fit.fit_together(jobs, worker)
+                    return fit.fit_together(jobs, worker)
                 case Predict():
-                    return batched_evaluation.predict_together(jobs, worker)
+                    return evaluation.predict_together(jobs, worker)
                 case Evaluate():
-                    return batched_evaluation.evaluate_together(jobs, worker)
+                    return evaluation.evaluate_together(jobs, worker)
     return [_run(job, worker) for job in jobs]
 
 

@@ -1,7 +1,7 @@
 """Predicting and evaluating with many clients' small nets at once, with the bits of one at a time.
 
 Models that meet as many samples are computed together, in tiles that stay in the processor's cache. As in
-:mod:`fedsim.engine.batched_fit`, each new number of samples is checked, and what differs is done one by one.
+:mod:`fedsim.engine.batched.fit`, each new number of samples is checked, and what differs is done one by one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched_fit import TILE_BYTES
-from fedsim.engine.batched_losses import sums_of_losses
-from fedsim.engine.batched_net import Layers, dense_layers, predictions, stack
+from fedsim.engine.batched.dense_net import Layers, dense_layers, predictions, stack
+from fedsim.engine.batched.fit import TILE_BYTES
+from fedsim.engine.batched.sums_of_losses import sums_of_losses
 from fedsim.engine.execute import evaluate, predict
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, InlineSamples, Predict, Samples, Score
 from fedsim.engine.worker_state import Resources, Worker

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
-from fedsim.engine import batched_evaluation
-from fedsim.engine.batched_evaluation import Kind, evaluate_together, evaluation_key, predict_together
-from fedsim.engine.batched_losses import sums_of_losses
+from fedsim.engine.batched import evaluation
+from fedsim.engine.batched.evaluation import Kind, evaluate_together, evaluation_key, predict_together
+from fedsim.engine.batched.sums_of_losses import sums_of_losses
 from fedsim.engine.execute import evaluate, one_torch_thread, predict
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -91,7 +91,7 @@ def test_results_are_those_of_one_at_a_time(
     predictions = [Predict(model, some, batch_size) for model, some in zip(nets, all_samples, strict=True)]
     evaluations = [Evaluate(job.model, (job.samples,), batch_size) for job in predictions]
     with pytest.MonkeyPatch.context() as patch, one_torch_thread():
-        patch.setattr(batched_evaluation, "_tile_size", lambda kind, num_samples: tile_size)
+        patch.setattr(evaluation, "_tile_size", lambda kind, num_samples: tile_size)
         for job, logits in zip(predictions, predict_together(predictions, worker), strict=True):
             expected = predict(job, worker)
             assert (logits.shape, logits.tobytes()) == (expected.shape, expected.tobytes())
@@ -106,14 +106,12 @@ def test_results_are_those_of_one_at_a_time(
 def test_a_difference_ends_the_computing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = world((20, 20, 5), (7, 7, 9, 9, 9))
     jobs = [Evaluate(model, (ClientSamples(n, "test"),), 256) for n, model in enumerate(models(worker, 5))]
-    monkeypatch.setattr(
-        batched_evaluation, "sums_of_losses", lambda log_p: sums_of_losses(log_p) + np.float32(1e-2)
-    )
+    monkeypatch.setattr(evaluation, "sums_of_losses", lambda log_p: sums_of_losses(log_p) + np.float32(1e-2))
     with one_torch_thread():
         expected = [evaluate(job, worker) for job in jobs]
         assert evaluate_together(jobs, worker) == expected
         assert the_kind(jobs, worker).differing == {7, 9}
-        monkeypatch.setattr(batched_evaluation, "_scores", None)
+        monkeypatch.setattr(evaluation, "_scores", None)
         assert evaluate_together(jobs, worker) == expected
 
 

@@ -20,9 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched_feed import BatchedFeed, Batches
-from fedsim.engine.batched_losses import means_of_losses
-from fedsim.engine.batched_net import (
+from fedsim.engine.batched.dense_net import (
     Layers,
     are_turned,
     dense_layers,
@@ -32,6 +30,8 @@ from fedsim.engine.batched_net import (
     stack,
     unstack,
 )
+from fedsim.engine.batched.feed import BatchedFeed, Batches
+from fedsim.engine.batched.sums_of_losses import means_of_losses
 from fedsim.engine.execute import fit
 from fedsim.engine.jobs import ClientSamples, Fit, Fitted, InlineSamples, PooledSamples
 from fedsim.engine.losses import MODEL, TRAIN, empirical_loss
@@ -179,7 +179,7 @@ def _tile_size(kind: Kind, most_samples: int) -> int:
 
 
 class _Tile:
-    """Clients that are trained at once, in the order of :class:`fedsim.engine.batched_feed.BatchedFeed`."""
+    """Clients that are trained at once, in the order of :class:`fedsim.engine.batched.feed.BatchedFeed`."""
 
     def __init__(self, kind: Kind, jobs: Sequence[Fit], counts: Sequence[int], worker: Worker) -> None:
         layers = kind.layers
