@@ -156,7 +156,8 @@ class DispatchTable:
 
     def turnaround_ns(self) -> Array:
         """Return how long each took, int64 ``[dispatches]``, ns."""
-        return np.subtract(self._times_rows()[:, _ENDED], self._asked_rows()["asked_ns"])
+        turnaround_ns: Array = self._times_rows()[:, _ENDED] - self._asked_rows()["asked_ns"]
+        return turnaround_ns
 
     def phase_ns(self, phase: Phase) -> Array:
         """Return how long each was in a phase, int64 ``[dispatches]``, ns."""

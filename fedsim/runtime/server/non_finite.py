@@ -44,7 +44,8 @@ _Fault = tuple[str, str]
 
 
 def _find(value: Any, before: Any) -> _Fault | None:
-    return None if value is before else _finder(type(value))(value, before)
+    cls: type = type(value)
+    return None if value is before else _finder(cls)(value, before)
 
 
 @cache  # every part of every reply is looked at, and a look-up is faster than testing for each kind of type
