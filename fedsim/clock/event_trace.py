@@ -27,8 +27,8 @@ Listener = Callable[..., object]
 """Called with a record: its instant in ns, then its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
-_DIGESTED_AT_ONCE = 16384
-"""Bytes that are hashed at once: hashing each record by itself costs several times as much."""
+_DIGESTED_AT_ONCE = 512
+"""Records that are hashed at once: hashing each by itself costs several times as much."""
 
 _LAST_NS = 2**63 - 1
 """The latest instant, 292 years: tables of records hold instants as signed 64-bit integers."""
@@ -68,22 +68,26 @@ class Trace:
 
     Attributes:
         keep: Whether the records are kept in memory.
-        count: Number of records.
         kept: With ``keep``, one tuple ``(instant in ns, kind's name, *values)`` per record.
     """
 
     def __init__(self, sink: BinaryIO | None = None, keep: bool = False) -> None:
-        self.count = 0
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
         self._pack = msgpack.Packer().pack
         self._digest = hashlib.blake2b(digest_size=16)
-        self._undigested = bytearray()
+        self._undigested: list[bytes] = []
+        self._num_digested = 0
         self._kinds: dict[str, _Known] = {}
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
         if sink is not None:
             sink.write(self._pack({_FORMAT_KEY: _FORMAT}))
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self._num_digested + len(self._undigested)
 
     def record(self, kind: RecordKind, *values: Value) -> None:
         """Add a record at the current instant.
@@ -121,10 +125,9 @@ class Trace:
                 "float(value)"
             ) from error
         undigested = self._undigested
-        undigested += packed
+        undigested.append(packed)
         if len(undigested) > _DIGESTED_AT_ONCE:
             self._catch_up()
-        self.count += 1
         if self._sink is not None:
             self._sink.write(packed)
         if self.keep:
@@ -158,7 +161,8 @@ class Trace:
         return self._digest.hexdigest()
 
     def _catch_up(self) -> None:
-        self._digest.update(self._undigested)
+        self._digest.update(b"".join(self._undigested))
+        self._num_digested += len(self._undigested)
         self._undigested.clear()
 
     def _introduce(self, kind: RecordKind) -> _Known:
@@ -167,7 +171,8 @@ class Trace:
             listeners = self._listeners[kind.name]
             self._kinds[kind.name] = kind, len(kind.fields), len(self._kinds), listeners
             packed = self._pack({"kind": kind.name, "fields": kind.fields})
-            self._undigested += packed
+            self._catch_up()
+            self._digest.update(packed)
             if self._sink is not None:
                 self._sink.write(packed)
         known = self._kinds[kind.name]
