@@ -52,7 +52,7 @@ class Form(dict[str, ArrayForm]):
         size: Scalars of all arrays.
     """
 
-    __slots__ = ("size",)
+    size: int
 
     # Equal forms are mostly one object, so comparing and hashing them costs nothing.
     __eq__ = object.__eq__

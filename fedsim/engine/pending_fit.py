@@ -84,7 +84,7 @@ class _Result:
     __slots__ = ("_cancel", "_compute", "_fitted")
 
     def __init__(self, compute: Callable[[], Fitted], cancel: Callable[[], object]) -> None:
-        self._compute: Callable[[], Fitted] | None = compute
+        self._compute = compute
         self._cancel = cancel
         self._fitted: Fitted | None = None
 
@@ -95,7 +95,7 @@ class _Result:
     def fitted(self) -> Fitted:
         if self._fitted is None:
             self._fitted = self._compute()
-            del self._compute
+            del self._compute  # and with it what the fit began from
         return self._fitted
 
     def loss(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
@@ -201,6 +201,13 @@ class _Array(FieldType):
         return array
 
 
+def _items(tree: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    """Return names and arrays of a tree, those that are pending as such."""
+    if isinstance(tree, PendingTree) and tree.is_pending:
+        return [(name, PendingArray(tree, name)) for name in tree]
+    return tree.items()
+
+
 class _Tree(FieldType):
     holds_arrays = True
 
@@ -213,16 +220,13 @@ class _Tree(FieldType):
         if len(value) > DEFAULT.arrays:
             raise ValueError(f"{where}: {len(value)} names, a tree holds at most {DEFAULT.arrays}")
         wire = {}
-        is_pending = type(value) is PendingTree and value.is_pending
-        for name, item in (value.form if is_pending else value).items():
+        for name, item in _items(value):
             if type(name) is not str:
                 raise TypeError(f"{where}: the name {show(name)} is not a str")
             if len(name) > DEFAULT.name_characters:
                 raise ValueError(
                     f"{where}: a name of {len(name)} characters, {DEFAULT.name_characters} are allowed"
                 )
-            if is_pending:
-                item = PendingArray(value, name)
             wire[name] = self._item.encode(item, arrays, f"{where}[{name!r}]")
         return wire
 
