@@ -33,7 +33,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "persfl": FEW,
     "persfl_gd": FEW,
     # The paper's rate is for thousands of public samples, and slow with forty.
-    "fedet": {"server_lr": 0.05, "server_steps": 10},
+    "fedet": {"server_lr": 0.05, "server_steps": 30},
     "feddf": {"server_steps": 10},
     "pfeddf": {"server_steps": 10},
 }

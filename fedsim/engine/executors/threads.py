@@ -40,7 +40,7 @@ class Waiting:
 
     def __init__(self, job: Job, key: Hashable | None, due_ns: int, alike: dict[Hashable, Alike]) -> None:
         self.job: Job | None = job  # None from its beginning on
-        self.key = self if key is None else key
+        self.key = object() if key is None else key  # unlike any other
         self.due_ns = due_ns
         self.result: Any = CancelledError()  # or the exception that it raised
         self._alike = alike
@@ -180,7 +180,13 @@ class Threads(Executor):
             return
         results = self._run([job for _, job in begun], self._worker)
         one, job = begun[0]
-        way = "together" if len(begun) > 1 else "no batched form" if one.key is one else "alone when due"
+        way = (
+            "together"
+            if len(begun) > 1
+            else "no batched form"
+            if type(one.key) is object
+            else "alone when due"
+        )
         self._jobs_done[type(job).__name__.lower()][way] += len(begun)
         for (one, _), result in zip(begun, results, strict=True):
             one.result = result
