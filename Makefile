@@ -11,11 +11,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Files of tests run beside each other, one process for each core.
 PARALLEL := -n auto --dist loadfile
 
-# Tests that need neither sockets nor training; property tests of few examples.
-QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/models tests/network tests/scenario tests/wire \
+# Tests that need neither sockets nor nets; property tests of few examples.
+QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/network tests/scenario tests/wire \
 	$(addprefix tests/test_, $(addsuffix .py, bounded_unpacking config constraints csv_rows durable errors layers \
-	numerals params plugins quoting ranges rng shares toml torchvision_compat units walk)) \
-	--ignore tests/models/test_every_model.py --hypothesis-profile quick
+	numerals params plugins quoting ranges rng shares toml units walk)) --hypothesis-profile quick
 
 .PHONY: help demo quick test slow lint types check bench wheel install clean
 
@@ -30,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## run the main job and print its table
 	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedprox,fedmd
 
-quick: $(READY)  ## run the tests that need neither sockets nor training
+quick: $(READY)  ## run the tests that need neither sockets nor nets
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)
 
 test: $(READY)  ## run the tests

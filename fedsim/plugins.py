@@ -12,6 +12,7 @@ import ast
 import importlib
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -62,15 +63,16 @@ def available(package: str) -> list[Found]:
     """
     root, *below = package.split(".")
     folder = Path(importlib.import_module(root).__path__[0], *below)
-    found = []
-    for file in folder.glob("*.py"):
-        module = ast.parse(file.read_text("utf-8"))
-        if any(
-            isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "PLUGIN" for line in module.body
-        ):
-            summary = (ast.get_docstring(module) or "").partition("\n")[0]
-            found.append(Found(package, file.stem, summary))
-    return sorted(found, key=lambda one: one.name)
+    summaries = {file.stem: _summary(file) for file in folder.glob("*.py")}
+    return [Found(package, name, said) for name, said in sorted(summaries.items()) if said is not None]
+
+
+@cache  # scenarios are checked often, and sources do not change while they are in use
+def _summary(file: Path) -> str | None:
+    """Return the first line of a plugin's docstring; None for a file that is no plugin."""
+    module = ast.parse(file.read_text("utf-8"))
+    targets = [ast.unparse(line.targets[0]) for line in module.body if isinstance(line, ast.Assign)]
+    return (ast.get_docstring(module) or "").partition("\n")[0] if "PLUGIN" in targets else None
 
 
 def load(package: str, name: str) -> type[Plugin[Any]]:
