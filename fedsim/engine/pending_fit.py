@@ -2,7 +2,7 @@
 
 Virtual time needs the cost of a fit and the shapes of what it gives, never its values. So when its time is
 over, a fit gives models of pending trees. They are computed when an array is looked at, mostly in the merge,
-when the whole cohort is there and can be trained together; a reply that is dropped is never computed at all.
+when the whole cohort is there and can be trained together. What nobody can look at any more is not computed.
 A fit that fails does so where its result is first looked at, which is the same event in every run.
 """
 

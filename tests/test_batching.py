@@ -1,0 +1,96 @@
+"""Whether clients are computed together or one by one shows in ``run.json`` and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedsim
+from fedsim.algorithms.fedavg import FedAvg
+from fedsim.engine.losses import Batches, Extras, Models, empirical_loss
+from fedsim.engine.steps import Descent
+from fedsim.errors import JobError
+from fedsim.wire import ModelUpdate
+
+SCENARIO: dict[str, Any] = {
+    "run": {"name": "batching", "rounds": 3},
+    "data": {
+        "name": "digits",
+        "params": {},
+        "partition": {"name": "dirichlet_class", "params": {"alpha": 1.0}},
+    },
+    "models": {"small": {"name": "mlp", "params": {"hidden": [12]}}},
+    "algorithm": {"name": "fedavg"},
+    "training": {"lr": 0.1, "batch_size": 8, "epochs": 1},
+    "fleet": [{"count": 6, "device": "low"}, {"count": 6, "device": "high"}],
+    "participation": {"clients_per_round": 7, "pacing": {"params": {"over_selection": 1.5}}},
+    "evaluation": {"every": 2},
+}
+ALGORITHMS = {
+    "fedavg": {},
+    "fedavg with momentum": {"training.momentum": 0.9},
+    "fedavg with adam": {"training.optimiser": "adam"},
+    "fedprox": {"algorithm.name": "fedprox", "algorithm.params.mu": 0.1},
+    "fedavg_ft": {"algorithm.name": "fedavg_ft"},
+    "local": {"algorithm.name": "local"},
+    "fedmd": {"algorithm.name": "fedmd", "data.public": {"size": 30}},
+}
+
+
+def run(folder: Path, verify: bool = False, **changes: Any) -> fedsim.Result:
+    overrides = {key.replace("__", "."): value for key, value in changes.items()}
+    return fedsim.run(SCENARIO, overrides=overrides, out=folder, verify=verify)
+
+
+def jobs(result: fedsim.Result) -> Any:
+    return json.loads((result.folder / "run.json").read_text())["jobs"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_results_are_the_same_together_and_one_by_one(algorithm: str, tmp_path: Path) -> None:
+    changes = ALGORITHMS[algorithm]
+    ways: dict[str, dict[str, Any]] = {
+        "together": {},
+        "together beside threads": {"engine.workers": 3},
+        "one by one": {"engine.batching": "off"},
+        "one by one beside threads": {"engine.batching": "off", "engine.workers": 2},
+    }
+    results = {way: run(tmp_path / way, **changes, **settings) for way, settings in ways.items()}
+    results["the long way"] = run(tmp_path / "verified", verify=True, **changes)
+    same = {
+        tuple(json.dumps(result.summary[key]) for key in sorted(result.summary) if key != "wall_s")
+        for result in results.values()
+    }
+    assert len(same) == 1
+    assert jobs(results["together"])["fit"]["together"] > 0
+    assert all("together" not in ways for ways in jobs(results["one by one"]).values())
+
+
+def failing(models: Models, batches: Batches, extras: Extras) -> Any:
+    if not batches["train"].x.is_meta:  # its cost can be counted
+        raise ValueError("no such luck")
+    return empirical_loss(models, batches, extras)
+
+
+class Unlucky(FedAvg):
+    """FedAvg whose clients cannot train."""
+
+    async def train(self, client: Any, state: Any, message: Any) -> Any:
+        fitted = await client.fit(message.model, step=Descent(loss=failing))
+        return state, ModelUpdate.of(fitted.model, num_samples=1)
+
+
+def test_a_fit_that_fails_names_its_client_and_round(tmp_path: Path) -> None:
+    said = set()
+    for workers, batching in product((1, 2), ("auto", "off")):
+        engine = {"engine.workers": workers, "engine.batching": batching}
+        with pytest.raises(JobError) as caught:
+            fedsim.run(SCENARIO, algorithm=Unlucky, overrides=engine, out=tmp_path / "run")
+        said.add(str(caught.value))
+    (message,) = said
+    assert re.fullmatch(r"a fit job failed at client \d+ in round 1: ValueError: no such luck", message)
