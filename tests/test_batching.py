@@ -31,7 +31,7 @@ SCENARIO: dict[str, Any] = {
     "participation": {"clients_per_round": 7, "pacing": {"params": {"over_selection": 1.5}}},
     "evaluation": {"every": 2},
 }
-ALGORITHMS = {
+ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedavg with momentum": {"training.momentum": 0.9},
     "fedavg with adam": {"training.optimiser": "adam"},
