@@ -227,6 +227,7 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
             f"weights of a mean are non-negative and sum to one: the smallest is {min(weights)!r}, "
             f"the sum {sum(weights)!r}"
         )
+    trees = [tree.computed() if isinstance(tree, PendingTree) else tree for tree in trees]
     first = trees[0]
     for tree in trees:
         if tree.keys() != first.keys():

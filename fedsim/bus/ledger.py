@@ -9,8 +9,9 @@ a frame on the link is ``overhead``, apart from all of these. A row costs 47 byt
 from __future__ import annotations
 
 from array import array
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import add, attrgetter, sub
 from struct import Struct
 
 import numpy as np
@@ -50,15 +51,19 @@ class Totals:
 
     def __sub__(self, earlier: Totals) -> Totals:
         """Return what was added since ``earlier``."""
-        return Totals(*(mine - its for mine, its in zip(astuple(self), astuple(earlier), strict=True)))
+        return Totals(*map(sub, _numbers(self), _numbers(earlier)))
 
     def __add__(self, other: Totals) -> Totals:
         """Return the sum."""
-        return Totals(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Totals(*map(add, _numbers(self), _numbers(other)))
 
     def __rmul__(self, times: int) -> Totals:
         """Return what so many of these come to."""
-        return Totals(*(times * mine for mine in astuple(self)))
+        return Totals(*(times * mine for mine in _numbers(self)))
+
+
+_numbers = attrgetter(*(field.name for field in fields(Totals)))
+"""Gives all sums as a tuple; ``astuple`` would copy them deeply, which takes as long as a frame's row."""
 
 
 class Numbers(dict[str, int]):

@@ -49,6 +49,8 @@ class Group:
         rows: For each client of the group the place of its name among them.
         places: For each client of the group the place of its architecture among ``models``.
         traces: By quantity, ``up`` or ``down``, what the links follow over time; its column then holds means.
+        constants: By attribute of a device, the values that all clients have.
+        variables: The other attributes, with a value for each client.
     """
 
     label: str
@@ -60,6 +62,16 @@ class Group:
     rows: NDArray[np.integer]
     places: NDArray[np.integer]
     traces: Mapping[str, LinkTraces] = field(default_factory=dict)
+    constants: Mapping[str, float] = field(init=False, repr=False)
+    variables: Sequence[tuple[str, NDArray[np.float64]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Told apart once, since a device is asked for at every dispatch.
+        named = {QUANTITIES[name].attribute: column for name, column in self.columns.items()}
+        constants = {name: column for name, column in named.items() if isinstance(column, float)}
+        variables = [(name, column) for name, column in named.items() if not isinstance(column, float)]
+        object.__setattr__(self, "constants", constants)
+        object.__setattr__(self, "variables", variables)
 
     def model(self, offset: int) -> str:
         """Return the label of the architecture of the client ``start + offset``."""
@@ -73,14 +85,13 @@ class Group:
     @property
     def is_uniform(self) -> bool:
         """Whether all devices of the group are the same."""
-        return len(self.row_labels) == 1 and all(isinstance(one, float) for one in self.columns.values())
+        return len(self.row_labels) == 1 and not self.variables
 
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
-        values = {
-            QUANTITIES[name].attribute: column if isinstance(column, float) else column.item(offset)
-            for name, column in self.columns.items()
-        }
+        values = dict(self.constants)
+        for attribute, column in self.variables:
+            values[attribute] = column.item(offset)
         return Device(**values, label=self.row_labels[self.rows[offset]])
 
 
