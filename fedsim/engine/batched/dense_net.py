@@ -106,11 +106,17 @@ def _laid_out(tensor: Tensor, is_turned: bool) -> Tensor:
 
 
 def unstack(params: Sequence[Tensor], layers: Layers) -> list[dict[str, Array]]:
-    """Return each client's parameters: read-only parts of one array for each parameter."""
+    """Return each client's parameters, read-only.
+
+    Each array has memory of its own: a client may hold its model for many rounds, and would otherwise hold
+    those of all clients that were trained with it.
+    """
     names = names_of(layers)
-    arrays = {name: tensor.contiguous().numpy() for name, tensor in zip(names, params, strict=True)}
-    freeze(arrays)
-    return [dict(zip(names, parts, strict=True)) for parts in zip(*arrays.values(), strict=True)]
+    stacked = [tensor.numpy() for tensor in params]
+    return [
+        dict(freeze({name: array.copy() for name, array in zip(names, parts, strict=True)}))
+        for parts in zip(*stacked, strict=True)
+    ]
 
 
 def predictions(layers: Layers, params: Sequence[Tensor], x: Tensor) -> Tensor:

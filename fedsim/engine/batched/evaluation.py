@@ -68,8 +68,6 @@ def _kind(architecture: Architecture, batch_size: int, *, is_scored: bool) -> Ki
 def predict_together(jobs: Sequence[Predict], worker: Worker) -> list[Array]:
     """Return the logits of each; bit for bit those of :func:`fedsim.engine.execute.predict`.
 
-    They are parts of arrays of a whole tile, which live as long as any of them.
-
     Args:
         jobs: Predictions of one :func:`evaluation_key`.
         worker: Its thread has one torch thread.
@@ -166,8 +164,11 @@ def _logits(
 ) -> Sequence[Array] | None:
     """Return the logits; None if some are not finite, since the sign of a NaN depends on the kernel."""
     chunks = [logits for logits, _ in _chunks(kind, models, rows, worker)]
-    (logits,) = freeze({"logits": torch.cat(chunks, 1).numpy()}).values()
-    return list(logits) if np.isfinite(logits).all() else None
+    stacked = torch.cat(chunks, 1).numpy()
+    if not np.isfinite(stacked).all():
+        return None
+    # With memory of its own each, since somebody may hold one of them for long.
+    return [freeze({"logits": logits.copy()})["logits"] for logits in stacked]
 
 
 def _scores(

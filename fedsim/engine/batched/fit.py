@@ -134,8 +134,6 @@ def _checks(architecture: Architecture, step: Step, optimiser: Hashable) -> Chec
 def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
     """Train all at once; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
 
-    The arrays of the models are parts of arrays of a whole tile, which live as long as any of them.
-
     Args:
         jobs: Fits of one :func:`batch_key`; any number of samples and of steps.
         worker: Its thread has one torch thread.
