@@ -24,25 +24,33 @@ def batch_key(job: Job, resources: Resources) -> Hashable | None:
             return None
 
 
-def run_together(jobs: Sequence[Any], worker: Worker) -> list[Any]:
-    """Run jobs of one :func:`batch_key`; return each one's result, or the exception that it raised.
+def run_together(jobs: Sequence[Any], worker: Worker) -> tuple[list[Any], bool]:
+    """Run jobs of one :func:`batch_key`.
 
     Where jobs fail together each of them is run by itself, so that only those fail whose fault it is.
+
+    Returns:
+        Each one's result, or the exception that it raised; and whether they were run together.
+
+    Raises:
+        KeyboardInterrupt: Somebody pressed Ctrl-C.
     """
     if len(jobs) > 1:
         with suppress(Exception), own_generators_only(worker.resources.device), unwarned():
             match jobs[0]:
                 case Fit():
-                    return fit.fit_together(jobs, worker)
+                    return list(fit.fit_together(jobs, worker)), True
                 case Predict():
-                    return evaluation.predict_together(jobs, worker)
+                    return list(evaluation.predict_together(jobs, worker)), True
                 case Evaluate():
-                    return evaluation.evaluate_together(jobs, worker)
-    return [_run(job, worker) for job in jobs]
+                    return list(evaluation.evaluate_together(jobs, worker)), True
+    return [_run(job, worker) for job in jobs], False
 
 
 def _run(job: Job, worker: Worker) -> Any:
     try:
         return run(job, worker)
+    except KeyboardInterrupt:
+        raise  # at once, whatever is left to do
     except BaseException as error:
         return error

@@ -178,15 +178,14 @@ class Threads(Executor):
         begun = [(one, job) for one in alike if (job := one.begin()) is not None]
         if not begun:
             return
-        results = self._run([job for _, job in begun], self._worker)
+        results, are_together = self._run([job for _, job in begun], self._worker)
         one, job = begun[0]
-        way = (
-            "together"
-            if len(begun) > 1
-            else "no batched form"
-            if type(one.key) is object
-            else "alone when due"
-        )
+        if type(one.key) is object:
+            way = "no batched form"
+        elif len(begun) == 1:
+            way = "alone when due"
+        else:
+            way = "together" if are_together else "failed together"
         self._jobs_done[type(job).__name__.lower()][way] += len(begun)
         for (one, _), result in zip(begun, results, strict=True):
             one.result = result
@@ -196,8 +195,11 @@ class Threads(Executor):
         job = self._jobs.pop(future, None)
         if job is None or not future.set_running_or_notify_cancel():
             return
-        (result,) = self._run([job], worker)
         self._jobs_done[type(job).__name__.lower()]["in a thread"] += 1
+        try:
+            (result,), _ = self._run([job], worker)
+        except BaseException as error:
+            result = error
         if isinstance(result, BaseException):
             # Whatever it was, it belongs to whoever waits for the result.
             future.set_exception(result)
@@ -205,14 +207,14 @@ class Threads(Executor):
             future.set_result(result)
 
     @staticmethod
-    def _run(jobs: Sequence[Job], worker: Worker) -> list[Any]:
-        """Run jobs that are alike; return their results, or what they raised."""
+    def _run(jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], bool]:
+        """Run jobs that are alike; return their results, or what they raised, and if they ran together."""
         stream = worker.stream
         with nullcontext() if stream is None else torch.cuda.stream(stream):
-            results = run_together(jobs, worker)
+            done = run_together(jobs, worker)
             if stream is not None:
                 stream.synchronize()
-        return results
+        return done
 
     def _forget(self, future: Future[Any]) -> None:
         self._jobs.pop(future, None)

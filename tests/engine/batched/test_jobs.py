@@ -1,0 +1,62 @@
+"""Jobs that are run together: each has its own result, and its own fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.engine.batched import fit
+from fedsim.engine.batched.jobs import batch_key, run_together
+from fedsim.engine.execute import one_torch_thread, run
+from fedsim.engine.jobs import Call, Evaluate, Fit, GlobalTest, InlineSamples, Predict, Stream
+from fedsim.engine.losses import TRAIN
+from fedsim.engine.worker_state import Worker
+from fedsim.params import Model
+
+
+def test_jobs_of_different_kinds_are_unlike(
+    worker: Worker, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    model = start("mlp")
+    jobs: list[Any] = [
+        make_fit(num_steps=2),
+        Predict(model, GlobalTest(), 4),
+        Evaluate(model, (GlobalTest(),), 4),
+        Call(len, ([],), 1.0),
+    ]
+    *keys, none = [batch_key(job, worker.resources) for job in jobs]
+    assert none is None
+    assert len({id(key) for key in keys if key is not None}) == 3
+
+
+def test_only_those_fail_whose_fault_it_is(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+    task = worker.resources.data.task
+
+    def job(label: int) -> Fit:
+        samples = InlineSamples(np.zeros((4, *task.input_shape), np.float32), np.full(4, label))
+        return replace(make_fit(num_steps=1), streams={TRAIN: Stream(samples, 4)})
+
+    jobs = [job(0), job(10**6), job(1)]
+    with one_torch_thread():
+        (first, wrong, last), were_together = run_together(jobs, worker)
+        alone = [run(jobs[0], worker), run(jobs[2], worker)]
+    assert not were_together
+    assert isinstance(wrong, Exception)
+    assert [one.model.digest() for one in (first, last)] == [one.model.digest() for one in alone]
+
+
+def test_ctrl_c_stops_all_at_once(
+    worker: Worker, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit, "fit_together", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        run_together([make_fit(num_steps=1), make_fit(num_steps=1)], worker)
+    with pytest.raises(KeyboardInterrupt):
+        run_together([Call(pressed, (), 1.0)], worker)
