@@ -57,11 +57,11 @@ class Timed(THREADS):
         self.__dict__.setdefault("kinds", {})[promise] = isinstance(job, Fit | Predict | Evaluate)
         return promise
 
-    def wait(self, promise: Any, now_ns: int = -1) -> Any:
+    def wait(self, promise: Any) -> Any:
         """Do the job, by the clock."""
         began = time.perf_counter()
         try:
-            return super().wait(promise, now_ns)
+            return super().wait(promise)
         finally:
             if self.__dict__["kinds"].pop(promise, False):
                 self.learning_s += time.perf_counter() - began

@@ -227,7 +227,7 @@ class _Running:
             self.result.set_exception(error)
 
     def _compute(self) -> Any:
-        return _outcome(self._executor, self._job, self._real, self._place, self._loop.now_ns)
+        return _outcome(self._executor, self._job, self._real, self._place)
 
     def _compute_late(self) -> Any:
         try:
@@ -239,10 +239,10 @@ class _Running:
             ) from None
 
 
-def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str], now_ns: int = 0) -> Any:
+def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:
     """Wait for the result of a job; what it raises is an error of fedsim's own."""
     try:
-        return executor.wait(real, now_ns)
+        return executor.wait(real)
     except (FedsimError, CancelledError):
         raise
     except Exception as error:

@@ -40,7 +40,7 @@ class Noting(Executor):
         self.jobs[future] = job
         return future
 
-    def wait(self, future: Future[Any], until_ns: int = -1) -> Any:
+    def wait(self, future: Future[Any]) -> Any:
         self.waited_at_ns.append(now_ns())
         job = self.jobs[future]
         assert isinstance(job, Call)

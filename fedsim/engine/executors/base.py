@@ -69,11 +69,11 @@ class Executor(Plugin[ExecutorConfig], ABC):
         """
 
     @abstractmethod
-    def wait(self, promise: Any, now_ns: int = -1) -> Any:
+    def wait(self, promise: Any) -> Any:
         """Block until a result is there and return it, or raise what the job raised.
 
-        Called by the loop's thread, at the instant at which the result is due or later. Jobs that are like it
-        and due by ``now_ns`` may be done together with it.
+        Called by the loop's thread, at the instant at which the result is due or later. All jobs that have
+        been submitted by then, and are like it, may be done together with it.
         """
 
     @abstractmethod

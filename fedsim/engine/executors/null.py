@@ -52,7 +52,7 @@ class Null(Executor):
         """Keep the job until its result is due."""
         return Kept(job)
 
-    def wait(self, promise: Any, now_ns: int = -1) -> Any:
+    def wait(self, promise: Any) -> Any:
         """Return a result without doing the job."""
         return self._result(promise.job)
 

@@ -4,7 +4,7 @@ Parallelism comes from jobs, never from inside an operation: with one intra-op t
 result is the same bit for bit whatever the number of workers. Only jobs with long kernels go to the threads
 as soon as they are submitted. The others would take turns with the interpreter, and cost more there than they
 save: whoever waits for one does it then, which on the virtual-time loop is the loop's thread and on a real
-one a helper thread. Of those, jobs that are alike and due are done together
+one a helper thread. Of those, jobs that are alike are done together
 (:mod:`fedsim.engine.batched.jobs`).
 """
 
@@ -36,12 +36,11 @@ LONG_STEP_FLOPS = 4e6
 class Waiting:
     """A job that whoever waits for it does."""
 
-    __slots__ = ("_alike", "due_ns", "job", "key", "result")
+    __slots__ = ("_alike", "job", "key", "result")
 
-    def __init__(self, job: Job, key: Hashable | None, due_ns: int, alike: dict[Hashable, Alike]) -> None:
+    def __init__(self, job: Job, key: Hashable | None, alike: dict[Hashable, Alike]) -> None:
         self.job: Job | None = job  # None from its beginning on
         self.key = object() if key is None else key  # unlike any other
-        self.due_ns = due_ns
         self.result: Any = CancelledError()  # or the exception that it raised
         self._alike = alike
         alike.setdefault(self.key, {})[self] = None
@@ -84,7 +83,7 @@ class Threads(Executor):
         """Queue a job for the threads, or keep it for whoever waits."""
         key = batch_key(job, self._resources) if self.config.batching == "auto" else None
         if key is not None or not self._threads or step_flops < LONG_STEP_FLOPS:
-            waiting = Waiting(job, key, due[0], self._alike)
+            waiting = Waiting(job, key, self._alike)
             if self._stopping.is_set():
                 waiting.cancel()
             return waiting
@@ -100,14 +99,14 @@ class Threads(Executor):
         future.add_done_callback(self._forget)
         return future
 
-    def wait(self, promise: Any, now_ns: int = -1) -> Any:
+    def wait(self, promise: Any) -> Any:
         """Return the result when it is there; what no thread does is done now."""
         if isinstance(promise, Future):
             return promise.result()
         with self._turn:
             if promise.job is not None:
                 with one_torch_thread():
-                    self._do_waiting(self._due_with(promise, now_ns))
+                    self._do_waiting(list(self._alike[promise.key]))
         result = promise.result
         if isinstance(result, BaseException):
             raise result
@@ -168,11 +167,6 @@ class Threads(Executor):
             self._ready.wait_for(lambda: self._queue or self._stopping.is_set())
             return None if self._stopping.is_set() else heapq.heappop(self._queue)[1]
 
-    def _due_with(self, promise: Waiting, now_ns: int) -> list[Waiting]:
-        """Return a job and those that are alike and due by now, in the order in which they were submitted."""
-        # A copy, since a result that nobody can look at any more takes its job out at any time.
-        return [one for one in list(self._alike[promise.key]) if one.due_ns <= now_ns or one is promise]
-
     def _do_waiting(self, alike: Sequence[Waiting]) -> None:
         """Run jobs that are alike, but for those that were given up in the meantime."""
         begun = [(one, job) for one in alike if (job := one.begin()) is not None]
@@ -183,7 +177,7 @@ class Threads(Executor):
         if type(one.key) is object:
             way = "no batched form"
         elif len(begun) == 1:
-            way = "alone when due"
+            way = "alone"
         else:
             way = "together" if are_together else "failed together"
         self._jobs_done[type(job).__name__.lower()][way] += len(begun)
