@@ -110,6 +110,9 @@ class PendingTree(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.form)
 
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return dict, (dict(self.computed()),)  # a copy has values, and no part of the run that computes them
+
     def keys(self) -> KeysView[str]:
         """Return the names."""
         return self.form.keys()

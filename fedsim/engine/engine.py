@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -220,23 +221,13 @@ class _Running:
         job = self._job
         try:
             if isinstance(job, Fit) and can_wait(job):
-                self.result.set_result(self._pending.fitted(job, self._compute_late, self._real.cancel))
+                # Without a reference to this object, which holds the result: nothing waits for the collector.
+                compute = partial(_late_outcome, self._executor, job, self._real, self._place)
+                self.result.set_result(self._pending.fitted(job, compute, self._real.cancel))
             else:
-                self.result.set_result(self._compute())
+                self.result.set_result(_outcome(self._executor, job, self._real, self._place))
         except Exception as error:
             self.result.set_exception(error)
-
-    def _compute(self) -> Any:
-        return _outcome(self._executor, self._job, self._real, self._place)
-
-    def _compute_late(self) -> Any:
-        try:
-            return self._compute()
-        except CancelledError:
-            raise JobError(
-                f"a fit{self._place()} was never computed, because nobody had looked at its result when the "
-                "run ended: look at one of its arrays before"
-            ) from None
 
 
 def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:
@@ -248,3 +239,14 @@ def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], st
     except Exception as error:
         kind = type(job).__name__.lower()
         raise JobError(f"a {kind} job failed{place()}: {type(error).__name__}: {error}") from error
+
+
+def _late_outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:
+    """Wait for the result of a job that is looked at after its end."""
+    try:
+        return _outcome(executor, job, real, place)
+    except CancelledError:
+        raise JobError(
+            f"a fit{place()} was never computed, because nobody had looked at its result when the run ended: "
+            "look at one of its arrays before"
+        ) from None

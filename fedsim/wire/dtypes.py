@@ -62,7 +62,7 @@ class PendingArray:
         form = tree.form[name]
         self._tree = tree
         self._name = name
-        self.dtype, self.shape, self.nbytes = form.dtype.newbyteorder("<"), form.shape, form.nbytes
+        self.dtype, self.shape, self.nbytes = form.dtype, form.shape, form.nbytes
 
     def computed(self) -> Array:
         """Return the array."""

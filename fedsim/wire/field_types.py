@@ -10,12 +10,14 @@ from __future__ import annotations
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
+from struct import pack
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
 from fedsim.errors import DecodeError
-from fedsim.params import Array, PendingTree
+from fedsim.params import Array, Form, PendingTree
 from fedsim.quoting import shortened
 from fedsim.wire.dtypes import NAMES, PendingArray, plain
 from fedsim.wire.limits import DEFAULT, Limits
@@ -109,7 +111,7 @@ class _Scalar(FieldType):
         return value
 
     def key(self, value: Any) -> Hashable | None:
-        return type(value), value
+        return (value,) if type(value) is self._kind else None
 
     def received(self, value: Any) -> Any:
         return value
@@ -146,7 +148,8 @@ class _Float(_Scalar):
             raise ValueError(f"{where}: an integer too large for a float cannot travel as one") from None
 
     def key(self, value: Any) -> Hashable | None:
-        return type(value), repr(value)  # 0.0 equals -0.0, and travels as other bytes
+        # By its bytes: 0.0 equals -0.0, and no NaN equals another.
+        return pack("<d", value) if type(value) is float else None
 
     def received(self, value: Any) -> Any:
         return value if type(value) is float else float(value)
@@ -201,9 +204,15 @@ class _Array(FieldType):
         return array
 
 
+@lru_cache(maxsize=256)  # a form is asked about in every reply
+def _travels(form: Form) -> bool:
+    """Say whether frames hold arrays of these dtypes as they are."""
+    return all(array.dtype in NAMES for array in form.values())
+
+
 def _items(tree: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
     """Return names and arrays of a tree, those that are pending as such."""
-    if isinstance(tree, PendingTree) and tree.is_pending:
+    if isinstance(tree, PendingTree) and tree.is_pending and _travels(tree.form):
         return [(name, PendingArray(tree, name)) for name in tree]
     return tree.items()
 
@@ -232,7 +241,7 @@ class _Tree(FieldType):
 
     def key(self, value: Any) -> Hashable | None:
         if type(value) is PendingTree:
-            return value.form if value.is_pending else None
+            return value.form if value.is_pending and _travels(value.form) else None
         return () if type(value) is dict and not value else None
 
     def received(self, value: Any) -> Any:
@@ -261,7 +270,7 @@ class _Maybe(FieldType):
         return None if value is None else self._item.encode(value, arrays, where)
 
     def key(self, value: Any) -> Hashable | None:
-        return () if value is None else self._item.key(value)
+        return ("none",) if value is None else self._item.key(value)
 
     def received(self, value: Any) -> Any:
         return None if value is None else self._item.received(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -201,6 +202,33 @@ async def test_a_duration_is_finite_and_not_negative(engine: Engine, trace: Trac
     with pytest.raises(ValueError, match="finite and not negative"):
         await run(engine, call(int, "1"), duration_s)
     assert trace.count == 0
+
+
+async def test_what_nobody_can_look_at_is_given_up_without_the_collector(
+    resources: Resources, make_fit: Callable[..., Fit], trace: Trace
+) -> None:
+    executor = THREADS(ExecutorConfig())
+    engine = Engine(executor, resources, trace)
+    gc.disable()
+    try:
+        fitted = await run(engine, make_fit(num_steps=1), 1.0)
+        del fitted
+        kept = await run(engine, make_fit(num_steps=1), 1.0)
+        assert kept.model.is_finite()
+    finally:
+        gc.enable()
+        engine.close()
+    assert {kind: sum(ways.values()) for kind, ways in executor.jobs_done.items()} == {"fit": 1}
+
+
+async def test_what_is_looked_at_after_the_end_is_told_so(
+    resources: Resources, make_fit: Callable[..., Fit], trace: Trace
+) -> None:
+    engine = Engine(THREADS(ExecutorConfig()), resources, trace)
+    fitted = await run(engine, make_fit(num_steps=1), 1.0)
+    engine.close()
+    with pytest.raises(JobError, match="never computed, because nobody had looked at its result"):
+        fitted.model.compute()
 
 
 def test_closing_closes_the_executor(engine: Engine, noting: Noting) -> None:

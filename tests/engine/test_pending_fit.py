@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,11 @@ def test_what_is_pending_in_the_inputs_of_a_job_is_computed_before(job: Any) -> 
     trained = Trained()
     compute_inputs(job(PendingFits().fitted(fit(), trained.compute, trained.cancel).model))
     assert trained.computed == 1
+
+
+def test_a_copy_has_values_and_nothing_of_the_run() -> None:
+    trained = Trained()
+    params = PendingFits().fitted(fit(), trained.compute, trained.cancel).model.params
+    again: Any = copy.deepcopy(params)
+    assert type(again) is dict
+    assert again["w"].tolist() == params["w"].tolist()

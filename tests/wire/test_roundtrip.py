@@ -1,7 +1,9 @@
 """Laws of frames: whatever is packed comes back, and damage gives a valid message or a DecodeError."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +140,7 @@ def test_bytes_are_made_on_demand_and_their_number_is_known_before(sent: Anythin
             looked_at.append(name)
             return tree
 
+        tree = {key: array.astype(array.dtype.newbyteorder("<")) for key, array in tree.items()}
         return PendingTree(Form.of(tree), compute)
 
     nested = {name: later(name, tree) for name, tree in sent.nested.items()}
@@ -249,3 +252,36 @@ def test_any_damage_is_refused_or_harmless(victim: bytes, edits: list[tuple[str,
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_frame(noise: bytes) -> None:
     assert not survives(noise)
+
+
+@message("few")
+class Few(Message):
+    params: Tree
+    buffers: Tree | None
+    real: float
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((None, 1.0), ({}, 1.0)), ((None, 0.0), (None, -0.0)), ((None, math.nan), (None, -math.nan))],
+)
+def test_envelopes_are_shared_by_equal_bytes_alone(
+    first: tuple[Any, float], second: tuple[Any, float]
+) -> None:
+    tree = {"w": np.ones(2, np.float32)}
+
+    def pending() -> PendingTree:
+        return PendingTree(Form.of(tree), lambda: tree)
+
+    for buffers, real in (first, second, first):
+        eager, late = Few(tree, buffers, real), Few(pending(), buffers, real)
+        assert frame(late).join() == frame(eager).join()
+
+
+def test_a_wrong_field_beside_a_pending_tree_is_told_as_such() -> None:
+    tree = {"w": np.ones(2, np.complex64)}
+    with pytest.raises(TypeError, match="an array of dtype complex64 cannot travel"):
+        pack(Few(PendingTree(Form.of(tree), lambda: tree), None, 1.0))
+    wrong: Any = [1.0]
+    with pytest.raises(TypeError, match=r"real: a value of type list is not a float"):
+        pack(Few(PendingTree(Form.of({}), dict), None, wrong))

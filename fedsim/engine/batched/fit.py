@@ -86,6 +86,11 @@ def batch_key(job: Fit, resources: Resources) -> Hashable | None:
     samples, names = stream.samples, model.params.keys()
     if name != MODEL or label != TRAIN or not isinstance(samples, LABELLED):
         return None
+    # Before anything is remembered of it: a step may hold whatever its author liked.
+    if type(job.step) is not Descent or job.step.loss is not empirical_loss:
+        return None
+    if job.step.correct is not None and not getattr(job.step.correct, "is_elementwise", False):
+        return None
     for extra in job.extras.values():
         if extra.stream or not isinstance(extra.value, Mapping) or extra.value.keys() != names:
             return None
@@ -102,7 +107,7 @@ def _form(samples: InlineSamples) -> Hashable:
 @lru_cache(maxsize=1024)
 def _kind(
     architecture: Architecture,
-    step: Step,
+    step: Descent,
     optimiser: Optimiser,
     batch_size: int,
     shuffled: bool,
@@ -111,10 +116,6 @@ def _kind(
     task = architecture.task
     usual = (np.dtype(np.float32), task.input_shape, np.dtype(np.int64))
     if task.kind != "classification" or task.vocabulary or form not in (None, usual):
-        return None
-    if type(step) is not Descent or step.loss is not empirical_loss:
-        return None
-    if step.correct is not None and not getattr(step.correct, "is_elementwise", False):
         return None
     if type(optimiser.inner if isinstance(optimiser, Cosine) else optimiser) not in ELEMENTWISE:
         return None

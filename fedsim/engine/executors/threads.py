@@ -27,23 +27,29 @@ from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker_state import Resources, Worker
-from fedsim.errors import RunError
+from fedsim.errors import JobError, RunError
 
 LONG_STEP_FLOPS = 4e6
 """From so many operations in a batch on, kernels take longer than the interpreter's work around them."""
 
 
 class Waiting:
-    """A job that whoever waits for it does."""
+    """A job that whoever waits for it does.
 
-    __slots__ = ("_alike", "job", "key", "result")
+    Args:
+        job: The job.
+        key: What it has in common with jobs that can be done together with it, if anything.
+        alike: Those jobs, to which it is added.
+    """
 
-    def __init__(self, job: Job, key: Hashable | None, alike: dict[Hashable, Alike]) -> None:
+    __slots__ = ("alike", "job", "key", "result")
+
+    def __init__(self, job: Job, key: Hashable | None, alike: Alike) -> None:
         self.job: Job | None = job  # None from its beginning on
-        self.key = object() if key is None else key  # unlike any other
+        self.key = key
         self.result: Any = CancelledError()  # or the exception that it raised
-        self._alike = alike
-        alike.setdefault(self.key, {})[self] = None
+        self.alike = alike
+        alike[self] = None
 
     def cancel(self) -> bool:
         """Give it up, unless it has begun."""
@@ -52,15 +58,18 @@ class Waiting:
     def begin(self) -> Job | None:
         """Return the job if nobody has begun it."""
         job, self.job = self.job, None
-        if (others := self._alike.get(self.key)) is not None:
-            others.pop(self, None)
-            if not others:
-                del self._alike[self.key]
+        self.alike.pop(self, None)
         return job
 
 
 Alike = dict[Waiting, None]
 """Jobs of one :func:`batch_key` in the order in which they were submitted."""
+
+
+class _AtWork(threading.local):
+    """Whether this thread is at a job."""
+
+    is_so = False
 
 
 class Threads(Executor):
@@ -83,10 +92,7 @@ class Threads(Executor):
         """Queue a job for the threads, or keep it for whoever waits."""
         key = batch_key(job, self._resources) if self.config.batching == "auto" else None
         if key is not None or not self._threads or step_flops < LONG_STEP_FLOPS:
-            waiting = Waiting(job, key, self._alike)
-            if self._stopping.is_set():
-                waiting.cancel()
-            return waiting
+            return Waiting(job, key, {} if key is None else self._alike.setdefault(key, {}))
         future: Future[Any] = Future()
         with self._ready:
             if self._stopping.is_set():
@@ -100,13 +106,23 @@ class Threads(Executor):
         return future
 
     def wait(self, promise: Any) -> Any:
-        """Return the result when it is there; what no thread does is done now."""
+        """Return the result when it is there; what no thread does is done now.
+
+        Raises:
+            JobError: It is a job that waits, for another one.
+        """
+        if self._at_work.is_so:
+            raise JobError(
+                "a job looked at a result that was pending, and would wait for it for ever: pass models to a "
+                "call as arguments, not in a closure, a partial function or a field of a step"
+            )
         if isinstance(promise, Future):
             return promise.result()
         with self._turn:
-            if promise.job is not None:
+            if promise.job is not None and not self._stopping.is_set():
                 with one_torch_thread():
-                    self._do_waiting(list(self._alike[promise.key]))
+                    # A copy, since a result that nobody can look at any more takes its job out at any time.
+                    self._do_waiting([promise, *(one for one in list(promise.alike) if one is not promise)])
         result = promise.result
         if isinstance(result, BaseException):
             raise result
@@ -120,9 +136,6 @@ class Threads(Executor):
             self._ready.notify_all()
         for future in list(self._jobs):
             future.cancel()
-        for alike in list(self._alike.values()):
-            for waiting in list(alike):
-                waiting.cancel()
         for thread in self._threads:
             thread.join()
         # A helper thread may be at a job.
@@ -134,6 +147,7 @@ class Threads(Executor):
         self._jobs: dict[Future[Any], Job] = {}  # those of the threads that have not begun
         self._queue: list[tuple[Due, Future[Any]]] = []
         self._alike: dict[Hashable, Alike] = {}
+        self._at_work = _AtWork()
         self._jobs_done: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._ready = threading.Condition()
         self._turn = threading.Lock()
@@ -172,9 +186,14 @@ class Threads(Executor):
         begun = [(one, job) for one in alike if (job := one.begin()) is not None]
         if not begun:
             return
-        results, are_together = self._run([job for _, job in begun], self._worker)
+        try:
+            results, are_together = self._run([job for _, job in begun], self._worker)
+        except BaseException as error:  # Ctrl-C
+            for one, _ in begun:
+                one.result = error
+            raise
         one, job = begun[0]
-        if type(one.key) is object:
+        if one.key is None:
             way = "no batched form"
         elif len(begun) == 1:
             way = "alone"
@@ -200,14 +219,17 @@ class Threads(Executor):
         else:
             future.set_result(result)
 
-    @staticmethod
-    def _run(jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], bool]:
+    def _run(self, jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], bool]:
         """Run jobs that are alike; return their results, or what they raised, and if they ran together."""
         stream = worker.stream
-        with nullcontext() if stream is None else torch.cuda.stream(stream):
-            done = run_together(jobs, worker)
-            if stream is not None:
-                stream.synchronize()
+        self._at_work.is_so = True
+        try:
+            with nullcontext() if stream is None else torch.cuda.stream(stream):
+                done = run_together(jobs, worker)
+                if stream is not None:
+                    stream.synchronize()
+        finally:
+            self._at_work.is_so = False
         return done
 
     def _forget(self, future: Future[Any]) -> None:

@@ -16,6 +16,7 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import Call
 from fedsim.engine.worker_state import Resources
+from fedsim.errors import JobError
 
 
 def call(function: Callable[..., object], *arguments: object) -> Call:
@@ -101,3 +102,11 @@ def test_jobs_take_turns_on_a_real_loop(resources: Resources) -> None:
         assert asyncio.run(main()) == [1] * 8
     finally:
         engine.close()
+
+
+def test_a_job_that_looks_at_a_pending_result_is_told_so(resources: Resources) -> None:
+    alone = opened(resources)
+    other = alone.submit(call(int, "1"), (0, 0))
+    with pytest.raises(JobError, match="pass models to a call as arguments"):
+        alone.wait(alone.submit(call(lambda: alone.wait(other)), (0, 1)))
+    assert alone.wait(other) == 1
