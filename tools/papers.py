@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -51,7 +50,7 @@ class Timed(THREADS):
 
     learning_s = 0.0
 
-    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Any:
+    def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Any:
         """Take a job, and remember its kind."""
         promise = super().submit(job, due, step_flops=step_flops)
         self.__dict__.setdefault("kinds", {})[promise] = isinstance(job, Fit | Predict | Evaluate)

@@ -129,12 +129,12 @@ class Engine:
         duration_s: float,
         client: int | None = None,
         place: Callable[[], str] = str,
-        flops: float = inf,
+        flops: float | None = None,
     ) -> Any:
         loop = running_loop()
         self._sequence += 1
         compute_inputs(job)
-        step_flops = flops / job.num_steps if isinstance(job, Fit) and job.num_steps else flops
+        step_flops = flops / job.num_steps if flops and isinstance(job, Fit) and job.num_steps else flops
         if not isinstance(loop, VirtualTimeLoop):
             real = self.executor.submit(job, (0, self._sequence), step_flops=step_flops)
             try:

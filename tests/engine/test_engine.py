@@ -35,7 +35,7 @@ class Noting(Executor):
         self.jobs: dict[Future[Any], Job] = {}
         self.closed = False
 
-    def submit(self, job: Job, due: Due, *, step_flops: float = 0) -> Future[Any]:
+    def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Future[Any]:
         future: Future[Any] = Future()
         self.submitted.append(due)
         self.jobs[future] = job

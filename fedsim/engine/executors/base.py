@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from math import inf
 from typing import Any, ClassVar, Literal, Protocol
 
 from fedsim.config import Config
@@ -59,7 +58,7 @@ class Executor(Plugin[ExecutorConfig], ABC):
         """Get ready; called once, before the first job."""
 
     @abstractmethod
-    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Promise:
+    def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Promise:
         """Take a job; never waits for one. After :meth:`close` the promise is cancelled.
 
         Args:

@@ -8,7 +8,6 @@ may depend on it.
 from __future__ import annotations
 
 import threading
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ class Null(Executor):
         self._worker = Worker(resources, threading.Event())
         self._uniform: dict[tuple[int, int], Array] = {}
 
-    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Promise:
+    def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Promise:
         """Keep the job until its result is due."""
         return Kept(job)
 

@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext
-from math import inf
 from typing import Any
 
 import torch
@@ -88,10 +87,11 @@ class Threads(Executor):
         """How many jobs of each kind were done together with others, and how many by themselves and why."""
         return self._jobs_done
 
-    def submit(self, job: Job, due: Due, *, step_flops: float = inf) -> Promise:
+    def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Promise:
         """Queue a job for the threads, or keep it for whoever waits."""
         key = batch_key(job, self._resources) if self.config.batching == "auto" else None
-        if key is not None or not self._threads or step_flops < LONG_STEP_FLOPS:
+        is_long = key is None if step_flops is None else step_flops >= LONG_STEP_FLOPS
+        if not (self._threads and is_long):
             return Waiting(job, key, {} if key is None else self._alike.setdefault(key, {}))
         future: Future[Any] = Future()
         with self._ready:
