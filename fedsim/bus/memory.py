@@ -265,7 +265,7 @@ class _Transfer:
     def _read(self, payload: Any) -> Message:
         """Return the message: of the frame that was sent without making its bytes."""
         bus, packed = self._bus, self.packed
-        is_known = payload is self.frame and bus.kinds.get(packed.kind) is packed.received.PLAN
+        is_known = payload is self.frame and bus.kinds.get(packed.kind) is packed.message.PLAN
         if is_known and not bus.verify:
             return packed.received
         message = bus.read(self.header, payload)

@@ -29,6 +29,11 @@ JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "dura
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
 
 
+def _nowhere() -> str:
+    """Say nothing of whose job it is."""
+    return ""
+
+
 class Engine:
     """Runs jobs for the actors of one run.
 
@@ -59,7 +64,7 @@ class Engine:
         flops: float,
         duration_s: float,
         after_s: float = 0.0,
-        place: Callable[[], str] = str,
+        place: Callable[[], str] = _nowhere,
     ) -> Any:
         """Do a job that takes ``duration_s`` of virtual time; return its result when that has passed.
 
@@ -128,7 +133,7 @@ class Engine:
         job: Job,
         duration_s: float,
         client: int | None = None,
-        place: Callable[[], str] = str,
+        place: Callable[[], str] = _nowhere,
         flops: float | None = None,
     ) -> Any:
         loop = running_loop()

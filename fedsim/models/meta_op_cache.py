@@ -108,9 +108,8 @@ def _add(parts: list[Hashable], values: Iterable[Any]) -> bool:
             if not _add(parts, value):
                 return False
         elif isinstance(value, _PLAIN):
-            parts.append(
-                (type(value), value)
-            )  # 1, 1.0 and True are equal, but give results of different types
+            # 1, 1.0 and True are equal, but give results of different types
+            parts.append((type(value), value))
         else:
             return False
     return True

@@ -26,6 +26,7 @@ from fedsim import ranges, toml
 from fedsim.config import AsTuple, Config, fault
 from fedsim.data.client_split import Shares, shares_fault
 from fedsim.data.public_from_other_data import Augment
+from fedsim.engine.executors.base import Batching
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
@@ -208,7 +209,7 @@ class EngineConfig(Config):
     """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
     workers: ranges.Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
-    batching: Literal["auto", "off"] = "auto"
+    batching: Batching = "auto"
     """Whether jobs of many clients that are alike may be computed together (auto) or one by one (off)."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""

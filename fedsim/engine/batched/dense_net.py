@@ -68,6 +68,11 @@ def names_of(layers: Layers) -> list[str]:
     return [f"{layer.name}.{leaf}" for layer in layers for leaf in ("weight", "bias")]
 
 
+def num_params(layers: Layers) -> int:
+    """Return how many scalars the parameters of one client have."""
+    return sum((layer.num_inputs + 1) * layer.num_outputs for layer in layers)
+
+
 def are_turned(layers: Layers, batch_size: int, num_clients: int) -> list[bool]:
     """Say of each parameter whether it is laid out turned, since products of such a batch are faster then."""
     turned = []

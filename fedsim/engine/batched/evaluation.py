@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import Layers, dense_layers, predictions, stack
+from fedsim.engine.batched.dense_net import Layers, dense_layers, num_params, predictions, stack
+from fedsim.engine.batched.feed import rows_of
 from fedsim.engine.batched.fit import TILE_BYTES
 from fedsim.engine.batched.sums_of_losses import sums_of_losses
 from fedsim.engine.execute import evaluate, predict
@@ -99,7 +100,7 @@ def _together(
     kind = evaluation_key(jobs[0], worker.resources)
     results: dict[int, R] = {}
     if isinstance(kind, Kind):
-        rows = [_rows(some, worker.resources) for some in samples]
+        rows = [rows_of(some, worker.resources) for some in samples]
         order = sorted(range(len(jobs)), key=lambda number: len(rows[number]))
         for count, some in groupby(order, key=lambda number: len(rows[number])):
             alike = list(some)
@@ -124,23 +125,12 @@ def _together(
 
 
 def _tile_size(kind: Kind, num_samples: int) -> int:
-    params = sum((layer.num_inputs + 1) * layer.num_outputs for layer in kind.layers)
     widths = kind.layers[0].num_inputs + sum(layer.num_outputs for layer in kind.layers)
-    return max(2, TILE_BYTES // (4 * (params + min(num_samples, kind.batch_size) * widths)))
+    return max(2, TILE_BYTES // (4 * (num_params(kind.layers) + min(num_samples, kind.batch_size) * widths)))
 
 
 def _bits(result: Any) -> Any:
     return result.tobytes() if isinstance(result, np.ndarray) else result
-
-
-def _rows(samples: Samples, resources: Resources) -> Array:
-    """Return the positions of samples in the pool; the same array for the same set of all clients."""
-    match samples:
-        case ClientSamples(client, split):
-            return resources.data.indices(client, split)
-        case GlobalTest():
-            return resources.data.global_test
-    return cast(Tensor, resources.tensors(samples)[2]).numpy()
 
 
 def _chunks(

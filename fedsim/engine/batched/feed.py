@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass
-from fedsim.engine.jobs import ClientSamples, Fit, InlineSamples
+from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, Samples
 from fedsim.engine.losses import TRAIN
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
@@ -136,13 +136,17 @@ def _samples(jobs: Sequence[Fit], resources: Resources) -> tuple[Tensor, Array, 
         y = np.concatenate([cast(Array, some.y) for some in inline])
         return x.flatten(1), y, np.arange(len(y))
     x, labels = cast("tuple[Tensor, Tensor]", resources.pool)
-    rows = [
-        resources.data.indices(some.client, some.split)
-        if isinstance(some, ClientSamples)
-        else cast(Tensor, resources.tensors(some)[2]).numpy()
-        for some in samples
-    ]
-    return x.flatten(1), labels.numpy(), np.concatenate(rows)
+    return x.flatten(1), labels.numpy(), np.concatenate([rows_of(some, resources) for some in samples])
+
+
+def rows_of(samples: Samples, resources: Resources) -> Array:
+    """Return the positions of samples in the pool; the same array for the same set of all clients."""
+    match samples:
+        case ClientSamples(client, split):
+            return resources.data.indices(client, split)
+        case GlobalTest():
+            return resources.data.global_test
+    return cast(Tensor, resources.tensors(samples)[2]).numpy()
 
 
 def _orders(jobs: Sequence[Fit], groups: Sequence[_Alike], *, shuffled: bool) -> Array:

@@ -26,6 +26,7 @@ from fedsim.engine.batched.dense_net import (
     dense_layers,
     gradients,
     names_of,
+    num_params,
     own,
     stack,
     unstack,
@@ -170,10 +171,9 @@ def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
 
 def _tile_size(kind: Kind, most_samples: int) -> int:
     """Return how many clients to train at once."""
-    params = sum((layer.num_inputs + 1) * layer.num_outputs for layer in kind.layers)
     widths = kind.layers[0].num_inputs + sum(2 * layer.num_outputs for layer in kind.layers)
     slots = len(kind.optimiser.start([]).slots)
-    client_bytes = 4 * ((2 + slots) * params + min(kind.batch_size, most_samples) * widths)
+    client_bytes = 4 * ((2 + slots) * num_params(kind.layers) + min(kind.batch_size, most_samples) * widths)
     return max(2, TILE_BYTES // client_bytes)
 
 

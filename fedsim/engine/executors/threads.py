@@ -122,7 +122,7 @@ class Threads(Executor):
             if promise.job is not None and not self._stopping.is_set():
                 with one_torch_thread():
                     # A copy, since a result that nobody can look at any more takes its job out at any time.
-                    self._do_waiting([promise, *(one for one in list(promise.alike) if one is not promise)])
+                    self._do_waiting(list(promise.alike))
         result = promise.result
         if isinstance(result, BaseException):
             raise result
