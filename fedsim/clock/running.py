@@ -82,6 +82,9 @@ def _run_and_clean_up(loop: VirtualTimeLoop, coroutine: Coroutine[Any, Any, T]) 
             _clean_up(loop)
         except Exception:
             _log.exception("cleaning up after a failed run failed too")
+            for task in loop.pending_tasks():
+                # Told above. Without this, asyncio tells it again whenever the task is deleted.
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own switch
         raise
     _clean_up(loop)
     return result

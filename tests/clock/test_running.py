@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import signal
 import threading
 
@@ -91,23 +92,37 @@ def test_an_error_while_cleaning_up_fails_a_good_run(caplog: pytest.LogCaptureFi
     assert "failed while it was cancelled" in caplog.text
 
 
-def test_a_failing_clean_up_does_not_hide_the_error(caplog: pytest.LogCaptureFixture) -> None:
+async def _fail_beside_a_task_that_never_ends() -> None:
     async def stubborn() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        task = asyncio.create_task(stubborn())
-        await clock.sleep_for(1.0)
-        assert not task.done()
-        raise LookupError("main")
+    task = asyncio.create_task(stubborn())
+    await clock.sleep_for(1.0)
+    assert not task.done()
+    raise LookupError("main")
 
+
+def test_a_failing_clean_up_does_not_hide_the_error(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(LookupError, match="main") as caught:
-        clock.run(main())
+        clock.run(_fail_beside_a_task_that_never_ends())
     assert "cleaning up after a failed run failed too" in caplog.text
     assert not isinstance(caught.value, DeadlockError)
+
+
+def test_a_task_that_never_ends_is_not_told_of_again_when_it_is_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.disable()  # a record keeps the traceback, which keeps the task
+    try:
+        with pytest.raises(LookupError, match="main"):
+            clock.run(_fail_beside_a_task_that_never_ends())
+    finally:
+        logging.disable(logging.NOTSET)
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_run_refuses_what_it_cannot_run() -> None:
