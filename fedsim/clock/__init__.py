@@ -14,10 +14,13 @@ from fedsim.clock.sleep_and_wait import (
     start_clock,
     wait,
 )
+from fedsim.clock.timeouts import Timeout, Timeouts
 
 __all__ = [
     "EventClass",
     "RecordKind",
+    "Timeout",
+    "Timeouts",
     "Trace",
     "VirtualTimeLoop",
     "call_after",

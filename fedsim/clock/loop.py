@@ -103,7 +103,7 @@ class VirtualTimeLoop(ServingLoop):
         super().__init__()
         self._now_ns = 0
         self._heap: list[tuple[int, int, int, Timer]] = []
-        self._sequence = 0
+        self._turns = 0
         self._cancelled_timers = 0
         self._ready: deque[Handle] = deque()
         self._events_run = 0
@@ -182,6 +182,7 @@ class VirtualTimeLoop(ServingLoop):
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         event_class: EventClass = EventClass.ORDINARY,
+        turn: int | None = None,
         context: Context | None = None,
     ) -> Timer:
         """Schedule ``callback`` at an instant; one that is past is now.
@@ -190,7 +191,8 @@ class VirtualTimeLoop(ServingLoop):
             when_ns: Virtual time in nanoseconds.
             callback: Runs with ``args``; if it raises, the run ends.
             *args: Positional arguments of the callback.
-            event_class: Its turn among the events of that instant.
+            event_class: Its place among the events of that instant.
+            turn: Its place within that class, from :meth:`take_turn`; by default behind all others.
             context: Context variables that it sees; by default a copy of the caller's.
 
         Raises:
@@ -208,10 +210,16 @@ class VirtualTimeLoop(ServingLoop):
         timer._loop = self
         timer._scheduled = True
         timer._when = when_ns
-        self._sequence = sequence = self._sequence + 1
-        # Tuples of integers are compared in C, and never beyond the sequence, which is unique.
-        heappush(self._heap, (when_ns, event_class, sequence, timer))
+        if turn is None:
+            self._turns = turn = self._turns + 1
+        # Tuples of integers are compared in C, and never beyond the turn, which is unique.
+        heappush(self._heap, (when_ns, event_class, turn, timer))
         return timer
+
+    def take_turn(self) -> int:
+        """Return a place in the order of submission, for one call of :meth:`call_at_ns` that comes later."""
+        self._turns += 1
+        return self._turns
 
     def _refuse_caller(self, method: str) -> None:
         if self._closed:

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.clock import EventClass, RecordKind, Trace, call_after, now_s, running_loop
+from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, now_s, running_loop
 from fedsim.errors import InvariantError
 from fedsim.params import Array
 from fedsim.wire import SERVER, Packed
@@ -47,7 +47,7 @@ class OpenDispatch:
     version: int
     sent_at_s: float
     reply: asyncio.Future[Reply | None]
-    lease: asyncio.TimerHandle = field(init=False)
+    lease: Timeout[OpenDispatch] = field(init=False)
     abandoned: str = ""
 
     @property
@@ -70,7 +70,7 @@ class OpenDispatches:
         self._endpoint = endpoint
         self._trace = trace
         self._num_clients = num_clients
-        self._timeout_s = timeout_s
+        self._leases = Timeouts(timeout_s, self._expire)
         self._open: dict[tuple[int, int], OpenDispatch] = {}
         self._busy = Counter[int]()
         # By exchange: how many dispatches each client has had.
@@ -123,7 +123,7 @@ class OpenDispatches:
         turns[client] += 1
         header = Header(SERVER, client, round, exchange, number, turn, merged)
         dispatch = OpenDispatch(header, version, now_s(), running_loop().create_future())
-        dispatch.lease = call_after(self._timeout_s, self._expire, dispatch, event_class=EventClass.DEADLINE)
+        dispatch.lease = self._leases.start(dispatch)
         self._open[client, number] = dispatch
         self._busy[client] += 1
         self._trace.record(DISPATCH, client, number, round, exchange, turn)
@@ -140,7 +140,7 @@ class OpenDispatches:
             return
         staleness = version - dispatch.version
         reply = Reply(client, number, header.exchange, dispatch.version, staleness, 1.0, delivery.message)
-        dispatch.lease.cancel()
+        self._leases.cancel(dispatch.lease)
         if (took_s := self._took_s.get(header.exchange)) is not None:
             took_s[client] = now_s() - dispatch.sent_at_s
         dispatch.reply.set_result(reply)
@@ -159,7 +159,7 @@ class OpenDispatches:
         self._busy[client] -= 1
         if not self._busy[client]:
             del self._busy[client]
-        dispatch.lease.cancel()
+        self._leases.cancel(dispatch.lease)
         if not dispatch.reply.done():
             # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
             if (took_s := self._took_s.get(dispatch.header.exchange)) is not None:
