@@ -75,6 +75,7 @@ class Ensemble:
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss, mean over the batch."""
+        # The large model is trained on nothing else, so its buffers follow these samples.
         logits = models[MODEL](batches[PUBLIC].x)
         loss = F.cross_entropy(logits, extras[LABEL])
         if self.weight == 0:

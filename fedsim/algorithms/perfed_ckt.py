@@ -101,7 +101,7 @@ class HeldNear:
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
-        outputs = models[MODEL](batches[PUBLIC].x)
+        outputs = models[MODEL].public(batches[PUBLIC].x)
         predictions = F.softmax(outputs, dim=1) if self.classes else outputs
         distance = (predictions - extras[TEACHER]).square().sum(1).mean()
         loss: Tensor = empirical_loss(models, batches, extras) + self.lam * distance

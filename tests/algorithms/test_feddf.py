@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from types import SimpleNamespace
@@ -131,6 +131,12 @@ class _Table:
 
     def features(self, x: Tensor) -> Tensor:
         return x
+
+    def public(self, x: Tensor) -> Tensor:
+        return self(x)
+
+    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        raise NotImplementedError
 
 
 def _gradient(loss: Any, logits: list[list[float]], teacher: Any) -> tuple[float, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from math import log
@@ -338,6 +338,12 @@ def test_a_regressions_outputs_are_held_near_a_centroid_as_they_are(world: Any) 
 
         def features(self, x: Tensor) -> Tensor:
             return x
+
+        def public(self, x: Tensor) -> Tensor:
+            return self(x)
+
+        def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+            raise NotImplementedError
 
     batches = {
         "train": Batch(torch.tensor([[1.0]]), torch.tensor([3.0])),
