@@ -52,8 +52,9 @@ from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
 from fedsim.algorithms.common.model_check import unknown
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import AsTuple, Config
+from fedsim.config import AsTuple
 from fedsim.data import Split
 from fedsim.engine.steps import Descent
 from fedsim.params import Model, count
@@ -64,7 +65,7 @@ Instant = Annotated[float, Field(gt=0, le=1e9)]
 """A share of all rounds below 1, else a round."""
 
 
-class FedMeConfig(Config):
+class FedMeConfig(OwnStartConfig):
     """FedMe's own parameters."""
 
     mt: bool = True
@@ -198,7 +199,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     async def local_choose(
         self, client: ClientContext, state: ClientState, message: None
@@ -206,7 +207,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Take the candidate that is best on the client's own samples, if there are candidates."""
         best, least = state.model, None
         for label in self.config.candidates:
-            start, epochs = client.initial_model(label), self.config.candidate_epochs
+            start, epochs = own_start(client, self.config, label), self.config.candidate_epochs
             model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first

@@ -27,11 +27,11 @@ from torch import Tensor
 from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.prediction_clusters import Clusters, clustered
 from fedsim.algorithms.common.public_predictions import predictions, unusable
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
@@ -41,7 +41,7 @@ from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples
 from fedsim.wire import Form, LogitsUp, Message, counted, message
 
 
-class PerFedCKTConfig(Config):
+class PerFedCKTConfig(OwnStartConfig):
     """PerFed-CKT's own parameters."""
 
     clusters: Clients = 3
@@ -131,7 +131,7 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     def public_positions(self, party: ComputeContext) -> Array:
         """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""

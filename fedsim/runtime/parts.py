@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Algorithm, Setting
-from fedsim.algorithms.contexts import Initial
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.executors.base import Executor
@@ -28,6 +26,7 @@ from fedsim.rng import Key
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
+from fedsim.runtime.start_values import StartValues
 from fedsim.units import format_quantity
 
 
@@ -129,10 +128,9 @@ class Parts:
         )
         return self.algorithm.misfit(setting)
 
-    def initial(self) -> Initial:
-        """Return the start values of all architectures, made when first asked for."""
-        key = self.key.child("initial")
-        return cache(lambda label: self.architectures[label].initial(key.child(label)))
+    def initial(self) -> StartValues:
+        """Return the start values of all architectures."""
+        return StartValues(self.architectures, self.key.child("initial"))
 
     def needed_bytes(self, label: str) -> int:
         """Return the memory that training takes at a client (:mod:`fedsim.engine.memory_need`)."""

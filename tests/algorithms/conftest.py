@@ -1,17 +1,26 @@
-"""A small world for algorithms: digits over unequal clients, and a carrier that loses what it is told to."""
+"""A small world for algorithms: digits over unequal clients, and a carrier that loses what it is told to.
+
+An algorithm that a test makes up can also be run over sockets, and with batching on and off.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Algorithm
 from fedsim.algorithms.contexts import ClientContext
+from fedsim.bus import Ledger
+from fedsim.bus.http.access import Access, ClientRanges, new_token
+from fedsim.bus.http.client import HttpClient
+from fedsim.bus.http.server import HttpServer
+from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.client_split import Split
@@ -34,7 +43,10 @@ from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.records.recorder import silent
+from fedsim.runtime.run import RunResult, kinds_of, run
+from fedsim.runtime.sockets.join import host
+from fedsim.runtime.sockets.serve import serve
 
 
 @cache
@@ -144,6 +156,23 @@ class World:
     def run(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         return run(self.parts(algorithm, **changes))
 
+    def run_every_way(self, make: Callable[[], Algorithm[Any, Any, Any]], **changes: Any) -> RunResult:
+        """Run in memory and over sockets, batched and one by one; check that the models are the same."""
+
+        def parts(batching: Literal["auto", "off"]) -> Parts:
+            executor = THREADS(ExecutorConfig(workers=2, batching=batching))
+            return self.parts(make(), **{"executor": executor, **changes})
+
+        result = run(parts("auto"))
+        others = [run(parts("off")), *(_over_sockets(partial(parts, one)) for one in ("auto", "off"))]
+        for other in others:
+            assert other.model_hash == result.model_hash
+            assert other.totals == replace(
+                result.totals, overhead_up=other.totals.overhead_up, overhead_down=other.totals.overhead_down
+            )
+            assert not other.rejections
+        return result
+
     def watched(self, algorithm: Algorithm[Any, Any, Any]) -> dict[int, dict[str, Model]]:
         """Return what will hold each client's evaluated models, by name, as they were measured last."""
         seen: dict[int, dict[str, Model]] = {}
@@ -168,6 +197,48 @@ class World:
         offsets = np.cumsum([0, *map(len, held)])
         flat = np.concatenate([np.sort(np.asarray(one, np.int64)) for one in held])
         return replace(data, holdings={**data.holdings, split: Holdings(offsets, flat)})
+
+
+def _over_sockets(make: Callable[[], Parts]) -> RunResult:
+    """Run over sockets on one loop, with two connections that have half of the clients each."""
+
+    async def join(url: str, clients: ClientRanges, token: str) -> None:
+        parts, client = make(), HttpClient(url, clients=clients, token=token)
+        try:
+            await client.connect()
+            client.kinds = kinds_of(parts)
+            await host(parts, client)
+        finally:
+            await client.close()
+
+    async def main() -> RunResult:
+        parts, ledger, trace = make(), Ledger(), Trace(keep=True)
+        count = parts.data.num_clients
+        token, line = new_token(ClientRanges.parse(f"0-{count - 1}"))
+        server = HttpServer(
+            kinds=kinds_of(parts),
+            ledger=ledger,
+            trace=trace,
+            access=Access.from_lines([line]),
+            greeting=b"hello",
+            num_clients=count,
+            log=silent(),
+        )
+        port = await server.start("127.0.0.1", 0)
+        halves = [ClientRanges.parse(some) for some in (f"0-{count // 2 - 1}", f"{count // 2}-{count - 1}")]
+        joining = [asyncio.create_task(join(f"http://127.0.0.1:{port}", half, token)) for half in halves]
+        try:
+            result = await serve(parts, server, ledger=ledger, trace=trace)
+            server.finish()
+            await asyncio.gather(*joining)
+        finally:
+            for task in joining:
+                task.cancel()
+            await asyncio.gather(*joining, return_exceptions=True)
+            await server.close()
+        return result
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
 
 
 class Notes:

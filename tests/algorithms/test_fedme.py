@@ -490,7 +490,7 @@ def test_clients_may_choose_how_long_to_fine_tune(
 
 def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
     client: Any = _Tuning()
-    client.initial_model = lambda label: Model(str(10 * int(label)), {})
+    client.initial_model = lambda label, variant: Model(str(10 * int(label)), {})
     client.client = 0
     for passes, best in ((1, "1"), (4, "4")):
         algorithm = world.algorithm("fedme", candidates=["0", "1"], candidate_epochs=passes)

@@ -25,10 +25,10 @@ from fedsim.algorithms.base import Replies, Reply
 from fedsim.algorithms.common import share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
+from fedsim.algorithms.common.own_start import OwnStartConfig
 from fedsim.algorithms.common.public_predictions import Announced, draw, predictions, stacked, unusable
 from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
 from fedsim.errors import UserError
@@ -37,7 +37,7 @@ from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temp
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 
 
-class CodistillationConfig(Config):
+class CodistillationConfig(OwnStartConfig):
     """The round's own parameters."""
 
     order: Literal["train_first", "distill_first"] = "train_first"
