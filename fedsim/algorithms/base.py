@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
@@ -31,6 +31,8 @@ from typing_extensions import TypeVar
 from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
+from fedsim.engine.training_config import TrainingConfig
+from fedsim.errors import Fault
 from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.plugins import Plugin
@@ -157,6 +159,11 @@ class Setting:
         num_public: Samples in the public set.
         public_labelled: Whether these have labels of the task.
         architectures: All of the run, by label, those that nobody starts with too.
+        training: How clients train unless the algorithm says otherwise.
+        num_rounds: Rounds of the run.
+        cohort_size: Replies wanted in a round.
+        pacing: Name of the pacing.
+        carries: Whether a merge may meet replies to dispatches of earlier rounds.
     """
 
     task: Task
@@ -165,6 +172,11 @@ class Setting:
     num_public: int
     public_labelled: bool
     architectures: Mapping[str, Architecture] = field(default_factory=dict)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    num_rounds: int = 1
+    cohort_size: int = 1
+    pacing: str = "synchronous"
+    carries: bool = False
 
 
 class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
@@ -222,17 +234,19 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
             return None
         return unlike(reply.message.model, server.initial_model(server.architecture_of(reply.client)))
 
-    def misfit(self, setting: Setting) -> str | None:
-        """Return why the algorithm cannot work in a setting, and what to write instead; None if it can.
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Yield each thing for which the algorithm cannot work in a setting.
 
+        A fault names the path of the value to change in a scenario, such as ``algorithm.params.mu``.
         ``mixed_architectures`` and ``needs_public`` have been checked before, ``needs_classes`` is here.
         """
-        if not self.needs_classes or setting.task.kind == "classification":
-            return None
-        return (
-            f"it learns from probabilities of classes, and the task is a {setting.task.kind}: take a data "
-            "set with classes, or an algorithm that exchanges models alone, such as 'fedavg' or 'ktpfl_w'"
-        )
+        if self.needs_classes and setting.task.kind != "classification":
+            yield Fault(
+                "algorithm",
+                f"it learns from probabilities of classes, and the task is a {setting.task.kind}",
+                "take a data set with classes, or an algorithm that exchanges models alone, such as 'fedavg' "
+                "or 'ktpfl_w'",
+            )
 
 
 def broadcast(cohort: Sequence[int], message: D) -> dict[int, D]:

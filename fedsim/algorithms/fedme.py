@@ -21,7 +21,7 @@ Matsuda, Sasaki, Xiao, Onizuka: FedMe: Federated Learning via Model Exchange, SD
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -57,6 +57,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple
 from fedsim.data import Split
 from fedsim.engine.steps import Descent
+from fedsim.errors import Fault
 from fedsim.params import Model, count
 from fedsim.ranges import Clients, Epochs, Few, PositiveEpochs
 from fedsim.wire import ModelBroadcast, ModelUpdate
@@ -349,13 +350,14 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             return f"choice {pair.chosen}, which is none of the models to choose from"
         return None
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse candidates that the run does not have, and a task without classes."""
+        yield from super().misfits(setting)
         absent = [label for label in self.config.candidates if label not in setting.architectures]
         if absent:
-            known = ", ".join(setting.architectures)
-            return f"candidates: no model of the run is labelled {absent[0]!r}; name some of {known}"
-        return super().misfit(setting)
+            problem = f"no model of the run is labelled {' or '.join(map(repr, absent))}"
+            mend = f"name some of {', '.join(setting.architectures)}"
+            yield Fault("algorithm.params.candidates", problem, mend)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState

@@ -15,7 +15,7 @@ without momentum, ``lr = 0.05``, ``batch_size = 64``, ``steps = 30``, 2000 publi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
+from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples
 from fedsim.wire import Form, LogitsUp, Message, counted, message
@@ -173,15 +174,16 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
         positions, num_outputs = self.public_positions(server), server.task.num_outputs
         return unusable(everything, positions, num_outputs, _form(server))
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse more public samples than there are."""
+        yield from super().misfits(setting)
         wanted = self.config.public_size
         if wanted is not None and wanted > setting.num_public:
-            return (
-                f"public_size = {wanted}, and the public set has {setting.num_public} samples: write that or "
-                "fewer, or a larger data.public.size"
+            yield Fault(
+                "algorithm.params.public_size",
+                f"{wanted} samples, and the public set has {setting.num_public}",
+                "write that or fewer, or a larger data.public.size",
             )
-        return None
 
     async def _near(
         self, client: ClientContext, state: ClientState, samples: Samples, centroids: Array

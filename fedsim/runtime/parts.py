@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from fedsim.data import FederatedData
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.errors import UserError
+from fedsim.errors import Fault, UserError
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
@@ -108,14 +108,21 @@ class Parts:
         """The root of all generators."""
         return Key.root(self.seed)
 
-    def misfit(self) -> str | None:
-        """Say why the algorithm cannot work with these architectures and this public set; None if it can."""
+    @property
+    def cohort_size(self) -> int:
+        """Replies wanted of a cohort."""
+        return self.clients_per_round or int(np.count_nonzero(self._can_take_part()))
+
+    def misfits(self) -> Iterator[Fault]:
+        """Yield each thing for which the algorithm cannot work with the other parts."""
         names = set()
         for exchange in self.algorithm.exchanges:
             if exchange.name in names:
-                return f"two of its exchanges are called {exchange.name!r}: give each its own name"
+                problem = f"two of its exchanges are called {exchange.name!r}"
+                yield Fault("algorithm", problem, "give each its own name")
             if exchange.reply is not None and exchange.local is None:
-                return f"exchange {exchange.name!r} wants replies that no client makes: give it local = ..."
+                problem = f"exchange {exchange.name!r} wants replies that no client makes"
+                yield Fault("algorithm", problem, "give it local = ...")
             names.add(exchange.name)
         labels = dict.fromkeys(label for group in self.fleet.groups for label in group.models)
         setting = Setting(
@@ -125,8 +132,13 @@ class Parts:
             len(self.data.public),
             self.data.public_labelled,
             self.architectures,
+            self.training,
+            self.rounds,
+            self.cohort_size,
+            name_of(self.pacing),
+            self.pacing.carries,
         )
-        return self.algorithm.misfit(setting)
+        yield from self.algorithm.misfits(setting)
 
     def initial(self) -> StartValues:
         """Return the start values of all architectures."""
@@ -153,10 +165,14 @@ class Parts:
             raise UserError(
                 "no client has a training sample: give the data set more samples, or use fewer clients"
             )
-        eligible = np.flatnonzero(has_samples & self.holds_job()).astype(np.int32)
+        eligible = np.flatnonzero(self._can_take_part()).astype(np.int32)
         if not len(eligible):
             raise UserError(self._too_small(has_samples))
         return eligible
+
+    def _can_take_part(self) -> NDArray[np.bool_]:
+        able: NDArray[np.bool_] = (self.data.sizes("train") > 0) & self.holds_job()
+        return able
 
     def _needs_bytes(self) -> NDArray[np.float64]:
         needs = np.empty(len(self.fleet))

@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from fedsim.algorithms.base import Algorithm
+from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.bus import Ledger
 from fedsim.bus.http.access import Access, ClientRanges, new_token
@@ -123,6 +124,7 @@ class World:
         *,
         num_clients: int = 4,
         workers: int = 1,
+        batching: Literal["auto", "off"] = "auto",
         training: Mapping[str, Any] | None = None,
         lost: Callable[[Parcel, int], bool] | None = None,
         models: tuple[str, str] = ("mlp", "mlp"),
@@ -144,7 +146,7 @@ class World:
                 "linear": Architecture("linear", LINEAR(LINEAR.Config()), data.task),
             },
             network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
-            executor=THREADS(ExecutorConfig(workers=workers)),
+            executor=THREADS(ExecutorConfig(workers=workers, batching=batching)),
             selector=UNIFORM(Config()),
             pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
             training=TrainingConfig(**{"lr": 0.1, "batch_size": 8, **(training or {})}),
@@ -153,25 +155,30 @@ class World:
         )
         return replace(parts, **changes)
 
+    def misfits(self, algorithm: Algorithm[Any, Any, Any], setting: Setting) -> str:
+        """Return what an algorithm has against a setting, a line for each fault."""
+        return "\n".join(map(str, algorithm.misfits(setting)))
+
     def run(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         return run(self.parts(algorithm, **changes))
 
+    def run_over_sockets(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
+        """Run over sockets on one loop, with a connection for client 0 and one for the others."""
+        return _over_sockets(partial(self.parts, algorithm, **changes))
+
     def run_every_way(self, make: Callable[[], Algorithm[Any, Any, Any]], **changes: Any) -> RunResult:
         """Run in memory and over sockets, batched and one by one; check that the models are the same."""
-
-        def parts(batching: Literal["auto", "off"]) -> Parts:
-            executor = THREADS(ExecutorConfig(workers=2, batching=batching))
-            return self.parts(make(), **{"executor": executor, **changes})
-
-        result = run(parts("auto"))
-        others = [run(parts("off")), *(_over_sockets(partial(parts, one)) for one in ("auto", "off"))]
+        results = list[RunResult]()
+        for way, batching in product((self.run, self.run_over_sockets), ("auto", "off")):
+            results.append(way(make(), **{"batching": batching, **changes}))
+        first, *others = results
         for other in others:
-            assert other.model_hash == result.model_hash
-            assert other.totals == replace(
-                result.totals, overhead_up=other.totals.overhead_up, overhead_down=other.totals.overhead_down
-            )
+            assert other.model_hash == first.model_hash
+            for sums in ("frames", "bytes", "parameters", "data"):
+                for name in (f"{sums}_up", f"{sums}_down"):
+                    assert getattr(other.totals, name) == getattr(first.totals, name)
             assert not other.rejections
-        return result
+        return first
 
     def watched(self, algorithm: Algorithm[Any, Any, Any]) -> dict[int, dict[str, Model]]:
         """Return what will hold each client's evaluated models, by name, as they were measured last."""
@@ -200,8 +207,6 @@ class World:
 
 
 def _over_sockets(make: Callable[[], Parts]) -> RunResult:
-    """Run over sockets on one loop, with two connections that have half of the clients each."""
-
     async def join(url: str, clients: ClientRanges, token: str) -> None:
         parts, client = make(), HttpClient(url, clients=clients, token=token)
         try:
@@ -225,8 +230,8 @@ def _over_sockets(make: Callable[[], Parts]) -> RunResult:
             log=silent(),
         )
         port = await server.start("127.0.0.1", 0)
-        halves = [ClientRanges.parse(some) for some in (f"0-{count // 2 - 1}", f"{count // 2}-{count - 1}")]
-        joining = [asyncio.create_task(join(f"http://127.0.0.1:{port}", half, token)) for half in halves]
+        shares = [ClientRanges.parse(some) for some in ("0", f"1-{count - 1}")[:count]]
+        joining = [asyncio.create_task(join(f"http://127.0.0.1:{port}", share, token)) for share in shares]
         try:
             result = await serve(parts, server, ledger=ledger, trace=trace)
             server.finish()

@@ -570,7 +570,7 @@ def test_the_server_remembers_what_each_was_given_until_it_is_asked_again(world:
 
 def test_regressions_are_refused(world: Any) -> None:
     setting = Setting(Task((3,), 1, "regression"), {}, None, 40, False)  # type: ignore[arg-type]
-    assert "take a data set with classes" in world.algorithm("fedme").misfit(setting)
+    assert "take a data set with classes" in world.misfits(world.algorithm("fedme"), setting)
 
 
 @pytest.mark.parametrize(

@@ -444,7 +444,7 @@ def test_runs_without_learning(world: Any) -> None:
 
 def test_regressions_are_refused(world: Any) -> None:
     setting = Setting(Task((3,), 1, "regression"), {}, None, 0, False)  # type: ignore[arg-type]
-    assert "take a data set with classes" in (world.algorithm("persfl").misfit(setting) or "")
+    assert "take a data set with classes" in world.misfits(world.algorithm("persfl"), setting)
 
 
 @pytest.mark.parametrize(

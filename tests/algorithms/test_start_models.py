@@ -59,7 +59,7 @@ class Picking(Algorithm[Config, tuple[Model, ...], None]):
         fitted = await client.fit(models[number])
         return None, replace(PickedModel.of(fitted.model, client.num_samples()), number=number)
 
-    async def merge(self, server: ServerContext, state: Any, replies: Replies[PickedModel]) -> Any:
+    async def merge(self, server: ServerContext, state: Any, replies: Replies[Any]) -> Any:
         groups = [[one for one in replies if one.message.number == number] for number in range(len(state))]
         means = [mean_of_models(group, "samples") if group else None for group in groups]
         return tuple(mean or former for mean, former in zip(means, state, strict=True))

@@ -78,7 +78,7 @@ class ServerActor:
         self.merged = array("i", [-1]) * num_clients
         self.num_rounds = self.parts.rounds
         self.exchanges = tuple(one for one in exchanges if one.when == "round")
-        self.cohort_size = self.parts.clients_per_round or len(self._eligible)
+        self.cohort_size = self.parts.cohort_size
         self._key = self.parts.key.child("server")
         self._clients_key = self.parts.key.child("client")
         self._round = 0

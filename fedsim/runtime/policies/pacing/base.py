@@ -69,6 +69,11 @@ class Rounds(Protocol):
 class Pacing(Plugin[C], ABC):
     """Drives the rounds of a run."""
 
+    @property
+    def carries(self) -> bool:
+        """Whether a merge may take replies to dispatches of earlier rounds."""
+        return False
+
     @abstractmethod
     async def run(self, rounds: Rounds) -> None:
         """Run all rounds."""

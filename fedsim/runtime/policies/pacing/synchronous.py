@@ -68,6 +68,11 @@ class Synchronous(Pacing[SynchronousConfig]):
 
     Config = SynchronousConfig
 
+    @property
+    def carries(self) -> bool:
+        """Whether late replies are merged in a later round."""
+        return self.config.late == "carry"
+
     async def run(self, rounds: Rounds) -> None:
         """Run all rounds.
 
