@@ -13,6 +13,13 @@ means that no frame travels. The server merges only when somebody has replied (s
 the replies sorted by client, finite and vetted. All numbers in the server's state are finite, with None for
 what is not known: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is refused.
 
+A pacing may merge replies to dispatches from before other merges. How much such a stale reply counts is for
+the pacing to say: its ``discount``, from 0 to 1. What that acts on is for the algorithm to say
+(``discounted``): on ``shares`` of a mean (:func:`fedsim.algorithms.common.model_rounds.shares`), where only
+their ratios count, so that the discount of a single reply vanishes; or on ``steps``, which the algorithm
+multiplies by it, as in FedBuff's ``sum of discount * delta / K`` and FedAsync's ``alpha * discount``, so that
+a single stale reply makes a small step.
+
 In a hook, ``await client.fit(...)``, ``.predict(...)`` and ``.call(...)`` take the time of that side's
 device. An algorithm charges what grows with replies times samples times classes, or is made for each client,
 by ``call``; the one mean of a cohort's models of an architecture, as in FedAvg, is free.
@@ -67,7 +74,7 @@ class Reply(Generic[U]):
         exchange: The name of the exchange.
         version: The server's version (number of merges) at the dispatch.
         staleness: Merges since then; 0 in a synchronous round.
-        weight: Factor of its weight in means; 1 in a synchronous round.
+        discount: How much it counts for its staleness, from 0 to 1; 1 in a synchronous round.
         message: What came back.
     """
 
@@ -76,7 +83,7 @@ class Reply(Generic[U]):
     exchange: str
     version: int
     staleness: int
-    weight: float
+    discount: float
     message: U
 
 
@@ -163,6 +170,8 @@ class Setting:
         num_rounds: Rounds of the run.
         cohort_size: Replies wanted in a round.
         pacing: Name of the pacing.
+        merge_size: Replies that a merge waits for under an asynchronous pacing; None where it takes those of
+            a cohort.
         carries: Whether a merge may meet replies to dispatches of earlier rounds.
     """
 
@@ -176,6 +185,7 @@ class Setting:
     num_rounds: int = 1
     cohort_size: int = 1
     pacing: str = "synchronous"
+    merge_size: int | None = None
     carries: bool = False
 
 
@@ -187,14 +197,15 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         mixed_architectures: Whether clients may have different architectures.
         needs_public: Whether there must be a public set.
         needs_classes: Whether the task must be a classification, since predictions travel as probabilities.
-        accepts_stale: Whether merges may come from older versions, so that asynchronous pacing makes sense.
+        discounted: What the discount of a stale reply acts on, ``shares`` of a mean or ``steps`` of its own,
+            where it can be paced asynchronously, with one exchange a round; None: it cannot.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = ()
     mixed_architectures: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
-    accepts_stale: ClassVar[bool] = False
+    discounted: ClassVar[Literal["shares", "steps"] | None] = None
 
     @property
     @abstractmethod

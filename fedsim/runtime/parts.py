@@ -115,6 +115,7 @@ class Parts:
 
     def misfits(self) -> Iterator[Fault]:
         """Yield each thing for which the algorithm cannot work with the other parts."""
+        yield from self._pacing_misfits()
         names = set()
         for exchange in self.algorithm.exchanges:
             if exchange.name in names:
@@ -136,9 +137,25 @@ class Parts:
             self.rounds,
             self.cohort_size,
             name_of(self.pacing),
+            self.pacing.merge_size,
             self.pacing.carries,
         )
         yield from self.algorithm.misfits(setting)
+
+    def _pacing_misfits(self) -> Iterator[Fault]:
+        size, algorithm, pacing = self.pacing.merge_size, self.algorithm, name_of(self.pacing)
+        if size is None:
+            return
+        if algorithm.discounted is None or sum(one.when == "round" for one in algorithm.exchanges) != 1:
+            problem = f"{pacing!r} merges replies of several versions, and {name_of(algorithm)!r} cannot"
+            yield Fault("participation.pacing", problem, "write 'synchronous', or choose another algorithm")
+        elif algorithm.discounted == "shares" and size == 1 and self.pacing.discount(1) < 1:
+            yield Fault(
+                "participation.pacing.params",
+                f"each merge is of one reply: in a mean, which {name_of(algorithm)!r} takes, its share is 1 "
+                "however stale it is",
+                "merge several, discount nothing, or choose an algorithm whose steps are discounted",
+            )
 
     def initial(self) -> StartValues:
         """Return the start values of all architectures."""

@@ -72,7 +72,7 @@ def means_by_architecture(replies: Replies[ModelUpdate], weighting: Weighting) -
 
 
 def shares(replies: Replies, amounts: Sequence[float]) -> list[float]:
-    """Return weights in proportion to ``amounts``, discounted by each reply's own weight; they sum to one."""
-    raw = [amount * reply.weight for amount, reply in zip(amounts, replies, strict=True)]
+    """Return weights in proportion to ``amounts`` times the replies' discounts; they sum to one."""
+    raw = [amount * reply.discount for amount, reply in zip(amounts, replies, strict=True)]
     total = sum(raw)
     return [value / total for value in raw]
