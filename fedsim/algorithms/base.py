@@ -234,6 +234,20 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         test set (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
         """
 
+    async def own_model(self, client: ClientContext, state: P, message: Any) -> Model:
+        """Return the model that a client goes on with, from its state and from what the server sent it.
+
+        For what is built upon any algorithm, such as fine-tuning, which asks after :meth:`send_last`. By
+        default the client holds it whole: its state is a model, or has one called ``model``.
+        """
+        return state if isinstance(state, Model) else cast(Any, state).model
+
+    async def send_last(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, Any]]:
+        """Send what clients need after the last round for :meth:`own_model`; by default no frame."""
+        return state, dict.fromkeys(cohort)
+
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Return why a reply cannot be merged, or None.
 

@@ -48,7 +48,7 @@ from fedsim.algorithms.common.fedme_exchange import (
     grouped,
     means_of_copies,
 )
-from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
+from fedsim.algorithms.common.fine_tuning import FineTuning, OptionalFineTuningConfig, validation_loss
 from fedsim.algorithms.common.model_check import unknown
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
@@ -59,14 +59,14 @@ from fedsim.data import Split
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Model, count
-from fedsim.ranges import Clients, Epochs, Few, PositiveEpochs
+from fedsim.ranges import Clients, Few, PositiveEpochs
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
 Instant = Annotated[float, Field(gt=0, le=1e9)]
 """A share of all rounds below 1, else a round."""
 
 
-class FedMeConfig(OwnStartConfig):
+class FedMeConfig(OwnStartConfig, OptionalFineTuningConfig):
     """FedMe's own parameters."""
 
     mt: bool = True
@@ -90,9 +90,6 @@ class FedMeConfig(OwnStartConfig):
     literal_upload: bool = False
     """Let clients send their models at the start of every round, as in line 4 of the paper's algorithm,
     instead of once; the server has just sent them."""
-    finetune_epochs: Epochs | Literal["chosen"] | None = None
-    """Passes over the client's own samples after the last round, on a copy of its model; `chosen`: from 0 to
-    10, as its validation loss says. Left out, there is no fine-tuning; the paper reports both."""
 
     @field_validator("raise_at", mode="after")
     @classmethod
@@ -139,11 +136,9 @@ class ClientState:
 
     Attributes:
         model: Its own model.
-        tuned: The same, fine-tuned after the last round; None before, and without fine-tuning.
     """
 
     model: Model
-    tuned: Model | None = None
 
 
 class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
@@ -157,7 +152,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
-        """Enrol once; learn and settle in every round; fine-tune at the end, if wanted."""
+        """Enrol once; learn and settle in every round."""
         config = self.config
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
         enrol = replace(upload, name="enrol", local=self.local_enrol, when="opening", who="all")
@@ -177,14 +172,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             merge=self.merge_settle,
             who="answered",
         )
-        finetune = Exchange("finetune", local=self.local_finetune, when="closing", who="all")
         literal = (choose, upload) if config.candidates else (upload,)
-        return (
-            *(literal if config.literal_upload else (enrol,)),
-            learn,
-            settle,
-            *((finetune,) if config.finetune_epochs is not None else ()),
-        )
+        return (*(literal if config.literal_upload else (enrol,)), learn, settle)
 
     def num_clusters(self, round: int, num_rounds: int) -> int:  # noqa: A002
         """Return K^t, the number of clusters in a round."""
@@ -326,14 +315,6 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         }
         return replace(state, stored={**state.stored, **settled}, offers={})
 
-    async def local_finetune(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, None]:
-        """Train a copy on the client's own samples."""
-        epochs = self.config.finetune_epochs
-        tuned = await finetuned(client, state.model, None if epochs == "chosen" else epochs)
-        return replace(state, tuned=tuned), None
-
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
         if isinstance(reply.message, ModelUpdate):
@@ -362,10 +343,12 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
     ) -> Predictors:
-        """Return the client's own model; after fine-tuning that one, and the other beside it."""
-        if client_state.tuned is None:
-            return {"personal": Predictor(client_state.model)}
-        return {"personal": Predictor(client_state.tuned), "untuned": Predictor(client_state.model)}
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
+
+
+class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
+    """The same, and fine-tuning where that is wanted; the paper reports both."""
 
 
 def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:
@@ -373,4 +356,4 @@ def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]
     return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
 
 
-PLUGIN = FedMe
+PLUGIN = FineTunedFedMe
