@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply, broadcast
 from fedsim.algorithms.common import public_predictions
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_set_delivery import ClientState, PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
@@ -36,7 +36,7 @@ from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temp
 from fedsim.wire import LogitsUp, Message, counted, message
 
 
-class DSFLConfig(Config):
+class DSFLConfig(OwnStartConfig):
     """DS-FL's own parameters."""
 
     aggregation: Literal["era", "sa"] = "era"
@@ -131,7 +131,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]

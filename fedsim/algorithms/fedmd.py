@@ -20,9 +20,9 @@ import numpy as np
 from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, broadcast
 from fedsim.algorithms.common import public_predictions, share_and_distil
 from fedsim.algorithms.common.distillation import distil
+from fedsim.algorithms.common.own_start import OwnStartConfig
 from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.jobs import Samples, Stream
 from fedsim.engine.losses import TEACHER, TRAIN, Loss, absolute_error, divergence, squared_error
 from fedsim.params import Array, Model
@@ -32,7 +32,7 @@ from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
 LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl": divergence}
 
 
-class FedMDConfig(Config):
+class FedMDConfig(OwnStartConfig):
     """FedMD's own parameters."""
 
     public_per_round: PositiveSamples | None = None

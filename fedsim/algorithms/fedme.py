@@ -21,7 +21,7 @@ Matsuda, Sasaki, Xiao, Onizuka: FedMe: Federated Learning via Model Exchange, SD
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -48,23 +48,25 @@ from fedsim.algorithms.common.fedme_exchange import (
     grouped,
     means_of_copies,
 )
-from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
+from fedsim.algorithms.common.fine_tuning import FineTuning, OptionalFineTuningConfig, validation_loss
 from fedsim.algorithms.common.model_check import unknown
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import AsTuple, Config
+from fedsim.config import AsTuple
 from fedsim.data import Split
 from fedsim.engine.steps import Descent
+from fedsim.errors import Fault
 from fedsim.params import Model, count
-from fedsim.ranges import Clients, Epochs, Few, PositiveEpochs
+from fedsim.ranges import Clients, Few, PositiveEpochs
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
 Instant = Annotated[float, Field(gt=0, le=1e9)]
 """A share of all rounds below 1, else a round."""
 
 
-class FedMeConfig(Config):
+class FedMeConfig(OwnStartConfig, OptionalFineTuningConfig):
     """FedMe's own parameters."""
 
     mt: bool = True
@@ -88,9 +90,6 @@ class FedMeConfig(Config):
     literal_upload: bool = False
     """Let clients send their models at the start of every round, as in line 4 of the paper's algorithm,
     instead of once; the server has just sent them."""
-    finetune_epochs: Epochs | Literal["chosen"] | None = None
-    """Passes over the client's own samples after the last round, on a copy of its model; `chosen`: from 0 to
-    10, as its validation loss says. Left out, there is no fine-tuning; the paper reports both."""
 
     @field_validator("raise_at", mode="after")
     @classmethod
@@ -137,11 +136,9 @@ class ClientState:
 
     Attributes:
         model: Its own model.
-        tuned: The same, fine-tuned after the last round; None before, and without fine-tuning.
     """
 
     model: Model
-    tuned: Model | None = None
 
 
 class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
@@ -155,7 +152,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
-        """Enrol once; learn and settle in every round; fine-tune at the end, if wanted."""
+        """Enrol once; learn and settle in every round."""
         config = self.config
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
         enrol = replace(upload, name="enrol", local=self.local_enrol, when="opening", who="all")
@@ -175,14 +172,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             merge=self.merge_settle,
             who="answered",
         )
-        finetune = Exchange("finetune", local=self.local_finetune, when="closing", who="all")
         literal = (choose, upload) if config.candidates else (upload,)
-        return (
-            *(literal if config.literal_upload else (enrol,)),
-            learn,
-            settle,
-            *((finetune,) if config.finetune_epochs is not None else ()),
-        )
+        return (*(literal if config.literal_upload else (enrol,)), learn, settle)
 
     def num_clusters(self, round: int, num_rounds: int) -> int:  # noqa: A002
         """Return K^t, the number of clusters in a round."""
@@ -198,7 +189,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     async def local_choose(
         self, client: ClientContext, state: ClientState, message: None
@@ -206,7 +197,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Take the candidate that is best on the client's own samples, if there are candidates."""
         best, least = state.model, None
         for label in self.config.candidates:
-            start, epochs = client.initial_model(label), self.config.candidate_epochs
+            start, epochs = own_start(client, self.config, label), self.config.candidate_epochs
             model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first
@@ -324,14 +315,6 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         }
         return replace(state, stored={**state.stored, **settled}, offers={})
 
-    async def local_finetune(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, None]:
-        """Train a copy on the client's own samples."""
-        epochs = self.config.finetune_epochs
-        tuned = await finetuned(client, state.model, None if epochs == "chosen" else epochs)
-        return replace(state, tuned=tuned), None
-
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
         if isinstance(reply.message, ModelUpdate):
@@ -348,21 +331,24 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             return f"choice {pair.chosen}, which is none of the models to choose from"
         return None
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse candidates that the run does not have, and a task without classes."""
+        yield from super().misfits(setting)
         absent = [label for label in self.config.candidates if label not in setting.architectures]
         if absent:
-            known = ", ".join(setting.architectures)
-            return f"candidates: no model of the run is labelled {absent[0]!r}; name some of {known}"
-        return super().misfit(setting)
+            problem = f"no model of the run is labelled {' or '.join(map(repr, absent))}"
+            mend = f"name some of {', '.join(setting.architectures)}"
+            yield Fault("algorithm.params.candidates", problem, mend)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
     ) -> Predictors:
-        """Return the client's own model; after fine-tuning that one, and the other beside it."""
-        if client_state.tuned is None:
-            return {"personal": Predictor(client_state.model)}
-        return {"personal": Predictor(client_state.tuned), "untuned": Predictor(client_state.model)}
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
+
+
+class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
+    """The same, and fine-tuning where that is wanted; the paper reports both."""
 
 
 def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:
@@ -370,4 +356,4 @@ def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]
     return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
 
 
-PLUGIN = FedMe
+PLUGIN = FineTunedFedMe

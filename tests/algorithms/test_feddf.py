@@ -260,7 +260,7 @@ def test_settings_that_cannot_be(world: Any) -> None:
     with pytest.raises(UserError, match="write drop_worst = false"):
         world.run(world.algorithm("feddf", drop_worst=True), data=data)
     regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
-    assert "probabilities of classes" in world.algorithm("feddf").misfit(regression)
+    assert "probabilities of classes" in world.misfits(world.algorithm("feddf"), regression)
 
 
 def test_unlabelled_public_samples_do(world: Any) -> None:

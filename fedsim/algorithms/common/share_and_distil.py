@@ -17,7 +17,6 @@ from typing_extensions import TypeVar
 
 from fedsim.algorithms.base import (
     Algorithm,
-    C,
     Exchange,
     Exchanges,
     Predictor,
@@ -25,6 +24,7 @@ from fedsim.algorithms.base import (
     Replies,
     broadcast,
 )
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_predictions import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
@@ -67,10 +67,11 @@ class ClientState:
     announced: Announced | None = None
 
 
+G = TypeVar("G", bound=OwnStartConfig)
 S = TypeVar("S", bound=ServerState, default=Any)
 
 
-class ShareAndDistil(Algorithm[C, S, ClientState]):
+class ShareAndDistil(Algorithm[G, S, ClientState]):
     """Rounds with both exchanges, over public samples drawn anew."""
 
     mixed_architectures = True
@@ -99,7 +100,7 @@ class ShareAndDistil(Algorithm[C, S, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     async def instruct_share(
         self, server: ServerContext, state: S, cohort: Sequence[int]
