@@ -141,6 +141,8 @@ TABLES: dict[str, Table] = {
         "public_per_round": _tried(10),
         "pretrain_epochs": _tried(0, 2),
         "pretrain_public": _tried(True),
+        "order": _tried("train_first"),
+        "exchange": _tried("probs", digest="kl"),
         "digest": _tried("mse", "kl"),
         "digest_epochs": _tried(0, 3),
         "digest_batch_size": _tried(8),
