@@ -160,7 +160,7 @@ TABLES: dict[str, Table] = {
         "literal_upload": _tried(True, shows="traffic"),
         "finetune_epochs": _tried(0, 3, "chosen"),
     },
-    "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2, run={"training": {"epochs": 4}})},
+    "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
         **COEFFICIENTS,
