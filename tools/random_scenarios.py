@@ -242,7 +242,12 @@ def _params(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
             return {"pretrain_epochs": dice.whole(0, 1), "digest_batch_size": batch} | drawn
         case "fedme":
             drawn = dice.some(0.3, mt=False, dml=False, mc=False, tune_on="train", literal_upload=True)
-            return {"clusters": [1, 2], "raise_at": [0.5]} | drawn | dice.some(0.3, candidates=list(labels))
+            return (
+                {"clusters": [1, 2], "raise_at": [0.5]}
+                | tuning
+                | drawn
+                | dice.some(0.3, candidates=list(labels))
+            )
         case "ktpfl":
             return pairing | coefficients | {"c_batch_size": batch}
         case "ktpfl_w":
