@@ -233,12 +233,21 @@ def _params(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
             return server | dice.some(0.4, lam=0.5, div_normalise=True)
         case "fedmd":
             drawn = dice.some(
-                0.4, public_per_round=dice.whole(1, 6), digest=dice.pick("mse", "kl"), digest_lr=rate
+                0.4,
+                public_per_round=dice.whole(1, 6),
+                digest=dice.pick("mse", "kl"),
+                digest_lr=rate,
+                order="train_first",
             )
             return {"pretrain_epochs": dice.whole(0, 1), "digest_batch_size": batch} | drawn
         case "fedme":
             drawn = dice.some(0.3, mt=False, dml=False, mc=False, tune_on="train", literal_upload=True)
-            return {"clusters": [1, 2], "raise_at": [0.5]} | drawn | dice.some(0.3, candidates=list(labels))
+            return (
+                {"clusters": [1, 2], "raise_at": [0.5]}
+                | tuning
+                | drawn
+                | dice.some(0.3, candidates=list(labels))
+            )
         case "ktpfl":
             return pairing | coefficients | {"c_batch_size": batch}
         case "ktpfl_w":

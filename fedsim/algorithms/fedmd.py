@@ -3,36 +3,47 @@
 Before the first round every client trains alone. In a round the server names public samples; the cohort
 sends its raw logits on them (*share*); the server averages them into a consensus and sends it to those who
 replied, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
-samples (*distil*). What travels does not depend on any model's size (specification 5.C.4).
+samples (*distil*). What travels does not depend on any model's size (specification 5.C.4). Clients are
+measured after the revisit, as in the authors' code; to compare FedMD with a method that is measured after
+its distillation, as KT-pFL is by default, give both the same ``order``.
+
+The gradient of the mean absolute error is 1/(b N) or its negative for each of the N logits of b samples,
+however far they are from the consensus. The authors' code takes steps with Adam; with plain SGD the digest
+does next to nothing: on Fashion-MNIST with MNIST as public set (twenty clients, 225 samples each, 15 rounds,
+one seed) Local reached 74.4 %, the digest by mean absolute error 74.5 % and that by KL divergence 75.0 %.
+KT-pFL's authors compare FedMD with mean probabilities in place of logits and with a KL divergence: that is
+``exchange = "probs", digest = "kl"``.
 
 Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (arXiv 1910.03581), algorithm 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
+from pydantic import model_validator
 
-from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, broadcast
+from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_predictions, share_and_distil
-from fedsim.algorithms.common.distillation import distil
-from fedsim.algorithms.common.own_start import OwnStartConfig
-from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
+from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.public_predictions import Announced
+from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil, ShareAndDistilConfig
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples, Stream
 from fedsim.engine.losses import TEACHER, TRAIN, Loss, absolute_error, divergence, squared_error
+from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
+from fedsim.wire import LogitsDown, LogitsUp
 
 LOSSES: Mapping[str, Loss] = {"mae": absolute_error, "mse": squared_error, "kl": divergence}
 
 
-class FedMDConfig(OwnStartConfig):
+class FedMDConfig(ShareAndDistilConfig):
     """FedMD's own parameters."""
 
     public_per_round: PositiveSamples | None = None
@@ -42,6 +53,9 @@ class FedMDConfig(OwnStartConfig):
     pretrain_public: bool = False
     """First train as long on the public set with its labels, as the paper does where they are usable; the
     profiles here have public labels of another label space."""
+    exchange: Literal["logits", "probs"] = "logits"
+    """What clients send and the server averages: raw logits (the paper), or probabilities, as KT-pFL's
+    authors compare it, which are digested as in `ktpfl`, by KL divergence alone."""
     digest: Literal["mae", "mse", "kl"] = "mae"
     """Distance to the consensus: mean absolute (the paper's) or squared error of logits, or KL divergence."""
     digest_epochs: Epochs = 1
@@ -51,20 +65,28 @@ class FedMDConfig(OwnStartConfig):
     digest_lr: LearningRate | None = None
     """Learning rate of the digest; that of the training by default."""
 
+    @model_validator(mode="after")
+    def _one_distance(self) -> Self:
+        if self.exchange == "probs" and self.digest != "kl":
+            raise ValueError(
+                f"digest = {self.digest!r} compares logits: write digest = 'kl' for probabilities"
+            )
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class ServerState(share_and_distil.ServerState):
     """What the server holds between the two exchanges of a round.
 
     Attributes:
-        consensus: Mean of the logits that arrived, float32 ``[p, N]``.
+        consensus: Mean of the predictions that arrived, float32 ``[p, N]``.
     """
 
     consensus: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
 
 
 class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
-    """Model distillation over logits."""
+    """Model distillation over logits or probabilities."""
 
     Config = FedMDConfig
 
@@ -95,20 +117,17 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
             server.key.child("public"), server.num_public, self.config.public_per_round
         )
 
-    async def local_share(
-        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
-    ) -> tuple[ClientState, LogitsUp]:
-        """Send raw logits on the samples named."""
-        announced, batch_size = public_predictions.Announced.of(message), self.config.digest_batch_size
-        logits = await client.predict(state.model, announced.samples(), batch_size=batch_size)
-        return ClientState(state.model, announced), public_predictions.predictions(
-            logits, message.indices, "logits"
-        )
+    async def predicted(self, client: ClientContext, model: Model, announced: Announced) -> LogitsUp:
+        """Return raw logits or probabilities on the samples named."""
+        form, batch_size = self.config.exchange, self.config.digest_batch_size
+        logits = await client.predict(model, announced.samples(), batch_size=batch_size)
+        values = softmax(logits) if form == "probs" else logits
+        return public_predictions.predictions(values, announced.positions, form)
 
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
-        """Average each sample's logits over those who sent some, all alike (the paper's consensus).
+        """Average each sample's rows over those who sent one, all alike (the paper's consensus).
 
         A sample that nobody has is left out (specification 3.5, E10).
         """
@@ -121,29 +140,34 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, LogitsDown]]:
         """Send the consensus."""
-        return state, broadcast(cohort, state.message(state.consensus, "logits", 1.0))
+        return state, broadcast(cohort, state.message(state.consensus, self.config.exchange, 1.0))
 
     async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
-        """Digest the consensus, then revisit the client's own samples."""
-        # In the order of the share and in its batches: the draw of the round has shuffled them already, and a
-        # client that is alone meets exactly its own logits, so that it learns nothing from itself.
-        digested = await distil(
+        """Digest the consensus."""
+        config = self.config
+        return await distil(
             client,
             model,
             samples,
             {TEACHER: values},
-            loss=LOSSES[self.config.digest],
-            batch_size=self.config.digest_batch_size,
-            shuffled=False,
-            optimiser=client.training.make_optimiser(self.config.digest_lr),
-            epochs=self.config.digest_epochs,
+            loss=Distillation() if config.exchange == "probs" else LOSSES[config.digest],
+            batch_size=config.digest_batch_size,
+            optimiser=client.training.make_optimiser(config.digest_lr),
+            epochs=config.digest_epochs,
             name="digest",
         )
-        return (await client.fit(digested)).model
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse logits on other samples, or of another shape, and what are no logits."""
-        return public_predictions.unusable(reply.message, state.positions, server.task.num_outputs, "logits")
+        """Refuse predictions on other samples, of another shape, or in another form."""
+        num_outputs, form = server.task.num_outputs, self.config.exchange
+        return public_predictions.unusable(reply.message, state.positions, num_outputs, form)
+
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Refuse probabilities where there are no classes."""
+        yield from super().misfits(setting)
+        if self.config.exchange == "probs" and setting.task.kind != "classification":
+            problem = f"a {setting.task.kind} has no probabilities of classes"
+            yield Fault("algorithm.params.exchange", problem, "write 'logits'")
 
 
 PLUGIN = FedMD

@@ -6,15 +6,16 @@ trains its own and the exchanged model together by deep mutual learning, says wh
 better, and returns both (*learn*). The server takes the mean of all that has come back of each client's
 model, and sends each client the one that it chose, architecture included (*settle*; specification 5.E.9).
 
-Decisions: models are uploaded once before the first round, not again in each (D-004-01); both models of a
-client learn at once, the other's predictions taken as given (D-004-02); they are compared on validation
-samples (D-004-03); draws are independent and never give a client its own model (D-004-05); clusters are made
-of probabilities (D-004-13). With few clients in a round (D-004-14) models are exchanged within the cohort,
-where a client is alone with any model stored; absent clients keep their own. A model whose outputs on the
-unlabelled samples are not finite is in no cluster and goes to nobody; where the server has not asked it,
-because there is one cluster, whoever gets it trains alone when it spoils the client's own. Who can take part
-is decided by the memory that the architecture of its group takes: not by that of two models at once, nor of
-those that it may be sent.
+Before the first round clients say with which architecture they begin; its start values are known to all.
+After the last round they fine-tune their models, as in section 5.1.3 of the paper. Decisions: models are not
+uploaded again in each round (D-004-01); both models of a client learn at once, the other's predictions taken
+as given (D-004-02); they are compared on validation samples (D-004-03); draws are independent and never give
+a client its own model (D-004-05); clusters are made of probabilities (D-004-13). With few clients in a round
+(D-004-14) models are exchanged within the cohort, where a client is alone with any model stored; absent
+clients keep their own. A model whose outputs on the unlabelled samples are not finite is in no cluster and
+goes to nobody; where the server has not asked it, because there is one cluster, whoever gets it trains alone
+when it spoils the client's own. Who can take part is decided by the memory that the architecture of its group
+takes: not by that of two models at once, nor of those that it may be sent.
 
 Matsuda, Sasaki, Xiao, Onizuka: FedMe: Federated Learning via Model Exchange, SDM 2022 (arXiv 2110.07868).
 """
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -41,6 +42,7 @@ from fedsim.algorithms.base import (
 from fedsim.algorithms.common.fedme_exchange import (
     NOBODY,
     Copied,
+    Enrolment,
     ExchangedModel,
     ModelPair,
     Stored,
@@ -48,8 +50,8 @@ from fedsim.algorithms.common.fedme_exchange import (
     grouped,
     means_of_copies,
 )
-from fedsim.algorithms.common.fine_tuning import FineTuning, OptionalFineTuningConfig, validation_loss
-from fedsim.algorithms.common.model_check import unknown
+from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, validation_loss
+from fedsim.algorithms.common.model_check import unknown, unknown_label
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
@@ -66,7 +68,7 @@ Instant = Annotated[float, Field(gt=0, le=1e9)]
 """A share of all rounds below 1, else a round."""
 
 
-class FedMeConfig(OwnStartConfig, OptionalFineTuningConfig):
+class FedMeConfig(OwnStartConfig, FineTuningConfig):
     """FedMe's own parameters."""
 
     mt: bool = True
@@ -84,12 +86,14 @@ class FedMeConfig(OwnStartConfig, OptionalFineTuningConfig):
     """Samples on which the two models are compared; the paper's text means those trained on."""
     candidates: Annotated[tuple[str, ...], AsTuple] = ()
     """Labels of architectures that each client tries on its own samples before the first round, to begin with
-    the best; without any it begins with its own, untrained. The paper tries four."""
+    the best, untrained; without any it begins with its own. The paper tries four."""
     candidate_epochs: PositiveEpochs = 1
     """Passes over the client's own samples for each candidate (not given in the paper)."""
+    start_trained: bool = False
+    """Begin with the best candidate as it was trained, and send that model; in the paper it begins anew."""
     literal_upload: bool = False
-    """Let clients send their models at the start of every round, as in line 4 of the paper's algorithm,
-    instead of once; the server has just sent them."""
+    """Let clients send their models at the start of every round, as in line 4 of the paper's algorithm; the
+    server has just sent them."""
 
     @field_validator("raise_at", mode="after")
     @classmethod
@@ -112,6 +116,13 @@ class FedMeConfig(OwnStartConfig, OptionalFineTuningConfig):
         if len(set(candidates)) < len(candidates):
             raise ValueError(f"{candidates}: name each candidate once")
         return candidates
+
+    @field_validator("start_trained", mode="after")
+    @classmethod
+    def _of_candidates(cls, start_trained: bool, info: ValidationInfo) -> bool:
+        if start_trained and info.data.get("candidates") == ():
+            raise ValueError("nothing is trained before the first round: name candidates, or leave it out")
+        return start_trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     """Personalised models by exchange."""
 
     Config = FedMeConfig
-    messages = (ExchangedModel, ModelPair)
+    messages = (Enrolment, ExchangedModel, ModelPair)
     mixed_architectures = True
     needs_public = True
     needs_classes = True
@@ -155,7 +166,14 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Enrol once; learn and settle in every round."""
         config = self.config
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
-        enrol = replace(upload, name="enrol", local=self.local_enrol, when="opening", who="all")
+        enrol: Exchange[ServerState, ClientState, None, Any] = Exchange(
+            "enrol",
+            local=self.local_enrol,
+            merge=self.merge_models,
+            when="opening",
+            who="all",
+            reply=ModelUpdate if config.start_trained else Enrolment,
+        )
         choose = Exchange("enrol", local=self.local_choose, when="opening", who="all")
         learn = Exchange(
             "learn",
@@ -194,22 +212,24 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     async def local_choose(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, None]:
-        """Take the candidate that is best on the client's own samples, if there are candidates."""
+        """Take the architecture that is best on the client's own samples, if there are candidates."""
         best, least = state.model, None
         for label in self.config.candidates:
             start, epochs = own_start(client, self.config, label), self.config.candidate_epochs
             model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first
-                best, least = model, loss
+                best, least = model if self.config.start_trained else start, loss
         return ClientState(best), None
 
     async def local_enrol(
         self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, ModelUpdate]:
-        """Choose a candidate, and send it."""
+    ) -> tuple[ClientState, Enrolment | ModelUpdate]:
+        """Choose an architecture, and say which; send the model too if it has been trained."""
         state, _ = await self.local_choose(client, state, None)
-        return await self.local_upload(client, state, None)
+        if self.config.start_trained:
+            return await self.local_upload(client, state, None)
+        return state, Enrolment(state.model.architecture)
 
     async def local_upload(
         self, client: ClientContext, state: ClientState, message: None
@@ -218,11 +238,18 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return state, ModelUpdate.of(state.model, num_samples=client.num_samples())
 
     async def merge_models(
-        self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
+        self, server: ServerContext, state: ServerState, replies: Replies[Any]
     ) -> ServerState:
-        """Store the models that came."""
-        models = {reply.client: Stored(reply.message.model) for reply in replies}
-        return replace(state, stored={**state.stored, **models})
+        """Store the models that came, or the start values of the architectures that were named."""
+        stored = dict(state.stored)
+        for reply in replies:
+            message = reply.message
+            if isinstance(message, ModelUpdate):
+                model = message.model
+            else:
+                model = own_start(server, self.config, message.architecture, client=reply.client)
+            stored[reply.client] = Stored(model)
+        return replace(state, stored=stored)
 
     async def instruct_learn(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
@@ -317,6 +344,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
+        if isinstance(reply.message, Enrolment):
+            return unknown_label(server, reply.message.architecture)
         if isinstance(reply.message, ModelUpdate):
             return unknown(server, reply.message.model)
         pair: ModelPair = reply.message
@@ -348,7 +377,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
 
 class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
-    """The same, and fine-tuning where that is wanted; the paper reports both."""
+    """The same, and fine-tuning at the end, as in section 5.1.3 of the paper."""
 
 
 def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:

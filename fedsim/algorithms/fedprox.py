@@ -30,7 +30,7 @@ class FedProxConfig(FedAvgConfig):
     mu: Coefficient = 0.01
     """Weight of the proximal term (the paper tries 0.001, 0.01, 0.1 and 1); 0 is FedAvg, bit for bit."""
     gamma: PositiveShare = 1.0
-    """Least share of the local epochs that a client does; each dispatch draws its share from [gamma, 1]."""
+    """Least share of its mini-batches that a client does; each dispatch draws its share from [gamma, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,14 @@ class FedProx(FedAvg):
         """Train with the proximal term towards the model that came down."""
         training = client.training
         share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-        usual = 1 if training.epochs is None else training.epochs
+        passes = 1 if training.epochs is None else training.epochs
+        batches = ceil(client.num_samples() / training.batch_size)
+        whole = passes * batches if training.steps is None else training.steps
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),
             extras={"anchor": Extra(message.model.params)},
-            epochs=ceil(share * usual) if training.steps is None else None,
-            steps=None if training.steps is None else ceil(share * training.steps),
+            steps=ceil(share * whole) if share < 1 else None,
         )
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 

@@ -81,7 +81,8 @@ class PersFLConfig(DistillingConfig):
     kl_direction: Literal["forward", "reverse"] = "forward"
     """KL(teacher || student), as in the paper's algorithm 1, or the reverse, as in its equation 3."""
     kl_reduction: Literal["batch", "mean"] = "batch"
-    """Sum over classes and mean over the batch, or mean over both."""
+    """Sum over classes and mean over the batch; or mean over both, the default of torch's `kl_div`. With the
+    order of algorithm 1 that reading would explain table 6, where PersFL and PersFL-GD differ."""
 
 
 @dataclass(frozen=True, slots=True)

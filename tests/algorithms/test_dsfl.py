@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.dsfl import ServerState, SoftLabels
+from fedsim.algorithms.dsfl import ClientState, ServerState
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.task import Task
-from fedsim.wire import LogitsUp, indices_digest, num_parameters
+from fedsim.wire import LogitsDown, LogitsUp, indices_digest
 
 POSITIONS = np.array([4, 9, 1])
 
@@ -67,8 +67,11 @@ class _Server:
         return function(*arguments)
 
     async def fit(self, model: Model, **how: Any) -> Any:
-        assert how["streams"]["public"].samples.tolist() == [4, 1]
-        assert how["extras"]["teacher"].value.shape == (2, 2)
+        met = how["streams"]["public"].samples
+        assert met.tolist() in ([4, 1], [])
+        assert how["extras"]["teacher"].value.shape == (len(met), 2)
+        if not len(met):
+            return SimpleNamespace(model=model)
         return SimpleNamespace(model=Model("taught", {}))
 
 
@@ -76,15 +79,15 @@ def _reply(client: int, values: list[list[float]], named: Any = None) -> Reply:
     named = None if named is None else np.array(named, np.int64)
     digest = indices_digest(POSITIONS if named is None else named)
     array = np.array(values, np.float32).reshape(-1, 2)
-    return Reply(client, 0, "train", 0, 0, 1.0, LogitsUp(array, "probs", 1.0, digest, named))
+    return Reply(client, 0, "share", 0, 0, 1.0, LogitsUp(array, "probs", 1.0, digest, named))
 
 
 def _labelled(form: Any, temperature: float) -> Reply:
     message = LogitsUp(np.full((3, 2), 0.5, np.float32), form, temperature, indices_digest(POSITIONS))
-    return Reply(0, 0, "train", 0, 0, 1.0, message)
+    return Reply(0, 0, "share", 0, 0, 1.0, message)
 
 
-STATE = ServerState(Model("mlp", {}), POSITIONS, np.array([7]), np.array([[0.5, 0.5]], np.float32))
+STATE = ServerState(POSITIONS, 3, model=Model("mlp", {}))
 
 
 @pytest.mark.parametrize("aggregation", ["sa", "era"])
@@ -97,24 +100,29 @@ def test_each_sample_is_averaged_over_those_who_sent_it(aggregation: str, world:
     ]
     algorithm = world.algorithm("dsfl", aggregation=aggregation)
     assert [algorithm.vet(_Server(), STATE, reply) for reply in replies] == [None] * 3
-    merged = asyncio.run(algorithm.merge(_Server(), STATE, replies))
-    assert merged.labelled.tolist() == [4, 1]
+    merged = asyncio.run(algorithm.merge_share(_Server(), STATE, replies))
+    assert merged.positions.tolist() == [4, 1]
     assert merged.labels.tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert merged.model.architecture == "taught"
+    _, messages = asyncio.run(algorithm.instruct_distil(_Server(), merged, [0, 1]))
+    assert messages[0] is messages[1]
+    assert messages[0].indices.tolist() == [4, 1]
 
 
 def test_labels_are_sharpened_unless_they_should_not_be(world: Any) -> None:
     replies = [_reply(0, [[0.75, 0.25], [0.5, 0.5]], [1, 4]), _reply(1, [[0.5, 0.5]], [1])]
     merged = [
-        asyncio.run(world.algorithm("dsfl", aggregation=name).merge(_Server(), STATE, replies))
+        asyncio.run(world.algorithm("dsfl", aggregation=name).merge_share(_Server(), STATE, replies))
         for name in ("sa", "era")
     ]
     assert merged[0].labels[1].tolist() == [0.625, 0.375]
     np.testing.assert_allclose(merged[1].labels, softmax(merged[0].labels, 0.1))
 
 
-def test_replies_about_no_sample_change_nothing(world: Any) -> None:
-    assert asyncio.run(world.algorithm("dsfl").merge(_Server(), STATE, [_reply(2, [], [])])) is STATE
+def test_replies_about_no_sample_teach_nobody(world: Any) -> None:
+    merged = asyncio.run(world.algorithm("dsfl").merge_share(_Server(), STATE, [_reply(2, [], [])]))
+    assert merged.model is STATE.model
+    assert merged.labels.shape == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -131,16 +139,37 @@ def test_misfits_are_rejected(reply: Reply, reason: str, world: Any) -> None:
     assert reason in world.algorithm("dsfl").vet(_Server(), STATE, reply)
 
 
-def test_a_round_without_replies_keeps_the_labels(world: Any) -> None:
-    # The next cohort gets the newest labels there are, with the samples that they belong to.
-    algorithm = world.algorithm("dsfl", public_per_round=3)
-    state, messages = asyncio.run(algorithm.send(_Server(), STATE, [0, 1]))
-    assert messages[0] is messages[1]
-    assert messages[0].labelled.tolist() == [7]
-    assert messages[0].values is STATE.labels
-    assert messages[0].indices is state.positions
-    assert len(state.positions) == len(set(state.positions.tolist())) == 3
-    assert state.labelled is STATE.labelled
+@pytest.mark.parametrize("shared", [None, np.array([7, 8, 9])])
+def test_labels_of_other_samples_are_not_distilled(shared: Any, world: Any) -> None:
+    state = ClientState(Model("mlp", {}), shared=shared)
+    values = np.full((3, 2), 0.5, np.float32)
+    whole = LogitsDown(values, "probs", 1.0, indices_digest(POSITIONS))
+    assert asyncio.run(world.algorithm("dsfl").local_distil(None, state, whole)) == (state, None)
+
+
+def test_clients_distil_at_the_end_of_the_round_in_which_they_predicted(world: Any) -> None:
+    # Update, predict, aggregate, distil: what is measured has learned from the round's own labels.
+    algorithm, steps = world.algorithm("dsfl", public_per_round=30), list[Any]()
+    share, distil, models_of = algorithm.local_share, algorithm.local_distil, algorithm.models_of
+
+    async def sharing(client: Any, state: ClientState, message: Any) -> Any:
+        after, reply = await share(client, state, message)
+        steps.append(("share", client.round, after.model.digest() != state.model.digest()))
+        return after, reply
+
+    async def distilling(client: Any, state: ClientState, message: Any) -> Any:
+        after, reply = await distil(client, state, message)
+        steps.append(("distil", client.round, after.model.digest() != state.model.digest()))
+        return after, reply
+
+    async def measured(observer: Any, server_state: Any, client_state: ClientState) -> Any:
+        assert client_state.shared is None
+        return await models_of(observer, server_state, client_state)
+
+    algorithm.local_share, algorithm.local_distil = sharing, distilling
+    algorithm.models_of = measured
+    world.run(algorithm, num_clients=1, rounds=2)
+    assert steps == [(name, number, True) for number in (1, 2) for name in ("share", "distil")]
 
 
 def test_numbers_communicated_follow_the_formula(world: Any) -> None:
@@ -148,10 +177,10 @@ def test_numbers_communicated_follow_the_formula(world: Any) -> None:
     result = world.run(world.algorithm("dsfl", public_per_round=p))
     assert [row.round for row in result.rounds] == [0, 1, 2, 3]
     traffic = [row.traffic for row in result.rounds]
-    assert [one.parameters_down for one in traffic] == [0, 0, clients * p * classes, clients * p * classes]
+    assert [one.parameters_down for one in traffic] == [0] + [clients * p * classes] * 3
     assert [one.parameters_up for one in traffic] == [0] + [clients * p * classes] * 3
-    payload = 4 * p * classes + 8 * p + 8 * p  # labels, what they belong to, what to label next
-    assert clients * payload < traffic[2].bytes_down < clients * (payload + 300)
+    payload = 4 * p * classes + 8 * p  # labels, and what to label
+    assert clients * payload < traffic[2].bytes_down < clients * (payload + 600)
     assert clients * 4 * p * classes < traffic[2].bytes_up < clients * (4 * p * classes + 300)
     assert result.totals.data_down == 0
 
@@ -230,17 +259,6 @@ def test_a_lost_upload_leaves_the_clients_model_as_trained(world: Any) -> None:
     world.run(local)
     for client in range(4):
         assert seen[client]["personal"].digest() == its[client]["personal"].digest()
-
-
-def test_messages_that_contradict_themselves_are_refused() -> None:
-    labels, two, three = np.zeros((2, 3), np.float32), np.arange(2), np.arange(3)
-    assert num_parameters(SoftLabels(labels, two, three)) == 6
-    assert num_parameters(SoftLabels(None, None, three)) == 0
-    for values, labelled in ((labels, None), (None, two), (np.zeros(2, np.float32), two), (labels, three)):
-        with pytest.raises(ValueError, match="labelled"):
-            SoftLabels(values, labelled, three)
-    with pytest.raises(ValueError, match=r"shape \[p\]"):
-        SoftLabels(None, None, np.zeros((2, 2), np.int64))
 
 
 def test_a_regression_is_refused(world: Any) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedsim.algorithms.base import Reply
+from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.fedmd import ServerState
 from fedsim.params import Model
+from fedsim.task import Task
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
 
 POSITIONS = np.array([4, 1], np.int64)
@@ -109,9 +111,11 @@ def test_public_labels_can_be_used_before_the_first_round(world: Any) -> None:
 
 
 def test_alone_it_equals_local(world: Any) -> None:
-    # The consensus of one client is its own logits: the digest's gradient is exactly zero.
-    for digest in ("mae", "mse"):
-        alone = world.run(world.algorithm("fedmd", pretrain_epochs=0, digest=digest), num_clients=1)
+    # The consensus of one client is its own logits: the digest's gradient is exactly zero, in any order of
+    # the samples.
+    for digest, batch_size in (("mae", 256), ("mae", 16), ("mse", 16)):
+        settings = {"pretrain_epochs": 0, "digest": digest, "digest_batch_size": batch_size}
+        alone = world.run(world.algorithm("fedmd", **settings), num_clients=1)
         local = world.run(world.algorithm("local"), num_clients=1)
         assert alone.model_hash == local.model_hash
 
@@ -152,3 +156,71 @@ def test_opening_comes_before_the_first_round(world: Any) -> None:
 def test_distances_run(digest: str, world: Any) -> None:
     result = world.run(world.algorithm("fedmd", digest=digest, digest_lr=0.02, digest_batch_size=16))
     assert result.final is not None
+
+
+def test_clients_are_measured_after_what_comes_last(world: Any) -> None:
+    # Without a digest both orders train as `local` does, and what distils first trains after the share.
+    for order in ("distill_first", "train_first"):
+        algorithm = world.algorithm("fedmd", pretrain_epochs=0, digest_epochs=0, order=order)
+        seen, local = world.watched(algorithm), world.algorithm("local")
+        its = world.watched(local)
+        world.run(algorithm)
+        world.run(local)
+        assert [seen[k]["personal"].digest() for k in range(4)] == [its[k]["personal"].digest() for k in its]
+        digesting = world.algorithm("fedmd", pretrain_epochs=0, digest="kl", order=order)
+        work: list[str] = []
+        digesting.trained = _noted(digesting.trained, "train", work)
+        digesting.distilled = _noted(digesting.distilled, "digest", work)
+        world.run(digesting, num_clients=1, rounds=2)
+        assert work == (["digest", "train"] if order == "distill_first" else ["train", "digest"]) * 2
+
+
+def _noted(hook: Any, name: str, work: list[str]) -> Any:
+    async def noted(*arguments: Any) -> Any:
+        work.append(name)
+        return await hook(*arguments)
+
+    return noted
+
+
+def test_probabilities_may_travel_in_place_of_logits(world: Any) -> None:
+    algorithm = world.algorithm("fedmd", exchange="probs", digest="kl")
+    merge, sent = algorithm.merge_share, []
+
+    async def merge_share(server: Any, state: Any, replies: Any) -> Any:
+        after = await merge(server, state, replies)
+        sent.extend([*(reply.message.values for reply in replies), after.consensus])
+        return after
+
+    algorithm.merge_share = merge_share
+    result, logits = world.run(algorithm), world.run(world.algorithm("fedmd", digest="kl"))
+    assert len(sent) == 3 * (4 + 1)
+    assert all((rows >= 0).all() and np.allclose(rows.sum(axis=1), 1, atol=1e-5) for rows in sent)
+    assert result.model_hash != logits.model_hash
+    assert result.totals.parameters_up == logits.totals.parameters_up
+    state = ServerState(POSITIONS, 2)
+    assert "logits of temperature" in algorithm.vet(_Server(), state, _reply(0, _logits([[1, 2], [3, 4]])))
+
+
+def test_probabilities_are_digested_by_kl_divergence_alone(world: Any) -> None:
+    with pytest.raises(ValueError, match="write digest = 'kl'"):
+        world.algorithm("fedmd", exchange="probs")
+    regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
+    probs = world.algorithm("fedmd", exchange="probs", digest="kl")
+    assert "a regression has no probabilities of classes" in world.misfits(probs, regression)
+    assert not world.misfits(world.algorithm("fedmd"), regression)
+
+
+def test_each_pass_of_the_digest_has_an_order_of_its_own(world: Any) -> None:
+    met: list[Any] = []
+
+    class Client:
+        training = SimpleNamespace(make_optimiser=lambda lr: lr)
+
+        async def fit(self, model: Model, *, streams: Any, **_: Any) -> Any:
+            met.append(streams["public"])
+            return SimpleNamespace(model=model)
+
+    teacher = np.zeros((2, 2), np.float32)
+    asyncio.run(world.algorithm("fedmd").distilled(Client(), Model("mlp", {}), "samples", teacher))
+    assert [(stream.samples, stream.shuffled) for stream in met] == [("samples", True)]

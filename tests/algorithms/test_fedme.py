@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.common.fedme_exchange import NOBODY, ModelPair, Stored
+from fedsim.algorithms.common.fedme_exchange import NOBODY, Enrolment, ModelPair, Stored
 from fedsim.algorithms.fedme import ClientState, ServerState
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
@@ -72,15 +72,17 @@ class Watch:
 
 
 def test_one_client_equals_local_bit_for_bit(world: Any) -> None:
-    fedme = world.run(world.algorithm("fedme"), num_clients=1, training={"epochs": 2})
-    local = world.run(world.algorithm("local"), num_clients=1, training={"epochs": 2})
-    assert fedme.model_hash == local.model_hash
+    fedme, local = world.algorithm("fedme"), world.algorithm("local")
+    ours, its = world.watched(fedme), world.watched(local)
+    for algorithm in (fedme, local):
+        world.run(algorithm, num_clients=1, training={"epochs": 2})
+    assert ours[0]["untuned"].digest() == its[0]["personal"].digest()
 
 
 @pytest.mark.parametrize(("mt", "dml", "mc"), list(product([True, False], repeat=3)))
 def test_all_combinations_of_switches_run(mt: bool, dml: bool, mc: bool, world: Any) -> None:
     result = world.run(world.algorithm("fedme", mt=mt, dml=dml, mc=mc), **MIXED)
-    assert [row.merged for row in result.rounds] == [4, 8, 8, 8]
+    assert [row.merged for row in result.rounds] == [4, 8, 8, 8, 4]
     assert result.final is not None
 
 
@@ -111,7 +113,9 @@ def test_without_switches_everyone_keeps_its_architecture_and_its_line(world: An
 def test_parameters_are_twice_fedavgs(world: Any) -> None:
     result, fedavg = world.run(world.algorithm("fedme")), world.run(world.algorithm("fedavg"))
     opening = result.rounds[0].traffic
-    assert (opening.parameters_up, opening.parameters_down) == (4 * MLP, 0)
+    assert (opening.parameters_up, opening.parameters_down) == (0, 0)
+    assert (opening.frames_up, opening.frames_down) == (4, 0)
+    assert opening.bytes_up < 4 * 150  # a label, and no model
     rounds = result.totals - opening
     assert rounds.parameters_up == 2 * fedavg.totals.parameters_up
     assert rounds.parameters_down == 2 * fedavg.totals.parameters_down
@@ -124,8 +128,8 @@ def test_parameters_are_twice_fedavgs(world: Any) -> None:
 
 def test_literal_upload_sends_every_model_again(world: Any) -> None:
     once, always = (world.run(world.algorithm("fedme", literal_upload=flag)) for flag in (False, True))
-    assert [row.round for row in always.rounds] == [1, 2, 3]
-    assert once.totals.parameters_up == (1 + 2 * 3) * 4 * MLP
+    assert [row.round for row in always.rounds] == [1, 2, 3, 4]
+    assert once.totals.parameters_up == 2 * 3 * 4 * MLP
     assert always.totals.parameters_up == 3 * 3 * 4 * MLP
     assert always.totals.parameters_down == once.totals.parameters_down
 
@@ -178,7 +182,7 @@ def test_each_model_that_travels_has_its_own_size(world: Any) -> None:
     size = {"mlp": MLP, "linear": LINEAR}
     pairs = [pair for pairs in watch.pairs for pair in pairs.values()]
     up = sum(size[p.personal_architecture] + size[p.exchanged_architecture] for p in pairs)
-    assert result.totals.parameters_up == up + 2 * MLP + 2 * LINEAR
+    assert result.totals.parameters_up == up
     assert {p.exchanged_architecture for p in pairs} == {"mlp", "linear"}
 
 
@@ -391,7 +395,7 @@ def test_who_could_not_enrol_takes_part_from_its_first_reply_on(world: Any) -> N
 
     watch = Watch(world.algorithm("fedme"))
     result = world.run(watch.algorithm, lost=lost, client_timeout_s=9.0)
-    assert [row.merged for row in result.rounds] == [3, 8, 8, 8]
+    assert [row.merged for row in result.rounds] == [3, 8, 8, 8, 4]
     assert all(message.owner != 2 for message in watch.sent[0].values())
     assert sorted(watch.states[0].stored) == [0, 1, 2, 3]
 
@@ -422,14 +426,27 @@ def test_clients_begin_with_the_candidate_that_serves_them_best(world: Any) -> N
     assert {p.personal_architecture for p in watch.pairs[0].values()} <= {"linear", "mlp"}
     assert "linear" in {p.personal_architecture for p in watch.pairs[0].values()}
     assert result.rounds[0].ended_at_s > world.run(world.algorithm("fedme"), rounds=1).rounds[0].ended_at_s
-    owner, message = next((m.owner, m) for m in watch.sent[0].values())
-    assert message.model.digest() != start(message.architecture).digest(), owner
+    for message in watch.sent[0].values():  # its architecture, which begins anew
+        assert message.model.digest() == start(message.architecture).digest()
+    assert result.rounds[0].traffic.parameters_up == 0
+
+
+def test_clients_may_begin_with_the_candidate_as_it_was_trained(world: Any) -> None:
+    settings = {"candidates": ["linear", "mlp"], "start_trained": True}
+    watch = Watch(world.algorithm("fedme", **settings))
+    result = world.run(watch.algorithm, rounds=1)
+    start = world.parts(watch.algorithm).initial()
+    models = [message.model for message in watch.sent[0].values()]
+    assert all(model.digest() != start(model.architecture).digest() for model in models)
+    assert 4 * LINEAR <= result.rounds[0].traffic.parameters_up <= 4 * MLP
+    with pytest.raises(ValueError, match="name candidates"):
+        world.algorithm("fedme", start_trained=True)
 
 
 def test_candidates_are_found_where_models_travel_each_round(world: Any) -> None:
     algorithm = world.algorithm("fedme", candidates=["linear"], literal_upload=True)
     result = world.run(algorithm, rounds=1)
-    assert [row.round for row in result.rounds] == [0, 1]
+    assert [row.round for row in result.rounds] == [0, 1, 2]
     assert result.rounds[0].traffic.frames_up == 0
     assert result.totals.parameters_up == 3 * 4 * LINEAR
 
@@ -440,7 +457,7 @@ def test_candidates_are_architectures_of_the_run(world: Any) -> None:
 
 
 def test_fine_tuning_works_on_a_copy(world: Any) -> None:
-    plain = world.run(world.algorithm("fedme"))
+    plain = world.run(world.algorithm("fedme", finetune_epochs=0))
     tuned = world.run(world.algorithm("fedme", finetune_epochs=3))
     assert tuned.rounds[-1].round == 4
     assert tuned.rounds[-1].traffic.frames_down == tuned.rounds[-1].traffic.frames_up == 0
@@ -450,8 +467,8 @@ def test_fine_tuning_works_on_a_copy(world: Any) -> None:
 
 
 def test_fine_tuning_for_no_pass_changes_nothing(world: Any) -> None:
-    plain, none = (world.run(world.algorithm("fedme", **p)) for p in ({}, {"finetune_epochs": 0}))
-    assert none.final.mean == none.final.others["untuned"] == plain.final.mean
+    none, chosen = (world.run(world.algorithm("fedme", **p)) for p in ({"finetune_epochs": 0}, {}))
+    assert none.final.mean == none.final.others["untuned"] == chosen.final.others["untuned"]
 
 
 class _Tuning:
@@ -480,7 +497,7 @@ class _Tuning:
 
 
 @pytest.mark.parametrize(
-    ("finetune_epochs", "num_val", "passes"), [("chosen", 3, 2), ("chosen", 0, 5), (3, 3, 3), (0, 3, 0)]
+    ("finetune_epochs", "num_val", "passes"), [(None, 3, 2), (None, 0, 5), (3, 3, 3), (0, 3, 0)]
 )
 def test_clients_may_choose_how_long_to_fine_tune(
     finetune_epochs: Any, num_val: int, passes: int, world: Any
@@ -496,7 +513,9 @@ def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
     client.initial_model = lambda label, variant: Model(str(10 * int(label)), {})
     client.client = 0
     for passes, best in ((1, "1"), (4, "4")):
-        algorithm = world.algorithm("fedme", candidates=["0", "1"], candidate_epochs=passes)
+        algorithm = world.algorithm(
+            "fedme", candidates=["0", "1"], candidate_epochs=passes, start_trained=True
+        )
         state, reply = asyncio.run(algorithm.local_enrol(client, ClientState(Model("0", {})), None))
         assert state.model.architecture == reply.architecture == best
 
@@ -538,6 +557,8 @@ def _pair(owner: int, chosen: int, personal: str = "a", exchanged: str = "a") ->
         (_pair(1, 0, personal="z"), "'z', which the run does not have"),
         (_pair(1, 0, exchanged="b"), "w: float32"),
         (ModelUpdate.of(Model("b", {}), num_samples=1), "other names"),
+        (Enrolment("b"), None),
+        (Enrolment("z"), "'z', which the run does not have"),
     ],
 )
 def test_replies_that_cannot_be_are_rejected(message: Any, reason: str | None, world: Any) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from fedsim.algorithms.fedprox import Proximal
+from fedsim.params import Model
+from fedsim.rng import Key
+from fedsim.wire import ModelBroadcast
 
 
 class _Live:
@@ -78,6 +83,36 @@ def test_gamma_lets_clients_do_less(world: Any) -> None:
     partial = world.run(world.algorithm("fedprox", gamma=0.1), training={"epochs": 10})
     assert partial.simulated_s < whole.simulated_s
     assert sum(row.merged for row in partial.rounds) == 12  # partial work is merged like any other
+
+
+def test_gamma_means_less_work_within_a_single_pass_too(world: Any) -> None:
+    whole = world.run(world.algorithm("fedprox"), training={"epochs": 1})
+    partial = world.run(world.algorithm("fedprox", gamma=0.1), training={"epochs": 1})
+    assert partial.simulated_s < whole.simulated_s
+    assert partial.model_hash != whole.model_hash
+
+
+def test_work_is_a_share_of_the_mini_batches(world: Any) -> None:
+    # 20 samples in batches of 8 are three mini-batches, twice; the share lies between a half and the whole.
+    done = []
+
+    class Client:
+        training = SimpleNamespace(steps=None, epochs=2, batch_size=8)
+
+        def __init__(self, turn: int) -> None:
+            self.key = Key.root(turn)
+
+        def num_samples(self) -> int:
+            return 20
+
+        async def fit(self, model: Model, *, steps: int | None, **_: Any) -> Any:
+            done.append(steps)
+            return SimpleNamespace(model=model)
+
+    message = ModelBroadcast.of(Model("mlp", {}))
+    for turn in range(40):
+        asyncio.run(world.algorithm("fedprox", gamma=0.5).train(Client(turn), None, message))
+    assert set(done) == {4, 5, 6}
 
 
 def test_gamma_counts_steps_too(world: Any) -> None:

@@ -25,24 +25,24 @@ from fedsim.algorithms.base import Replies, Reply, Setting
 from fedsim.algorithms.common import share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
-from fedsim.algorithms.common.own_start import OwnStartConfig
 from fedsim.algorithms.common.public_predictions import Announced, draw, predictions, stacked, unusable
-from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDistil
+from fedsim.algorithms.common.share_and_distil import ShareAndDistil, ShareAndDistilConfig
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
 from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData
+from fedsim.wire import LogitsDown, LogitsUp
 
 
-class CodistillationConfig(OwnStartConfig):
+class CodistillationConfig(ShareAndDistilConfig):
     """The round's own parameters."""
 
-    order: Literal["train_first", "distill_first"] = "train_first"
-    """Train, predict, distil, as in the paper's algorithm 1; or predict, distil, train, as in the public
-    code, where only those train whose predictions have arrived."""
+    order: Literal["distill_first", "train_first"] = "train_first"
+    """Train, predict, distil, as in the paper's algorithm 1, and be measured after the distillation; or
+    predict, distil, train, as in the authors' code, and be measured after training, as FedMD is by default.
+    Then only those train whose predictions have arrived."""
     temperature: Temperature = 1.0
     """What logits are divided by, on both sides (no value in the paper; 1 and 10 in the public code)."""
     theta_sq: bool = False
@@ -106,16 +106,11 @@ class Codistillation(ShareAndDistil[G, S]):
         key, wanted = server.key.child("public"), self.config.public_per_round
         return draw(key, server.num_public, wanted, replacement=self.config.replacement)
 
-    async def local_share(
-        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
-    ) -> tuple[ClientState, LogitsUp]:
-        """Train, unless that comes last, and send soft predictions on the samples named."""
-        model, announced, batch_size = state.model, Announced.of(message), self.config.distill_batch_size
-        if self.config.order == "train_first":
-            model = await self._trained(client, model)
+    async def predicted(self, client: ClientContext, model: Model, announced: Announced) -> LogitsUp:
+        """Return soft predictions on the samples named."""
+        batch_size = self.config.distill_batch_size
         logits = await client.predict(model, announced.samples(), batch_size=batch_size)
-        values = softmax(logits, self.config.temperature)
-        return ClientState(model, announced), self.reply(client, values, message.indices)
+        return self.reply(client, softmax(logits, self.config.temperature), announced.positions)
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message that carries soft predictions ``[p, N]`` on the samples named."""
@@ -145,9 +140,9 @@ class Codistillation(ShareAndDistil[G, S]):
         return state, {client: state.message(teachers[client], "probs", temperature) for client in cohort}
 
     async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
-        """Learn from the teacher; then train, if that comes last."""
+        """Learn from the teacher."""
         config = self.config
-        model = await distil(
+        return await distil(
             client,
             model,
             samples,
@@ -158,9 +153,8 @@ class Codistillation(ShareAndDistil[G, S]):
             epochs=config.distill_epochs,
             name="distil",
         )
-        return await self._trained(client, model) if config.order == "distill_first" else model
 
-    async def _trained(self, client: ClientContext, model: Model) -> Model:
+    async def trained(self, client: ClientContext, model: Model) -> Model:
         """Return a model trained on the client's own samples."""
         usual = 1 if client.training.epochs is None else client.training.epochs
         epochs = min(client.round, usual) if self.config.ramp_epochs else None

@@ -92,7 +92,6 @@ async def distil(
     *,
     loss: Loss,
     batch_size: int,
-    shuffled: bool = True,
     **work: Any,
 ) -> Model:
     """Return a model trained on public samples, at a client or at the server.
@@ -104,14 +103,13 @@ async def distil(
         rows: The extras of the loss by name, one row for each sample, such as ``teacher``.
         loss: The loss.
         batch_size: Samples in a mini-batch.
-        shuffled: Whether each pass takes the samples in another order.
         **work: Optimiser, epochs or steps, and name, as of
             :meth:`fedsim.engine.compute_context.ComputeContext.fit`.
     """
     fitted = await party.fit(
         model,
         step=Descent(loss=loss),
-        streams={PUBLIC: Stream(samples, batch_size, shuffled=shuffled)},
+        streams={PUBLIC: Stream(samples, batch_size)},
         extras={name: per_sample(array, PUBLIC) for name, array in rows.items()},
         **work,
     )

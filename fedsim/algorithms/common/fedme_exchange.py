@@ -21,6 +21,17 @@ NOBODY = -1
 """Owner of the exchanged model where there is none."""
 
 
+@message("fedme_enrolment")
+class Enrolment(Message):
+    """With which architecture a client begins; its start values are the same for all parties.
+
+    Attributes:
+        architecture: Its label.
+    """
+
+    architecture: str
+
+
 @message("fedme_exchanged")
 class ExchangedModel(ModelBroadcast):
     """A client's model on its way to another.

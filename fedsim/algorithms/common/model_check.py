@@ -31,15 +31,21 @@ def _form(tree: Tree) -> Mapping[str, Array | ArrayForm]:
     return tree.form if type(tree) is PendingTree else tree
 
 
+def unknown_label(server: ServerContext, label: str) -> str | None:
+    """Say that the run has no architecture of a label; None if it has one."""
+    try:
+        server.initial_model(label)
+    except KeyError:
+        return f"architecture {label!r}, which the run does not have"
+    return None
+
+
 def unknown(server: ServerContext, model: Model | None) -> str | None:
     """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
     if model is None:
         return None
-    try:
-        wanted = server.initial_model(model.architecture)
-    except KeyError:
-        return f"architecture {model.architecture!r}, which the run does not have"
-    return unlike(model, wanted)
+    label = model.architecture
+    return unknown_label(server, label) or unlike(model, server.initial_model(label))
 
 
 def same(left: Model, right: Model) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsim.algorithms.contexts import ClientContext
+from fedsim.algorithms.contexts import Context
 from fedsim.config import Config
 from fedsim.params import Model
 
@@ -15,6 +15,16 @@ class OwnStartConfig(Config):
     in the public code of KT-pFL."""
 
 
-def own_start(client: ClientContext, config: OwnStartConfig, architecture: str | None = None) -> Model:
-    """Return the start values of a client's own model, by default of its own architecture."""
-    return client.initial_model(architecture, variant=0 if config.same_start else 1 + client.client)
+def own_start(
+    party: Context, config: OwnStartConfig, architecture: str | None = None, *, client: int | None = None
+) -> Model:
+    """Return the start values of a client's own model, which the server can know too.
+
+    Args:
+        party: Who asks.
+        config: How clients' models start.
+        architecture: Label of the model's architecture; by default that of who asks.
+        client: Whose model it is; by default that of who asks.
+    """
+    owner = party.client if client is None else client
+    return party.initial_model(architecture, variant=0 if config.same_start else 1 + owner)

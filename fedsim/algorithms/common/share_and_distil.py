@@ -1,7 +1,8 @@
 """Rounds in which predictions travel: clients share them, then distil what the server makes of them.
 
 The server names public samples and the cohort predicts them (*share*). Those who replied get values of the
-server's on the same samples, and learn from them (*distil*). p: samples, N: classes.
+server's on the same samples, and learn from them (*distil*). They train on their own samples before the share
+or after the distillation, and are measured after what comes last. p: samples, N: classes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -30,6 +31,14 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
 from fedsim.params import Array, Model
 from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
+
+
+class ShareAndDistilConfig(OwnStartConfig):
+    """The order of a round, and how clients' models start."""
+
+    order: Literal["distill_first", "train_first"] = "distill_first"
+    """Predict, distil, train, so that clients are measured after training, and only those train whose
+    predictions have arrived; or train, predict, distil, and be measured after the distillation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +76,8 @@ class ClientState:
     announced: Announced | None = None
 
 
-G = TypeVar("G", bound=OwnStartConfig)
-S = TypeVar("S", bound=ServerState, default=Any)
+G = TypeVar("G", bound=ShareAndDistilConfig)
+S = TypeVar("S", bound=ServerState)
 
 
 class ShareAndDistil(Algorithm[G, S, ClientState]):
@@ -95,8 +104,16 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
         """Return the round's public samples, int64 ``[p]``."""
 
     @abstractmethod
+    async def predicted(self, client: ClientContext, model: Model, announced: Announced) -> LogitsUp:
+        """Return what a client sends: the model's predictions on the samples named."""
+
+    @abstractmethod
     async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
         """Return a client's model, trained on the server's values ``[p, N]`` on public samples."""
+
+    async def trained(self, client: ClientContext, model: Model) -> Model:
+        """Return a client's model, trained on its own samples."""
+        return (await client.fit(model)).model
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
@@ -110,11 +127,14 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
         state = replace(state, positions=positions, asked=len(positions))
         return state, broadcast(cohort, announce(server, positions))
 
-    @abstractmethod
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, LogitsUp]:
-        """Send the client's values on the samples named."""
+        """Train, unless that comes last, and send predictions on the samples named."""
+        model, announced = state.model, Announced.of(message)
+        if self.config.order == "train_first":
+            model = await self.trained(client, model)
+        return ClientState(model, announced), await self.predicted(client, model, announced)
 
     @abstractmethod
     async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
@@ -129,11 +149,17 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: LogitsDown
     ) -> tuple[ClientState, None]:
-        """Learn from the server's values, unless they are on samples other than those of the last share."""
+        """Learn from the server's values, then train, if that comes last.
+
+        Values on samples other than those of the last share change nothing.
+        """
         samples = None if state.announced is None else state.announced.samples_of(message)
         if samples is None:
             return state, None
-        return ClientState(await self.distilled(client, state.model, samples, message.values)), None
+        model = await self.distilled(client, state.model, samples, message.values)
+        if self.config.order == "distill_first":
+            model = await self.trained(client, model)
+        return ClientState(model), None
 
     async def models_of(
         self, observer: ClientContext, server_state: S, client_state: ClientState

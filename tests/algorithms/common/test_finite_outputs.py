@@ -18,6 +18,8 @@ from fedsim.runtime.run import run
 from fedsim.task import Task
 
 POISONER = 1
+TRAINED: dict[str, Any] = {"candidates": ["mlp"], "start_trained": True}
+"""FedMe's clients send models at its opening."""
 DEEP = {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16, 16))), Task((64,), 10))}
 
 
@@ -88,7 +90,8 @@ def test_training_that_diverges_at_the_server_is_given_up(name: str, world: Any)
 
 @pytest.mark.parametrize("literal", [False, True])
 def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world: Any) -> None:
-    algorithm = world.algorithm("fedme", clusters=[2, 1], raise_at=[2], literal_upload=literal)
+    sent: dict[str, Any] = {"literal_upload": True} if literal else TRAINED
+    algorithm = world.algorithm("fedme", clusters=[2, 1], raise_at=[2], **sent)
     _poisoning(algorithm, "local_upload" if literal else "local_enrol")
     owners, instruct = [], algorithm.instruct_learn
 
@@ -111,7 +114,7 @@ def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world
 @pytest.mark.parametrize("dml", [True, False])
 def test_fedmes_clients_are_not_spoilt_by_what_nobody_has_looked_at(dml: bool, world: Any) -> None:
     # With one cluster the server asks no model anything.
-    algorithm = _poisoning(world.algorithm("fedme", mc=False, dml=dml), "local_enrol")
+    algorithm = _poisoning(world.algorithm("fedme", mc=False, dml=dml, **TRAINED), "local_enrol")
     seen, notes = world.watched(algorithm), world.notes()
     result = run(world.parts(algorithm, architectures=DEEP), log=notes)
     assert _sound(seen)
