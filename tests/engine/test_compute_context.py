@@ -44,9 +44,9 @@ class Listening(ComputeContext):
 
     jobs: list[Job]
 
-    async def _do(self, job: Job, passes: Any = None) -> Any:
+    async def _do(self, job: Job, workload: Any = None) -> Any:
         self.jobs.append(job)
-        return await super()._do(job, passes)
+        return await super()._do(job, workload)
 
 
 @pytest.fixture
