@@ -140,8 +140,7 @@ class Fit:
     states: Mapping[str, Tree] | None = None
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.trained if name not in self.models]
-        if unknown or not self.trained:
+        if not self.trained or not self.models.keys() >= set(self.trained):
             raise ValueError(
                 f"trained = {self.trained}: name at least one of the job's models, {', '.join(self.models)}"
             )
