@@ -36,6 +36,7 @@ from fedsim.engine.jobs import (
     PublicSamples,
     Samples,
     Stream,
+    check_names,
 )
 from fedsim.engine.losses import Batch
 from fedsim.engine.optimisers import Optimiser
@@ -133,6 +134,9 @@ class Costs:
 
         The arguments are those of :meth:`fedsim.engine.compute_context.ComputeContext.fit`; without
         ``epochs`` and ``steps`` it is one epoch.
+
+        Raises:
+            ValueError: Names that do not fit together, or no model to train.
         """
         # Every dispatch asks for it, so it takes as few calls as possible to see that fits are alike.
         shape = [getattr(step, "counted_as", step), optimiser.counted_as, trained, len(models), len(streams)]
@@ -147,6 +151,7 @@ class Costs:
         key = *shape, *amounts
         if (known := self._workloads.get(key)) is not None:
             return known
+        check_names(models, trained, streams, extras)
         passes = self._resources.passes([models[name].architecture for name in trained], streams)
         count = num_steps(list(passes.values()), epochs, steps)
         workload = self._workloads[key] = Workload(tuple(shape), passes, count)

@@ -113,6 +113,9 @@ def per_sample(value: Array, stream: str) -> Extra:
 class Fit:
     """Train one or more models together for a known number of steps.
 
+    Names fit together as :func:`check_names` says. That is not checked here: every dispatch makes a fit, and
+    few differ in names (:meth:`fedsim.engine.cost.Costs.workload`).
+
     Attributes:
         step: What one step does.
         models: Name to starting values.
@@ -124,9 +127,6 @@ class Fit:
         seed: Seed of the job's generators.
         states: Name of a trained model to what its optimiser goes on from, as :class:`Fitted` gives it; one
             that is not named begins anew. None: all do, and nothing is given back.
-
-    Raises:
-        ValueError: Names that do not fit together, or no model to train.
     """
 
     step: Step
@@ -139,24 +139,28 @@ class Fit:
     extras: Mapping[str, Extra] = field(default_factory=dict)
     states: Mapping[str, Tree] | None = None
 
-    def __post_init__(self) -> None:
-        if not self.trained or not self.models.keys() >= set(self.trained):
+
+def check_names(
+    models: Mapping[str, Model],
+    trained: tuple[str, ...],
+    streams: Mapping[str, Stream],
+    extras: Mapping[str, Extra],
+) -> None:
+    """Check that the names in a :class:`Fit` fit together.
+
+    Raises:
+        ValueError: They do not, or there is no model to train.
+    """
+    if not trained or not models.keys() >= set(trained):
+        raise ValueError(f"trained = {trained}: name at least one of the job's models, {', '.join(models)}")
+    if not streams:
+        raise ValueError("a fit without streams: a step meets a batch of at least one stream")
+    for name, extra in extras.items():
+        if extra.stream and extra.stream not in streams:
             raise ValueError(
-                f"trained = {self.trained}: name at least one of the job's models, {', '.join(self.models)}"
+                f"extra {name!r} follows stream {extra.stream!r}, which the job does not have: name one "
+                f"of {', '.join(streams)}"
             )
-        if not self.streams:
-            raise ValueError("a fit without streams: a step meets a batch of at least one stream")
-        if self.states and (odd := [name for name in self.states if name not in self.trained]):
-            raise ValueError(
-                f"states of optimisers for {', '.join(odd)}: only models that are trained, "
-                f"{', '.join(self.trained)}, have one"
-            )
-        for name, extra in self.extras.items():
-            if extra.stream and extra.stream not in self.streams:
-                raise ValueError(
-                    f"extra {name!r} follows stream {extra.stream!r}, which the job does not have: name one "
-                    f"of {', '.join(self.streams)}"
-                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
