@@ -303,9 +303,10 @@ class Model:
 
     def compute(self) -> None:
         """Compute what is pending."""
-        for tree in (self.params, self.buffers):
-            if type(tree) is PendingTree:
-                tree.computed()
+        if type(self.params) is PendingTree:
+            self.params.computed()
+        if type(self.buffers) is PendingTree:
+            self.buffers.computed()
 
     def digest(self) -> bytes:
         """Return 16 bytes that identify the architecture's label and every value."""

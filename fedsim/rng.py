@@ -7,16 +7,22 @@ ones, and nothing depends on the order in which generators are asked for. No glo
 
 from __future__ import annotations
 
-import hashlib
-import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import cos, log, pi, sqrt
+from operator import index
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     import torch
+
+
+_HALVES: Callable[[bytes], tuple[int, int]] = Struct("<QQ").unpack
+"""Gives both halves of a digest as numbers from 0 to 2**64 - 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Key:
     @classmethod
     def root(cls, seed: int) -> Key:
         """Return the key of a run's seed (any integer)."""
-        return cls(hashlib.blake2b(b"fedsim:%d" % seed, digest_size=16).digest())
+        return cls(blake2b(b"fedsim:%d" % seed, digest_size=16).digest())
 
     def child(self, *names: str | int) -> Key:
         """Return the key reached by ``names``; ``child("a", 1)`` is ``child("a").child(1)``.
@@ -44,27 +50,27 @@ class Key:
         """
         digest = self.digest
         for name in names:
-            word = b"s" + name.encode() if isinstance(name, str) else b"i%d" % operator.index(name)
-            digest = hashlib.blake2b(word, digest_size=16, key=digest).digest()
+            word = b"s" + name.encode() if isinstance(name, str) else b"i%d" % index(name)
+            digest = blake2b(word, digest_size=16, key=digest).digest()
         return Key(digest)
 
     @property
     def seed(self) -> int:
         """A seed in ``[0, 2**63)`` for generators that take a number."""
-        return int.from_bytes(self.digest[:8], "little") >> 1
+        return _HALVES(self.digest)[0] >> 1
 
     def uniform(self) -> float:
         """Return one uniform draw in ``(0, 1]``, computed from the key itself.
 
         Where a single number is needed, this costs a tenth of making a generator.
         """
-        return ((int.from_bytes(self.digest[:8], "little") >> 11) + 1) * 2.0**-53
+        return ((_HALVES(self.digest)[0] >> 11) + 1) * 2.0**-53
 
     def normal(self) -> float:
         """Return one standard normal draw, computed from the key itself (Box and Muller, 1958)."""
-        first = self.uniform()
-        second = (int.from_bytes(self.digest[8:], "little") >> 11) * 2.0**-53
-        return sqrt(-2 * log(first)) * cos(2 * pi * second)
+        first, second = _HALVES(self.digest)
+        radius = sqrt(-2 * log(((first >> 11) + 1) * 2.0**-53))
+        return radius * cos(2 * pi * ((second >> 11) * 2.0**-53))
 
     def numpy(self) -> np.random.Generator:
         """Return a new NumPy generator at the start of this key's stream."""

@@ -121,7 +121,7 @@ class FederatedData:
             raise IndexError(
                 f"client {client} does not exist: clients are numbered 0 to {self.num_clients - 1}"
             )
-        return int(holdings.offsets[client]), int(holdings.offsets[client + 1])
+        return holdings.offsets.item(client), holdings.offsets.item(client + 1)
 
     def _flat(self, holdings: Holdings) -> Indices:
         if holdings.flat is None:

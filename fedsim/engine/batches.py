@@ -59,6 +59,20 @@ class Pass:
             yield order[:used].to(device)
 
 
+def num_steps(passes: Sequence[Pass], epochs: int | None, steps: int | None) -> int:
+    """Return how many steps a job does, each of which meets a batch of every stream.
+
+    Args:
+        passes: Streams that are met side by side; where one has no batch, there is no step.
+        epochs: Passes over the first stream; None means 1.
+        steps: Steps, instead of ``epochs``.
+    """
+    lengths = [len(one) for one in passes]
+    if not lengths or min(lengths) == 0:
+        return 0
+    return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
+
+
 def size_counts(passes: Sequence[Pass], num_steps: int) -> Counter[tuple[int, ...]]:
     """Count how often each combination of batch sizes occurs in ``num_steps`` steps.
 

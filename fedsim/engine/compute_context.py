@@ -15,8 +15,8 @@ import numpy as np
 
 from fedsim.data import Split
 from fedsim.engine import jobs
-from fedsim.engine.batches import Pass, size_counts
-from fedsim.engine.cost import duration_s
+from fedsim.engine.batches import size_counts
+from fedsim.engine.cost import Workload, duration_s
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Extra, Fitted, Job, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
@@ -131,27 +131,38 @@ class ComputeContext:
             ValueError: Both ``epochs`` and ``steps``, or names that do not fit together.
             JobError: The training failed; the cause is chained.
         """
+        if epochs is not None and steps is not None:
+            raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
+        if epochs is None and steps is None:
+            epochs, steps = self.training.epochs, self.training.steps
         by_name = {MODEL: models} if isinstance(models, Model) else models
         trained = tuple(by_name) if trained is None else trained
         if streams is None:
             streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
         keeping = self._keeping if keeping is None else keeping
         states = None if keeping is None else keeping.before(name, by_name, trained)
-        passes = self._engine.resources.passes([by_name[model].architecture for model in trained], streams)
+        step = DEFAULT_STEP if step is None else step
+        optimiser = self.training.make_optimiser() if optimiser is None else optimiser
+        extras = {} if extras is None else extras
+        outputs = {} if outputs is None else outputs
+        public_buffers = self.training.public_buffers
+        workload = self._engine.costs.workload(
+            step, by_name, trained, streams, extras, outputs, optimiser, public_buffers, epochs, steps
+        )
         job = jobs.Fit(
-            step=DEFAULT_STEP if step is None else step,
+            step=step,
             models=by_name,
             trained=trained,
             streams=streams,
-            optimiser=self.training.make_optimiser() if optimiser is None else optimiser,
-            num_steps=self._num_steps(passes, epochs, steps),
+            optimiser=optimiser,
+            num_steps=workload.num_steps,
             seed=(self.key if key is None else key).child(name).seed,
-            extras={} if extras is None else extras,
+            extras=extras,
             states=states,
-            outputs={} if outputs is None else outputs,
-            public_buffers=self.training.public_buffers,
+            outputs=outputs,
+            public_buffers=public_buffers,
         )
-        fitted: Fitted = await self._do(job, passes)
+        fitted: Fitted = await self._do(job, workload)
         if keeping is not None:
             keeping.after(name, by_name, fitted)
         return fitted
@@ -186,8 +197,7 @@ class ComputeContext:
             self.training.batch_size if batch_size is None else batch_size,
             shuffled=steps is not None,
         )
-        passes = self._engine.resources.passes([model.architecture], {TRAIN: stream})
-        one = passes[TRAIN]
+        one = self._engine.resources.passes([model.architecture], {TRAIN: stream})[TRAIN]
         num_steps = len(one) if steps is None else steps
         if not (len(one) and num_steps):
             raise ValueError("a gradient of no samples: ask clients that have some, for at least one step")
@@ -202,8 +212,9 @@ class ComputeContext:
             seed=self.key.child(name).seed,
             extras={NUM_SAMPLES: Extra(np.array(num_samples, np.float32))},
             outputs=freeze({label: np.zeros_like(array) for label, array in model.params.items()}),
+            public_buffers=self.training.public_buffers,
         )
-        fitted: Fitted = await self._do(job, passes)
+        fitted: Fitted = await self._do(job)
         return fitted.outputs
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
@@ -246,27 +257,17 @@ class ComputeContext:
         """Return samples of the public set by their positions, int64 ``[p]``, without labels unless asked."""
         return jobs.PublicSamples(positions, labelled)
 
-    def _num_steps(self, passes: Mapping[str, Pass], epochs: int | None, steps: int | None) -> int:
-        if epochs is not None and steps is not None:
-            raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
-        if epochs is None and steps is None:
-            epochs, steps = self.training.epochs, self.training.steps
-        lengths = [len(one) for one in passes.values()]
-        if not lengths or min(lengths) == 0:
-            return 0  # a step meets a batch of each stream, and here is one that has none
-        return lengths[0] * (1 if epochs is None else epochs) if steps is None else steps
-
     def _place(self) -> str:
         """Return whose job it is, in words behind what is said of the job."""
         return " at the server" if self.client < 0 else f" at client {self.client}"
 
-    async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
-        work, takes_s = self._cost(job, passes)
+    async def _do(self, job: Job, workload: Workload | None = None) -> Any:
+        work, takes_s = self._cost(job, workload)
         return await self._submit(job, work, takes_s)
 
-    def _cost(self, job: Job, passes: Mapping[str, Pass] | None = None) -> tuple[Operations, float]:
+    def _cost(self, job: Job, workload: Workload | None = None) -> tuple[Operations, float]:
         """Return what the party's next job asks for and how long it takes, s."""
-        effort = self._engine.costs.work(job, passes)
+        effort = self._engine.costs.work(job, workload)
         self._calls += 1
         device = self._device()
         key = self.key.child("load", self.dispatch, self._calls) if device.variation else self.key

@@ -24,16 +24,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batches import Pass, size_counts
-from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, InlineSamples, Job, Predict, PublicSamples, Samples
+from fedsim.engine.batches import Pass, num_steps, size_counts
+from fedsim.engine.jobs import (
+    Call,
+    Evaluate,
+    Extra,
+    Fit,
+    InlineSamples,
+    Job,
+    Predict,
+    PublicBuffers,
+    PublicSamples,
+    Samples,
+    Stream,
+    check_names,
+)
 from fedsim.engine.losses import Batch
-from fedsim.engine.steps import Work
+from fedsim.engine.optimisers import Optimiser
+from fedsim.engine.steps import Step, Work
 from fedsim.engine.worker_state import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
 from fedsim.models.flops import Operations
-from fedsim.params import Array
+from fedsim.params import Array, Model, Tree
 from fedsim.rng import Key
 
 NOTHING = Operations(0)
@@ -79,22 +93,82 @@ def duration_s(device: Device, effort: Effort, key: Key) -> float:
 IDLE = Effort.of(())
 
 
+@dataclass(slots=True, eq=False)
+class Workload:
+    """What fits have in common that differ in values and in whose samples they train on alone.
+
+    Attributes:
+        shape: What the cost of a step depends on beside the sizes of its batches.
+        passes: One pass over each stream, by its name.
+        num_steps: How many steps each fit does.
+        effort: What that asks of a processor; None until it is first asked for.
+    """
+
+    shape: tuple[Any, ...]
+    passes: Mapping[str, Pass]
+    num_steps: int
+    effort: Effort | None = None
+
+
 class Costs:
     """Counts the operations of jobs, and remembers what it counted."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._fits: dict[tuple[Any, ...], Effort] = {}
+        self._workloads: dict[tuple[Any, ...], Workload] = {}
         self._steps: dict[tuple[Any, ...], Operations] = {}
         self._forwards: dict[tuple[str, int], Operations] = {}
         self._predictions: dict[tuple[Any, ...], Effort] = {}
 
-    def work(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Effort:
+    def workload(
+        self,
+        step: Step,
+        models: Mapping[str, Model],
+        trained: tuple[str, ...],
+        streams: Mapping[str, Stream],
+        extras: Mapping[str, Extra],
+        outputs: Tree,
+        optimiser: Optimiser,
+        public_buffers: PublicBuffers,
+        epochs: int | None,
+        steps: int | None,
+    ) -> Workload:
+        """Return what a fit has in common with all that are like it.
+
+        The arguments are those of :meth:`fedsim.engine.compute_context.ComputeContext.fit`; without
+        ``epochs`` and ``steps`` it is one epoch.
+
+        Raises:
+            ValueError: Names that do not fit together, or no model to train.
+        """
+        # Every dispatch asks for it, so it takes as few calls as possible to see that fits are alike.
+        shape = [getattr(step, "counted_as", step), optimiser.counted_as, trained, len(models), len(streams)]
+        shape += public_buffers, len(extras)
+        amounts = [epochs, steps]
+        for name, model in models.items():
+            shape += name, model.architecture
+        for name, stream in streams.items():
+            shape += name, _sample_shape(stream.samples)
+            amounts += self._resources.num_samples(stream.samples), stream.batch_size
+        for name, extra in extras.items():
+            shape += name, extra.stream, _extra_shape(extra)
+        for name, array in outputs.items():
+            shape += name, array.shape
+        key = *shape, *amounts
+        if (known := self._workloads.get(key)) is not None:
+            return known
+        check_names(models, trained, streams, extras)
+        passes = self._resources.passes([models[name].architecture for name in trained], streams)
+        count = num_steps(list(passes.values()), epochs, steps)
+        workload = self._workloads[key] = Workload(tuple(shape), passes, count)
+        return workload
+
+    def work(self, job: Job, workload: Workload | None = None) -> Effort:
         """Return what a whole job asks of the processor; of a call only its operations are known.
 
         Args:
             job: The job.
-            passes: Of a fit, one pass over each stream, where the caller knows them already.
+            workload: Of a fit, where the caller knows it already.
 
         Raises:
             UserError: A call whose declared cost is no positive finite number.
@@ -103,7 +177,7 @@ class Costs:
         """
         match job:
             case Fit():
-                return self._fit(job, passes)
+                return self._fit(job, workload)
             case Predict(model, samples, batch_size):
                 return self._passes(model.architecture, (samples,), batch_size)
             case Evaluate(model, parts, batch_size):
@@ -117,16 +191,27 @@ class Costs:
                     )
                 return Effort.of([(1, Operations(declared))])
 
-    def _fit(self, job: Fit, passes: Mapping[str, Pass] | None) -> Effort:
+    def _fit(self, job: Fit, workload: Workload | None) -> Effort:
+        if workload is None:
+            workload = self.workload(
+                job.step,
+                job.models,
+                job.trained,
+                job.streams,
+                job.extras,
+                job.outputs,
+                job.optimiser,
+                job.public_buffers,
+                None,
+                job.num_steps,
+            )
+        if workload.effort is None:
+            workload.effort = self._effort(job, workload.shape, workload.passes)
+        return workload.effort
+
+    def _effort(self, job: Fit, shape: tuple[Any, ...], passes: Mapping[str, Pass]) -> Effort:
         if job.num_steps == 0:
             return IDLE
-        if passes is None:
-            trained = [job.models[name].architecture for name in job.trained]
-            passes = self._resources.passes(trained, job.streams)
-        shape = _shape(job)
-        key = (shape, tuple([(one.num_samples, one.batch_size) for one in passes.values()]), job.num_steps)
-        if (known := self._fits.get(key)) is not None:
-            return known
         empty = [name for name, one in passes.items() if not len(one)]
         if empty:
             raise JobError(
@@ -134,9 +219,7 @@ class Costs:
                 "steps where there are no samples"
             )
         counts = size_counts(list(passes.values()), job.num_steps)
-        effort = Effort.of((times, self._step(job, shape, sizes)) for sizes, times in counts.items())
-        self._fits[key] = effort
-        return effort
+        return Effort.of((times, self._step(job, shape, sizes)) for sizes, times in counts.items())
 
     def _step(self, job: Fit, shape: tuple[Any, ...], sizes: tuple[int, ...]) -> Operations:
         key = (shape, sizes)
@@ -174,20 +257,6 @@ class Costs:
         if key not in self._forwards:
             self._forwards[key] = flops.forward(self._resources.architectures[architecture], size)
         return self._forwards[key]
-
-
-def _shape(job: Fit) -> tuple[Any, ...]:
-    """Return what the cost of a step depends on beside the sizes of its batches."""
-    # Lists, not generators: this is asked for at every dispatch.
-    return (
-        getattr(job.step, "counted_as", job.step),
-        job.optimiser.counted_as,
-        job.public_buffers,
-        tuple([(name, model.architecture, name in job.trained) for name, model in job.models.items()]),
-        tuple([(name, _sample_shape(stream.samples)) for name, stream in job.streams.items()]),
-        tuple([(name, extra.stream, _extra_shape(extra)) for name, extra in job.extras.items()]),
-        tuple([(name, array.shape) for name, array in job.outputs.items()]),
-    )
 
 
 def _run_step(job: Fit, sizes: Sequence[int], resources: Resources) -> Callable[[], Tensor]:

@@ -118,6 +118,9 @@ def per_sample(value: Array, stream: str) -> Extra:
 class Fit:
     """Train one or more models together for a known number of steps.
 
+    Names fit together as :func:`check_names` says. That is not checked here: every dispatch makes a fit, and
+    few differ in names (:meth:`fedsim.engine.cost.Costs.workload`).
+
     Attributes:
         step: What one step does.
         models: Name to starting values.
@@ -132,9 +135,6 @@ class Fit:
         outputs: Name to the start value of what the job gives beside models. A step reads and writes them
             (:class:`fedsim.engine.steps.Work`); shapes and dtypes stay.
         public_buffers: What buffers do where a loss asks for logits of public samples (``model.public(x)``).
-
-    Raises:
-        ValueError: Names that do not fit together, or no model to train.
     """
 
     step: Step
@@ -149,25 +149,28 @@ class Fit:
     outputs: Tree = field(default_factory=dict)
     public_buffers: PublicBuffers = "moving"
 
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.trained if name not in self.models]
-        if unknown or not self.trained:
+
+def check_names(
+    models: Mapping[str, Model],
+    trained: tuple[str, ...],
+    streams: Mapping[str, Stream],
+    extras: Mapping[str, Extra],
+) -> None:
+    """Check that the names in a :class:`Fit` fit together.
+
+    Raises:
+        ValueError: They do not, or there is no model to train.
+    """
+    if not trained or not models.keys() >= set(trained):
+        raise ValueError(f"trained = {trained}: name at least one of the job's models, {', '.join(models)}")
+    if not streams:
+        raise ValueError("a fit without streams: a step meets a batch of at least one stream")
+    for name, extra in extras.items():
+        if extra.stream and extra.stream not in streams:
             raise ValueError(
-                f"trained = {self.trained}: name at least one of the job's models, {', '.join(self.models)}"
+                f"extra {name!r} follows stream {extra.stream!r}, which the job does not have: name one "
+                f"of {', '.join(streams)}"
             )
-        if not self.streams:
-            raise ValueError("a fit without streams: a step meets a batch of at least one stream")
-        if self.states and (odd := [name for name in self.states if name not in self.trained]):
-            raise ValueError(
-                f"states of optimisers for {', '.join(odd)}: only models that are trained, "
-                f"{', '.join(self.trained)}, have one"
-            )
-        for name, extra in self.extras.items():
-            if extra.stream and extra.stream not in self.streams:
-                raise ValueError(
-                    f"extra {name!r} follows stream {extra.stream!r}, which the job does not have: name one "
-                    f"of {', '.join(self.streams)}"
-                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

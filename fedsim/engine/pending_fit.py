@@ -69,10 +69,10 @@ def compute_inputs(job: Job) -> None:
     So a client that trains in every round and is never looked at holds one pending fit, not one a round.
     """
     match job:
-        case Fit(models=models, extras=extras):
-            for model in models.values():
+        case Fit():
+            for model in job.models.values():
                 model.compute()
-            for extra in extras.values():
+            for extra in job.extras.values():
                 if isinstance(extra.value, PendingTree):
                     extra.value.computed()
         case Predict(model) | Evaluate(model):

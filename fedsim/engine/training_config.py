@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import ValidationInfo, field_validator
@@ -69,6 +70,11 @@ class TrainingConfig(Config):
     def make_optimiser(self, lr: float | None = None) -> Optimiser:
         """Return the optimiser, with another learning rate if one is given."""
         rate = self.lr if lr is None else lr
-        if self.optimiser == "adam":
-            return Adam(lr=rate, weight_decay=self.weight_decay)
-        return Sgd(lr=rate, momentum=self.momentum, weight_decay=self.weight_decay)
+        return _optimiser(self.optimiser, rate, self.momentum, self.weight_decay)
+
+
+@lru_cache(maxsize=64)  # every fit asks for one, and few are different
+def _optimiser(name: str, lr: float, momentum: float, weight_decay: float) -> Optimiser:
+    if name == "adam":
+        return Adam(lr=lr, weight_decay=weight_decay)
+    return Sgd(lr=lr, momentum=momentum, weight_decay=weight_decay)

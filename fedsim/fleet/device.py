@@ -9,8 +9,8 @@ quantity is a new field here, with a default, and the code that makes use of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from fedsim.config import documented
 from fedsim.fleet.distributions import Distribution, Spread
@@ -61,8 +61,7 @@ class Quantity:
         return {f"{self.name}_{unit}".rstrip("_"): factor for unit, factor in self.units.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """One device's hardware and links, in base units."""
 
     speed_flops: Annotated[float, Quantity("speed", Spread("compute", positive=True), _FLOPS)]
@@ -98,11 +97,10 @@ def _quantities() -> dict[str, Quantity]:
     found = {}
     hints = get_type_hints(Device, include_extras=True)
     docs = documented(__name__).get(Device.__qualname__, {})
-    for field in fields(Device):
-        for quantity in getattr(hints[field.name], "__metadata__", ()):
-            default = None if field.default is MISSING else field.default
-            doc = docs.get(field.name, "")
-            found[quantity.name] = replace(quantity, doc=doc, attribute=field.name, default=default)
+    for name in Device._fields:
+        for quantity in getattr(hints[name], "__metadata__", ()):
+            doc, default = docs.get(name, ""), Device._field_defaults.get(name)
+            found[quantity.name] = replace(quantity, doc=doc, attribute=name, default=default)
     return found
 
 

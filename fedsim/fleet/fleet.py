@@ -92,7 +92,7 @@ class Group:
         values = dict(self.constants)
         for attribute, column in self.variables:
             values[attribute] = column.item(offset)
-        return Device(**values, label=self.row_labels[self.rows[offset]])
+        return Device(**values, label=self.row_labels[self.rows.item(offset)])
 
 
 class Fleet:

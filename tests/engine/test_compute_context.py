@@ -44,9 +44,9 @@ class Listening(ComputeContext):
 
     jobs: list[Job]
 
-    async def _do(self, job: Job, passes: Any = None) -> Any:
+    async def _do(self, job: Job, workload: Any = None) -> Any:
         self.jobs.append(job)
-        return await super()._do(job, passes)
+        return await super()._do(job, workload)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def bench(engine: Engine) -> Callable[..., Listening]:
     def make(
         client: int = 0, training: TrainingConfig = TRAINING, keeping: Keeping | None = None, **changes: Any
     ) -> Listening:
-        device = Device(**{name: getattr(DEVICE, name) for name in Device.__slots__} | changes)
+        device = DEVICE._replace(**changes)
         key = Key.root(1).child(client)
         made = Listening(
             engine, lambda: device, training, client=client, dispatch=3, key=key, keeping=keeping

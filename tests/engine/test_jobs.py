@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.engine.jobs import Extra, Fit, Fitted, Score, per_sample
+from fedsim.engine.jobs import ClientSamples, Extra, Fitted, Score, Stream, check_names, per_sample
 from fedsim.params import Model
 
 ROWS = np.zeros((11, 3), np.float32)
@@ -33,14 +33,20 @@ def test_a_tree_follows_no_stream() -> None:
             {"extras": {"teacher": per_sample(ROWS, "public")}},
             "'teacher' follows stream 'public'.*one of train",
         ),
-        ({"states": {"teacher": {}}}, "optimisers for teacher: only models that are trained, model"),
     ],
 )
 def test_names_that_do_not_fit_together_are_refused(
-    make_fit: Callable[..., Fit], changes: dict[str, Any], match: str
+    start: Callable[..., Model], changes: dict[str, Any], match: str
 ) -> None:
+    names: dict[str, Any] = {
+        "models": {"model": start()},
+        "trained": ("model",),
+        "streams": {"train": Stream(ClientSamples(0), 4)},
+        "extras": {},
+    }
+    check_names(**names)
     with pytest.raises(ValueError, match=match):
-        make_fit(**changes)
+        check_names(**names | changes)
 
 
 def test_the_one_model_of_a_fit(start: Callable[..., Model]) -> None:

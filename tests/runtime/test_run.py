@@ -301,7 +301,7 @@ def test_a_link_that_carries_too_much_ends_a_verified_run(
     fair_bps = MaxMinStar._fair_bps
     monkeypatch.setattr(MaxMinStar, "_fair_bps", lambda star: 2 * fair_bps(star))
     parts = world.make_parts(world.Scripted(), sizes=(2,) * 40, network=FLUID(FLUID.Config()))
-    slow = replace(parts.fleet.server, up_bps=1000.0)
+    slow = parts.fleet.server._replace(up_bps=1000.0)
     parts = replace(parts, fleet=Fleet(parts.fleet.groups, slow, "linear"), client_timeout_s=1e6)
     run(replace(parts, verify=False))
     with pytest.raises(

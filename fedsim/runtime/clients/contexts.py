@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 from fedsim.algorithms.contexts import ClientContext, Initial, Warn, ignored
 from fedsim.bus import Header
-from fedsim.engine.batches import Pass
+from fedsim.engine.cost import Workload
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Job
 from fedsim.engine.kept_optimisers import Keeping
@@ -26,7 +25,7 @@ class ObserverContext(ClientContext):
     what is measured later.
     """
 
-    async def _do(self, job: Job, passes: Mapping[str, Pass] | None = None) -> Any:
+    async def _do(self, job: Job, workload: Workload | None = None) -> Any:
         return await self._engine.observe(job)
 
     async def _submit(self, job: Job, work: Operations, takes_s: float, after_s: float = 0.0) -> Any:
