@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -165,6 +165,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Enrol once; learn and settle in every round; fine-tune at the end."""
         config = self.config
+        upload: Exchange[Any, ClientState, None, Any]
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
         reply = ModelUpdate if config.start_trained else Enrolment
         enrol = replace(upload, name="enrol", local=self.local_enrol, when="opening", who="all", reply=reply)
@@ -233,7 +234,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return state, ModelUpdate.of(state.model, num_samples=client.num_samples())
 
     async def merge_models(
-        self, server: ServerContext, state: ServerState, replies: Replies[Enrolment | ModelUpdate]
+        self, server: ServerContext, state: ServerState, replies: Replies[Any]
     ) -> ServerState:
         """Store the models that came, or the start values of the architectures that were named."""
         stored = dict(state.stored)
