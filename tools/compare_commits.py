@@ -10,6 +10,7 @@ figures are kept. Run from the root of the repository::
     python tools/compare_commits.py main            # main against the working tree
     python tools/compare_commits.py v0.1.0 main     # one commit against another
     python tools/compare_commits.py main --only quickstart leaving
+    python tools/compare_commits.py main --algorithms ktpfl_w --set participation.clients_per_round=30
 
 Commits are checked out beside each other into a temporary folder. The exit status is 1 where a result
 differs. A difference in ``trace_hash`` alone is counted apart: it says that a record of the trace has changed
@@ -28,6 +29,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +48,29 @@ Results = dict[str, Figures]
 """Name of a run, such as ``quickstart fedavg``, to its figures."""
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What is run.
+
+    Attributes:
+        scenarios: Their names; None for all.
+        algorithms: Their names; None for all.
+        overrides: ``PATH=VALUE`` for every scenario, beside those of the tool.
+    """
+
+    scenarios: Sequence[str] | None
+    algorithms: Sequence[str] | None
+    overrides: Sequence[str]
+
+
 def main() -> None:
     """Measure, compare, and leave with the status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("base", help="a commit")
     parser.add_argument("head", nargs="?", help="another one; the working tree if left out")
     parser.add_argument("--only", nargs="+", metavar="SCENARIO", help="names of scenarios")
+    parser.add_argument("--algorithms", nargs="+", metavar="ALGORITHM", help="names; all if left out")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="for every scenario")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios that run at once")
     parser.add_argument("--save", type=Path, metavar="FILE", help="where to write all figures, as JSON")
     arguments = parser.parse_args()
@@ -59,7 +78,8 @@ def main() -> None:
         trees = [checked_out(arguments.base, Path(folder) / "base")]
         head = arguments.head
         trees.append(checked_out(head, Path(folder) / "head") if head else Path.cwd())
-        base, changed = measured(trees, arguments.only, arguments.jobs)
+        choice = Choice(arguments.only, arguments.algorithms, arguments.set)
+        base, changed = measured(trees, choice, arguments.jobs)
     if arguments.save:
         arguments.save.write_text(json.dumps({"base": base, "head": changed}, indent=1) + "\n")
     raise SystemExit(report(base, changed))
@@ -73,20 +93,20 @@ def checked_out(commit: str, folder: Path) -> Path:
     return folder
 
 
-def measured(trees: Sequence[Path], only: Sequence[str] | None, jobs: int) -> list[Results]:
+def measured(trees: Sequence[Path], choice: Choice, jobs: int) -> list[Results]:
     """Return the results of each tree; every scenario runs in a process of its own."""
     results: list[Results] = [{} for _ in trees]
     tasks = [
-        (tree, into, path, bus)
+        (tree, into, path, bus, choice)
         for path in scenarios(trees)
-        if not only or path.stem in only
+        if not choice.scenarios or path.stem in choice.scenarios
         for bus in (("memory", "http") if path.stem == OVER_SOCKETS else ("memory",))
         for tree, into in zip(trees, results, strict=True)
         if (tree / path).exists()
     ]
     with ThreadPoolExecutor(jobs) as pool:
         all_found = pool.map(lambda task: run_apart(*task), tasks)
-        for (*_, into, path, bus), found in zip(tasks, all_found, strict=True):
+        for (_, into, path, bus, _), found in zip(tasks, all_found, strict=True):
             into.update(found)
             print(f"{path.stem} ({bus}): {len(found)} runs", file=sys.stderr, flush=True)
     return results
@@ -98,17 +118,17 @@ def scenarios(trees: Sequence[Path]) -> list[Path]:
     return sorted(found)
 
 
-def run_apart(tree: Path, _: Results, scenario: Path, bus: str) -> Results:
-    """Run a scenario with all algorithms in a process that imports the tree's fedsim."""
-    command = [sys.executable, __file__, "--child", str(scenario), bus]
+def run_apart(tree: Path, _: Results, scenario: Path, bus: str, choice: Choice) -> Results:
+    """Run a scenario with the chosen algorithms in a process that imports the tree's fedsim."""
+    command = [sys.executable, __file__, "--child", str(scenario), bus, json.dumps(asdict(choice))]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     child = subprocess.run(command, cwd=tree, env=environment, check=True, stdout=subprocess.PIPE)
     found: Results = json.loads(child.stdout)
     return found
 
 
-def child(scenario: str, bus: str) -> None:
-    """Print the results of one scenario with every algorithm as JSON."""
+def child(scenario: str, bus: str, choice: Choice) -> None:
+    """Print the results of one scenario with each algorithm as JSON."""
     from fedsim.cli import main as fedsim  # of the tree in PYTHONPATH
 
     def said(*arguments: str) -> tuple[int, str]:
@@ -126,9 +146,12 @@ def child(scenario: str, bus: str) -> None:
     names = [line.split()[0] for line in listed if line.strip()]
     with tempfile.TemporaryDirectory() as folder:
         for name in names if bus == "memory" else ["fedavg"]:
+            if choice.algorithms is not None and name not in choice.algorithms:
+                continue
             out = Path(folder) / name
             chosen = ("--algorithm", name, "--out", str(out), "--bus", bus, "--quiet")
-            status, output = said("run", scenario, *OVERRIDES, *chosen)
+            overrides = [part for override in choice.overrides for part in ("--set", override)]
+            status, output = said("run", scenario, *OVERRIDES, *overrides, *chosen)
             summary = out / "summary.json"
             figures = dict(flat(json.loads(summary.read_text()))) if summary.exists() else {}
             if bus == "http":
@@ -181,6 +204,7 @@ def report(base: Results, head: Results) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(*sys.argv[2:])
+        scenario, bus, choice = sys.argv[2:]
+        child(scenario, bus, Choice(**json.loads(choice)))
     else:
         main()

@@ -13,6 +13,13 @@ means that no frame travels. The server merges only when somebody has replied (s
 the replies sorted by client, finite and vetted. All numbers in the server's state are finite, with None for
 what is not known: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is refused.
 
+A pacing may merge replies to dispatches from before other merges. How much such a stale reply counts is for
+the pacing to say: its ``discount``, from 0 to 1. What that acts on is for the algorithm to say
+(``discounted``): on ``shares`` of a mean (:func:`fedsim.algorithms.common.model_rounds.shares`), where only
+their ratios count, so that the discount of a single reply vanishes; or on ``steps``, which the algorithm
+multiplies by it, as in FedBuff's ``sum of discount * delta / K`` and FedAsync's ``alpha * discount``, so that
+a single stale reply makes a small step.
+
 In a hook, ``await client.fit(...)``, ``.predict(...)`` and ``.call(...)`` take the time of that side's
 device. An algorithm charges what grows with replies times samples times classes, or is made for each client,
 by ``call``; the one mean of a cohort's models of an architecture, as in FedAvg, is free.
@@ -22,7 +29,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
@@ -31,6 +38,8 @@ from typing_extensions import TypeVar
 from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
+from fedsim.engine.training_config import TrainingConfig
+from fedsim.errors import Fault
 from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.plugins import Plugin
@@ -65,7 +74,7 @@ class Reply(Generic[U]):
         exchange: The name of the exchange.
         version: The server's version (number of merges) at the dispatch.
         staleness: Merges since then; 0 in a synchronous round.
-        weight: Factor of its weight in means; 1 in a synchronous round.
+        discount: How much it counts for its staleness, from 0 to 1; 1 in a synchronous round.
         message: What came back.
     """
 
@@ -74,7 +83,7 @@ class Reply(Generic[U]):
     exchange: str
     version: int
     staleness: int
-    weight: float
+    discount: float
     message: U
 
 
@@ -157,6 +166,13 @@ class Setting:
         num_public: Samples in the public set.
         public_labelled: Whether these have labels of the task.
         architectures: All of the run, by label, those that nobody starts with too.
+        training: How clients train unless the algorithm says otherwise.
+        num_rounds: Rounds of the run.
+        cohort_size: Replies wanted in a round.
+        pacing: Name of the pacing.
+        merge_size: Replies that a merge waits for under an asynchronous pacing; None where it takes those of
+            a cohort.
+        carries: Whether a merge may meet replies to dispatches of earlier rounds.
     """
 
     task: Task
@@ -165,6 +181,12 @@ class Setting:
     num_public: int
     public_labelled: bool
     architectures: Mapping[str, Architecture] = field(default_factory=dict)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    num_rounds: int = 1
+    cohort_size: int = 1
+    pacing: str = "synchronous"
+    merge_size: int | None = None
+    carries: bool = False
 
 
 class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
@@ -175,14 +197,15 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         mixed_architectures: Whether clients may have different architectures.
         needs_public: Whether there must be a public set.
         needs_classes: Whether the task must be a classification, since predictions travel as probabilities.
-        accepts_stale: Whether merges may come from older versions, so that asynchronous pacing makes sense.
+        discounted: What the discount of a stale reply acts on, ``shares`` of a mean or ``steps`` of its own,
+            where it can be paced asynchronously, with one exchange a round; None: it cannot.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = ()
     mixed_architectures: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
-    accepts_stale: ClassVar[bool] = False
+    discounted: ClassVar[Literal["shares", "steps"] | None] = None
 
     @property
     @abstractmethod
@@ -211,6 +234,20 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         test set (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
         """
 
+    async def own_model(self, client: ClientContext, state: P, message: Any) -> Model:
+        """Return the model that a client goes on with, from its state and from what the server sent it.
+
+        For what is built upon any algorithm, such as fine-tuning, which asks after :meth:`send_last`. By
+        default the client holds it whole: its state is a model, or has one called ``model``.
+        """
+        return state if isinstance(state, Model) else cast(Any, state).model
+
+    async def send_last(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, Any]]:
+        """Send what clients need after the last round for :meth:`own_model`; by default no frame."""
+        return state, dict.fromkeys(cohort)
+
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Return why a reply cannot be merged, or None.
 
@@ -222,17 +259,19 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
             return None
         return unlike(reply.message.model, server.initial_model(server.architecture_of(reply.client)))
 
-    def misfit(self, setting: Setting) -> str | None:
-        """Return why the algorithm cannot work in a setting, and what to write instead; None if it can.
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Yield each thing for which the algorithm cannot work in a setting.
 
+        A fault names the path of the value to change in a scenario, such as ``algorithm.params.mu``.
         ``mixed_architectures`` and ``needs_public`` have been checked before, ``needs_classes`` is here.
         """
-        if not self.needs_classes or setting.task.kind == "classification":
-            return None
-        return (
-            f"it learns from probabilities of classes, and the task is a {setting.task.kind}: take a data "
-            "set with classes, or an algorithm that exchanges models alone, such as 'fedavg' or 'ktpfl_w'"
-        )
+        if self.needs_classes and setting.task.kind != "classification":
+            yield Fault(
+                "algorithm",
+                f"it learns from probabilities of classes, and the task is a {setting.task.kind}",
+                "take a data set with classes, or an algorithm that exchanges models alone, such as 'fedavg' "
+                "or 'ktpfl_w'",
+            )
 
 
 def broadcast(cohort: Sequence[int], message: D) -> dict[int, D]:

@@ -19,7 +19,8 @@ from pydantic import model_validator
 
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply
 from fedsim.algorithms.common import public_predictions
-from fedsim.algorithms.common.fine_tuning import ClientState, FineTuning, FineTuningConfig, with_tuned
+from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, Passes
+from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import PooledSamples, Stream
 from fedsim.engine.kept_optimisers import Keeping
@@ -41,6 +42,11 @@ class CentralizedConfig(FineTuningConfig):
         if self.finetune_epochs is not None and not self.finetune:
             raise ValueError("finetune_epochs without fine-tuning: add finetune = true, or leave it out")
         return self
+
+    @property
+    def passes(self) -> Passes | None:
+        """How long to fine-tune; None: not at all."""
+        return super().passes if self.finetune else None
 
 
 @message("samples", data=True)
@@ -78,7 +84,7 @@ class ServerState:
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
 
-class Centralized(FineTuning[CentralizedConfig, ServerState]):
+class Centralized(ModelTraining[CentralizedConfig, ServerState]):
     """Training on the pooled samples."""
 
     Config = CentralizedConfig
@@ -86,14 +92,12 @@ class Centralized(FineTuning[CentralizedConfig, ServerState]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, Any]:
-        """The upload, if it is wanted; training, in which nobody is asked; fine-tuning, if it is wanted."""
+        """The upload, if it is wanted; training, in which nobody is asked."""
         upload = Exchange(
             "upload", local=self.upload, merge=self.merge, when="opening", who="all", reply=SamplesUp
         )
         train = Exchange("train", instruct=self.train_pooled, who="all")
-        _, finetune = super().exchanges
-        first = (upload,) if self.config.upload else ()
-        return (*first, train, finetune) if self.config.finetune else (*first, train)
+        return (upload, train) if self.config.upload else (train,)
 
     def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
         """Return the one model."""
@@ -146,10 +150,14 @@ class Centralized(FineTuning[CentralizedConfig, ServerState]):
         return None
 
     async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+        self, observer: ClientContext, server_state: ServerState, client_state: None
     ) -> Predictors:
-        """Return the one model and, after fine-tuning, the client's own."""
-        return with_tuned({"global": Predictor(server_state.model)}, client_state)
+        """Return the one model."""
+        return {"global": Predictor(server_state.model)}
 
 
-PLUGIN = Centralized
+class FineTunedCentralized(FineTuning[CentralizedConfig, ServerState], Centralized):
+    """The same, and fine-tuning at the clients where that is wanted."""
+
+
+PLUGIN = FineTunedCentralized

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,8 +15,13 @@ from fedsim.rng import Key
 
 Warn = Callable[..., object]
 """Takes note of an event, named by its first argument, with values by keyword."""
-Initial = Callable[[str], Model]
-"""Gives the start values of an architecture by its label, always the same model; ``KeyError`` if unknown."""
+
+
+class Initial(Protocol):
+    """Gives start values."""
+
+    def __call__(self, label: str, variant: int = 0) -> Model:
+        """Return a start model of an architecture, always with the same values; ``KeyError`` if unknown."""
 
 
 def ignored(event: str, **values: Any) -> None:
@@ -64,9 +69,14 @@ class Context(ComputeContext):
     def _place(self) -> str:
         return f"{super()._place()} in round {self.round}"
 
-    def initial_model(self, architecture: str | None = None) -> Model:
-        """Return the start values of an architecture, by default the party's own; equal for all parties."""
-        return self._initial(architecture or self.architecture)
+    def initial_model(self, architecture: str | None = None, *, variant: int = 0) -> Model:
+        """Return start values of an architecture, equal for all parties.
+
+        Args:
+            architecture: Its label; by default the party's own architecture.
+            variant: Which of its start models: each number stands for values drawn independently.
+        """
+        return self._initial(architecture or self.architecture, variant)
 
 
 class ClientContext(Context):

@@ -27,9 +27,9 @@ import numpy as np
 from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply, broadcast
 from fedsim.algorithms.common import public_predictions, public_set_delivery, share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
@@ -38,7 +38,7 @@ from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temp
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, indices_digest
 
 
-class DSFLConfig(Config):
+class DSFLConfig(OwnStartConfig):
     """DS-FL's own parameters."""
 
     aggregation: Literal["era", "sa"] = "era"
@@ -118,7 +118,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     async def instruct_share(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]

@@ -17,7 +17,7 @@ are in no mean and teach nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvgConfig
 from fedsim.engine.losses import TEACHER
 from fedsim.engine.optimisers import Adam, Clipped, Cosine
+from fedsim.errors import Fault
 from fedsim.params import Array, Model, count
 from fedsim.ranges import BatchSize, LearningRate, Norm, Steps
 from fedsim.wire import ModelUpdate
@@ -127,14 +128,16 @@ class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
             prototypes[label] = unless_diverged(server, distilled, state[label])
         return prototypes
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse tasks without classes, and ``drop_worst`` without labels to choose by."""
+        yield from super().misfits(setting)
         if self.config.drop_worst and not setting.public_labelled:
-            return (
-                "drop_worst measures models on the public set, whose samples come from another data set and "
-                "have no labels of this task: leave data.public.source out, or write drop_worst = false"
+            yield Fault(
+                "algorithm.params.drop_worst",
+                "it measures models on the public set, whose samples come from another data set and have no "
+                "labels of this task",
+                "leave data.public.source out, or write drop_worst = false",
             )
-        return super().misfit(setting)
 
     async def models_of(
         self, observer: ClientContext, server_state: Mapping[str, Model], client_state: Any

@@ -16,7 +16,7 @@ proportion to their samples: selector `by_size`. K: clients, m: replies, p: publ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
+from fedsim import toml
 from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
 from fedsim.algorithms.common.distillation import distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
@@ -31,6 +32,7 @@ from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_archit
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.losses import MODEL, PUBLIC, Batches, Extras, Models
+from fedsim.errors import Fault
 from fedsim.models import Architecture, Net
 from fedsim.params import Array, Model, mean_model
 from fedsim.ranges import BatchSize, Coefficient, LearningRate, Steps
@@ -75,6 +77,7 @@ class Ensemble:
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss, mean over the batch."""
+        # The large model is trained on nothing else, so its buffers follow these samples.
         logits = models[MODEL](batches[PUBLIC].x)
         loss = F.cross_entropy(logits, extras[LABEL])
         if self.weight == 0:
@@ -201,17 +204,18 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
         }
         return ServerState(small, large)
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse heads that cannot be averaged, and a task without classes."""
+        yield from super().misfits(setting)
         wanted = _head_shapes(setting.server)
         for label, architecture in setting.clients.items():
             if _head_shapes(architecture) != wanted:
-                return (
-                    f"it takes the mean of the heads of all models, and those of {label!r} and of the "
-                    f"server's {setting.server.label!r} differ in shape: give all models the same "
-                    "`representation`, such as params = { representation = {} }"
+                yield Fault(
+                    toml.path("models", label),
+                    "the mean of the heads of all models is taken, and its head and that of the server's "
+                    f"{setting.server.label!r} differ in shape",
+                    "give all models the same `representation`, such as params = { representation = {} }",
                 )
-        return super().misfit(setting)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: None

@@ -19,7 +19,7 @@ Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Self
@@ -35,6 +35,7 @@ from fedsim.algorithms.common.share_and_distil import ClientState, ShareAndDisti
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples, Stream
 from fedsim.engine.losses import TEACHER, TRAIN, Loss, absolute_error, divergence, squared_error
+from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples
 from fedsim.wire import LogitsDown, LogitsUp
@@ -161,11 +162,12 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
         num_outputs, form = server.task.num_outputs, self.config.exchange
         return public_predictions.unusable(reply.message, state.positions, num_outputs, form)
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse probabilities where there are no classes."""
+        yield from super().misfits(setting)
         if self.config.exchange == "probs" and setting.task.kind != "classification":
-            return f"a {setting.task.kind} has no probabilities of classes: write exchange = 'logits'"
-        return super().misfit(setting)
+            problem = f"a {setting.task.kind} has no probabilities of classes"
+            yield Fault("algorithm.params.exchange", problem, "write 'logits'")
 
 
 PLUGIN = FedMD

@@ -22,7 +22,7 @@ Matsuda, Sasaki, Xiao, Onizuka: FedMe: Federated Learning via Model Exchange, SD
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -50,14 +50,16 @@ from fedsim.algorithms.common.fedme_exchange import (
     grouped,
     means_of_copies,
 )
-from fedsim.algorithms.common.fine_tuning import FineTuningConfig, finetuned, validation_loss
+from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, validation_loss
 from fedsim.algorithms.common.model_check import unknown, unknown_label
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple
 from fedsim.data import Split
 from fedsim.engine.steps import Descent
+from fedsim.errors import Fault
 from fedsim.params import Model, count
 from fedsim.ranges import Clients, Few, PositiveEpochs
 from fedsim.wire import ModelBroadcast, ModelUpdate
@@ -66,7 +68,7 @@ Instant = Annotated[float, Field(gt=0, le=1e9)]
 """A share of all rounds below 1, else a round."""
 
 
-class FedMeConfig(FineTuningConfig):
+class FedMeConfig(OwnStartConfig, FineTuningConfig):
     """FedMe's own parameters."""
 
     mt: bool = True
@@ -145,11 +147,9 @@ class ClientState:
 
     Attributes:
         model: Its own model.
-        tuned: The same, fine-tuned after the last round; None before.
     """
 
     model: Model
-    tuned: Model | None = None
 
 
 class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
@@ -163,12 +163,18 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
-        """Enrol once; learn and settle in every round; fine-tune at the end."""
+        """Enrol once; learn and settle in every round."""
         config = self.config
         upload: Exchange[Any, ClientState, None, Any]
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
-        reply = ModelUpdate if config.start_trained else Enrolment
-        enrol = replace(upload, name="enrol", local=self.local_enrol, when="opening", who="all", reply=reply)
+        enrol: Exchange[ServerState, ClientState, None, Any] = Exchange(
+            "enrol",
+            local=self.local_enrol,
+            merge=self.merge_models,
+            when="opening",
+            who="all",
+            reply=ModelUpdate if config.start_trained else Enrolment,
+        )
         choose = Exchange("enrol", local=self.local_choose, when="opening", who="all")
         learn = Exchange(
             "learn",
@@ -185,9 +191,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             merge=self.merge_settle,
             who="answered",
         )
-        finetune = Exchange("finetune", local=self.local_finetune, when="closing", who="all")
         literal = (choose, upload) if config.candidates else (upload,)
-        return (*(literal if config.literal_upload else (enrol,)), learn, settle, finetune)
+        return (*(literal if config.literal_upload else (enrol,)), learn, settle)
 
     def num_clusters(self, round: int, num_rounds: int) -> int:  # noqa: A002
         """Return K^t, the number of clusters in a round."""
@@ -203,7 +208,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     async def local_choose(
         self, client: ClientContext, state: ClientState, message: None
@@ -211,7 +216,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Take the architecture that is best on the client's own samples, if there are candidates."""
         best, least = state.model, None
         for label in self.config.candidates:
-            start, epochs = client.initial_model(label), self.config.candidate_epochs
+            start, epochs = own_start(client, self.config, label), self.config.candidate_epochs
             model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first
@@ -239,8 +244,11 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Store the models that came, or the start values of the architectures that were named."""
         stored = dict(state.stored)
         for reply in replies:
-            message, label = reply.message, reply.message.architecture
-            model = message.model if isinstance(message, ModelUpdate) else server.initial_model(label)
+            message = reply.message
+            if isinstance(message, ModelUpdate):
+                model = message.model
+            else:
+                model = own_start(server, self.config, message.architecture, client=reply.client)
             stored[reply.client] = Stored(model)
         return replace(state, stored=stored)
 
@@ -335,12 +343,6 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         }
         return replace(state, stored={**state.stored, **settled}, offers={})
 
-    async def local_finetune(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, None]:
-        """Train a copy on the client's own samples."""
-        return replace(state, tuned=await finetuned(client, state.model, self.config.finetune_epochs)), None
-
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse architectures that the run does not have, and exchanges that cannot have been."""
         if isinstance(reply.message, Enrolment):
@@ -359,21 +361,24 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             return f"choice {pair.chosen}, which is none of the models to choose from"
         return None
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse candidates that the run does not have, and a task without classes."""
+        yield from super().misfits(setting)
         absent = [label for label in self.config.candidates if label not in setting.architectures]
         if absent:
-            known = ", ".join(setting.architectures)
-            return f"candidates: no model of the run is labelled {absent[0]!r}; name some of {known}"
-        return super().misfit(setting)
+            problem = f"no model of the run is labelled {' or '.join(map(repr, absent))}"
+            mend = f"name some of {', '.join(setting.architectures)}"
+            yield Fault("algorithm.params.candidates", problem, mend)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
     ) -> Predictors:
-        """Return the client's own model; after fine-tuning that one, and the other beside it."""
-        if client_state.tuned is None:
-            return {"personal": Predictor(client_state.model)}
-        return {"personal": Predictor(client_state.tuned), "untuned": Predictor(client_state.model)}
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
+
+
+class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
+    """The same, and fine-tuning at the end, as in section 5.1.3 of the paper."""
 
 
 def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:
@@ -381,4 +386,4 @@ def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]
     return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
 
 
-PLUGIN = FedMe
+PLUGIN = FineTunedFedMe

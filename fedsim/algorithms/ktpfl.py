@@ -80,8 +80,7 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return replace(share, reply=reply), replace(distil, merge=self.merge_distil)
 
     def start(self, server: ServerContext) -> State:
-        """Begin with equal weights; raises as the base does."""
-        super().start(server)
+        """Begin with equal weights."""
         count = server.num_clients
         return State(c=np.full((count, count), 1 / count), num_samples=np.zeros(count))
 

@@ -7,12 +7,12 @@ samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Da
 from __future__ import annotations
 
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Who
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.params import Model
 
 
-class LocalConfig(Config):
+class LocalConfig(OwnStartConfig):
     """Local's own parameters."""
 
     follow_selection: bool = False
@@ -36,7 +36,7 @@ class Local(Algorithm[LocalConfig, None, Model]):
 
     def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
-        return client.initial_model()
+        return own_start(client, self.config)
 
     async def train(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
         """Train the client's own model on its own samples."""

@@ -15,7 +15,7 @@ without momentum, ``lr = 0.05``, ``batch_size = 64``, ``steps = 30``, 2000 publi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,21 +27,22 @@ from torch import Tensor
 from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.prediction_clusters import Clusters, clustered
 from fedsim.algorithms.common.public_predictions import predictions, unusable
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
+from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples
 from fedsim.wire import Form, LogitsUp, Message, counted, message
 
 
-class PerFedCKTConfig(Config):
+class PerFedCKTConfig(OwnStartConfig):
     """PerFed-CKT's own parameters."""
 
     clusters: Clients = 3
@@ -101,7 +102,7 @@ class HeldNear:
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
-        outputs = models[MODEL](batches[PUBLIC].x)
+        outputs = models[MODEL].public(batches[PUBLIC].x)
         predictions = F.softmax(outputs, dim=1) if self.classes else outputs
         distance = (predictions - extras[TEACHER]).square().sum(1).mean()
         loss: Tensor = empirical_loss(models, batches, extras) + self.lam * distance
@@ -131,7 +132,7 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     def public_positions(self, party: ComputeContext) -> Array:
         """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
@@ -173,15 +174,16 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
         positions, num_outputs = self.public_positions(server), server.task.num_outputs
         return unusable(everything, positions, num_outputs, _form(server))
 
-    def misfit(self, setting: Setting) -> str | None:
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse more public samples than there are."""
+        yield from super().misfits(setting)
         wanted = self.config.public_size
         if wanted is not None and wanted > setting.num_public:
-            return (
-                f"public_size = {wanted}, and the public set has {setting.num_public} samples: write that or "
-                "fewer, or a larger data.public.size"
+            yield Fault(
+                "algorithm.params.public_size",
+                f"{wanted} samples, and the public set has {setting.num_public}",
+                "write that or fewer, or a larger data.public.size",
             )
-        return None
 
     async def _near(
         self, client: ClientContext, state: ClientState, samples: Samples, centroids: Array

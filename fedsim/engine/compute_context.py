@@ -11,20 +11,22 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedsim.data import Split
 from fedsim.engine import jobs
-from fedsim.engine.batches import Pass
+from fedsim.engine.batches import Pass, size_counts
 from fedsim.engine.cost import duration_s
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Extra, Fitted, Job, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
-from fedsim.engine.losses import MODEL, TRAIN
+from fedsim.engine.losses import MODEL, TRAIN, Loss, empirical_loss
 from fedsim.engine.optimisers import Optimiser
-from fedsim.engine.steps import Descent, Step
+from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Step
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Device
 from fedsim.models.flops import Operations
-from fedsim.params import Array, Model
+from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -94,6 +96,7 @@ class ComputeContext:
         trained: tuple[str, ...] | None = None,
         streams: Mapping[str, Stream] | None = None,
         extras: Mapping[str, Extra] | None = None,
+        outputs: Tree | None = None,
         optimiser: Optimiser | None = None,
         epochs: int | None = None,
         steps: int | None = None,
@@ -110,6 +113,7 @@ class ComputeContext:
             streams: Samples by name; the first decides how long an epoch is. By default ``train``, the
                 party's own training samples in batches of ``training.batch_size``.
             extras: What else the step needs.
+            outputs: Start values of what the step gives beside models, arrays by name.
             optimiser: By default that of ``training``.
             epochs: Passes over the first stream. Without ``epochs`` and ``steps``, the work of ``training``.
             steps: Mini-batches, instead of ``epochs``.
@@ -144,11 +148,63 @@ class ComputeContext:
             seed=(self.key if key is None else key).child(name).seed,
             extras={} if extras is None else extras,
             states=states,
+            outputs={} if outputs is None else outputs,
+            public_buffers=self.training.public_buffers,
         )
         fitted: Fitted = await self._do(job, passes)
         if keeping is not None:
             keeping.after(name, by_name, fitted)
         return fitted
+
+    async def gradient(
+        self,
+        model: Model,
+        *,
+        loss: Loss = empirical_loss,
+        samples: Samples | None = None,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        name: str = "gradient",
+    ) -> Tree:
+        """Return the gradient of a model's mean loss, a tree like its parameters; the model stays as it is.
+
+        With BatchNorm each batch is normalised by itself, and a last batch of one sample is left out.
+
+        Args:
+            model: The model, known to the loss as ``model``.
+            loss: Gives the mean loss of a batch of the stream ``train``.
+            samples: By default the party's own training samples.
+            batch_size: Samples in a mini-batch; by default that of ``training``.
+            steps: Mini-batches of the shuffled stream; by default one pass, in which all samples count alike.
+            name: Names the generators of this call within the turn.
+
+        Raises:
+            ValueError: There are no samples.
+        """
+        stream = Stream(
+            self.own("train") if samples is None else samples,
+            self.training.batch_size if batch_size is None else batch_size,
+            shuffled=steps is not None,
+        )
+        passes = self._engine.resources.passes([model.architecture], {TRAIN: stream})
+        one = passes[TRAIN]
+        num_steps = len(one) if steps is None else steps
+        if not (len(one) and num_steps):
+            raise ValueError("a gradient of no samples: ask clients that have some, for at least one step")
+        num_samples = sum(size * times for (size,), times in size_counts([one], num_steps).items())
+        job = jobs.Fit(
+            step=GradientSum(loss),
+            models={MODEL: model},
+            trained=(MODEL,),
+            streams={TRAIN: stream},
+            optimiser=self.training.make_optimiser(),  # which has nothing to do
+            num_steps=num_steps,
+            seed=self.key.child(name).seed,
+            extras={NUM_SAMPLES: Extra(np.array(num_samples, np.float32))},
+            outputs=freeze({label: np.zeros_like(array) for label, array in model.params.items()}),
+        )
+        fitted: Fitted = await self._do(job, passes)
+        return fitted.outputs
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
         """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples."""

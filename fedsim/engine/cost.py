@@ -182,9 +182,11 @@ def _shape(job: Fit) -> tuple[Any, ...]:
     return (
         getattr(job.step, "counted_as", job.step),
         job.optimiser.counted_as,
+        job.public_buffers,
         tuple([(name, model.architecture, name in job.trained) for name, model in job.models.items()]),
         tuple([(name, _sample_shape(stream.samples)) for name, stream in job.streams.items()]),
         tuple([(name, extra.stream, _extra_shape(extra)) for name, extra in job.extras.items()]),
+        tuple([(name, array.shape) for name, array in job.outputs.items()]),
     )
 
 
@@ -194,7 +196,8 @@ def _run_step(job: Fit, sizes: Sequence[int], resources: Resources) -> Callable[
     sizes_by_stream = dict(zip(job.streams, sizes, strict=True))
     extras = {name: _meta_extra(extra, sizes_by_stream) for name, extra in job.extras.items()}
     states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
-    work = Work(nets, job.trained, extras, job.optimiser, states, Key.root(0).torch())
+    outputs = {name: _meta_array(array.shape, array.dtype) for name, array in job.outputs.items()}
+    work = Work(nets, job.trained, extras, job.optimiser, states, Key.root(0).torch(), outputs)
     batches = {
         name: _meta_batch(stream.samples, sizes_by_stream[name], resources)
         for name, stream in job.streams.items()
@@ -205,7 +208,9 @@ def _run_step(job: Fit, sizes: Sequence[int], resources: Resources) -> Callable[
 def _meta_net(resources: Resources, job: Fit, name: str) -> BoundNet:
     net = resources.architectures[job.models[name].architecture].skeleton()
     params = {n: p.detach() for n, p in net.named_parameters()}
-    return BoundNet(net).bind(params, dict(net.named_buffers()), trained=name in job.trained)
+    return BoundNet(net).bind(
+        params, dict(net.named_buffers()), trained=name in job.trained, public_buffers=job.public_buffers
+    )
 
 
 def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:
@@ -223,12 +228,15 @@ def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:
 def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
     def empty(array: Array) -> Tensor:
         shape = (sizes[extra.stream], *array.shape[1:]) if extra.stream else array.shape
-        dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
-        return torch.empty(shape, dtype=dtype, device="meta")
+        return _meta_array(shape, array.dtype)
 
     if isinstance(extra.value, Mapping):
         return {name: empty(array) for name, array in extra.value.items()}
     return empty(extra.value)
+
+
+def _meta_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+    return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device="meta")
 
 
 def _sample_shape(samples: Samples) -> tuple[Any, ...]:

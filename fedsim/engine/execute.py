@@ -68,21 +68,32 @@ def one_torch_thread() -> Iterator[None]:
 def fit(job: Fit, worker: Worker) -> Fitted:
     """Train; the models come back frozen."""
     if job.num_steps == 0:
-        return Fitted({name: job.models[name] for name in job.trained}, float("nan"), 0, job.states or {})
-    nets = {name: worker.bind(name, model, trained=name in job.trained) for name, model in job.models.items()}
+        return unfitted(job)
+    nets = {
+        name: worker.bind(name, model, trained=name in job.trained, public_buffers=job.public_buffers)
+        for name, model in job.models.items()
+    }
     key = Key.root(job.seed)
     passes = worker.resources.passes((job.models[name].architecture for name in job.trained), job.streams)
     feeds = {name: _Feed(name, one, job, worker, key) for name, one in passes.items()}
     extras = {name: _tensors(extra, worker) for name, extra in job.extras.items() if not extra.stream}
     states = {name: _begun(job, name, nets[name], worker) for name in job.trained}
-    work = Work(nets, job.trained, extras, job.optimiser, states, key.child("step").torch())
+    outputs = {name: to_tensor(array, worker.resources.device) for name, array in job.outputs.items()}
+    work = Work(nets, job.trained, extras, job.optimiser, states, key.child("step").torch(), outputs)
     losses = []  # kept on the device: reading one would wait for it
     with drawing_from(work.generator):
         for _ in range(job.num_steps):
             worker.pause_point()
             losses.append(job.step(work, {name: feed.next(extras) for name, feed in feeds.items()}))
     models = {name: _model(job.models[name].architecture, nets[name]) for name in job.trained}
-    return Fitted(models, fmean(map(float, losses)), job.num_steps, _kept(job, nets, states))
+    kept = _kept(job, nets, states)
+    return Fitted(models, fmean(map(float, losses)), job.num_steps, kept, to_tree(work.outputs))
+
+
+def unfitted(job: Fit) -> Fitted:
+    """Return what a fit gives that does nothing."""
+    models = {name: job.models[name] for name in job.trained}
+    return Fitted(models, float("nan"), job.num_steps, job.states or {}, job.outputs)
 
 
 def _begun(job: Fit, name: str, net: BoundNet, worker: Worker) -> OptimiserState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from fedsim.data import Split
 from fedsim.engine.optimisers import Optimiser
@@ -62,6 +62,11 @@ class PooledSamples:
     split: Split = "train"
     clients: tuple[int, ...] | None = None
 
+
+PublicBuffers = Literal["frozen", "restored", "moving"]
+"""What buffers do while a model that is trained meets public samples. ``frozen``: BatchNorm normalises by its
+running statistics, and no buffer moves. ``restored``: it normalises by the statistics of the batch, and
+buffers are put back. ``moving``: they follow the public samples."""
 
 Samples = ClientSamples | PublicSamples | GlobalTest | InlineSamples | PooledSamples
 
@@ -124,6 +129,9 @@ class Fit:
         seed: Seed of the job's generators.
         states: Name of a trained model to what its optimiser goes on from, as :class:`Fitted` gives it; one
             that is not named begins anew. None: all do, and nothing is given back.
+        outputs: Name to the start value of what the job gives beside models. A step reads and writes them
+            (:class:`fedsim.engine.steps.Work`); shapes and dtypes stay.
+        public_buffers: What buffers do where a loss asks for logits of public samples (``model.public(x)``).
 
     Raises:
         ValueError: Names that do not fit together, or no model to train.
@@ -138,6 +146,8 @@ class Fit:
     seed: int
     extras: Mapping[str, Extra] = field(default_factory=dict)
     states: Mapping[str, Tree] | None = None
+    outputs: Tree = field(default_factory=dict)
+    public_buffers: PublicBuffers = "moving"
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.trained if name not in self.models]
@@ -169,12 +179,14 @@ class Fitted:
         num_steps: Steps done.
         states: Name of a trained model to what its optimiser has come to, frozen; without those that have
             nothing to go on from, and empty unless the job asks for them.
+        outputs: What the steps have made of the job's ``outputs``, frozen; it may be pending too.
     """
 
     models: Mapping[str, Model]
     _loss: float | Callable[[], float]
     num_steps: int
     states: Mapping[str, Tree] = field(default_factory=dict)
+    outputs: Tree = field(default_factory=dict)
 
     @property
     def loss(self) -> float:

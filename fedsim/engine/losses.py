@@ -37,6 +37,15 @@ class LiveModel(Protocol):
     def features(self, x: Tensor) -> Tensor:
         """Return the penultimate activations ``[b, f]``."""
 
+    def public(self, x: Tensor) -> Tensor:
+        """Return logits ``[b, N]`` of public samples; buffers do as the fit's ``public_buffers`` says."""
+
+    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``; buffers do not move.
+
+        Gradients flow to the parameters that are given; the model's own stay as they are.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -87,16 +96,16 @@ def empirical_loss(models: Models, batches: Batches, extras: Extras) -> Tensor:
 
 def absolute_error(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Return the mean absolute difference of logits and teacher, over samples and classes."""
-    return F.l1_loss(models[MODEL](batches[PUBLIC].x), extras[TEACHER])
+    return F.l1_loss(models[MODEL].public(batches[PUBLIC].x), extras[TEACHER])
 
 
 def squared_error(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Return the mean squared difference of logits and teacher, over samples and classes."""
-    return F.mse_loss(models[MODEL](batches[PUBLIC].x), extras[TEACHER])
+    return F.mse_loss(models[MODEL].public(batches[PUBLIC].x), extras[TEACHER])
 
 
 def divergence(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Return KL(teacher || student) of the softmax of both logits, mean over samples (specification 3.2)."""
-    student = F.log_softmax(models[MODEL](batches[PUBLIC].x), dim=1)
+    student = F.log_softmax(models[MODEL].public(batches[PUBLIC].x), dim=1)
     teacher = F.log_softmax(extras[TEACHER], dim=1)
     return F.kl_div(student, teacher, reduction="batchmean", log_target=True)

@@ -42,7 +42,11 @@ class PendingFits:
         """
         result = _Result(compute, cancel)
         models = {name: self._model(result, name, job.models[name]) for name in job.trained}
-        return Fitted(models, result.loss, job.num_steps)
+        outputs: Tree = {}
+        if job.outputs:
+            form = Form.of(job.outputs)
+            outputs = PendingTree(form, partial(result.outputs, form))
+        return Fitted(models, result.loss, job.num_steps, outputs=outputs)
 
     def _model(self, result: _Result, name: str, start: Model) -> Model:
         label = start.architecture
@@ -107,6 +111,15 @@ class _Result:
             raise JobError(
                 f"a fit changed the form of its model's {part}: {change}. Training keeps names, shapes and "
                 "dtypes: let layers write into their buffers"
+            )
+        return tree
+
+    def outputs(self, form: Form) -> Tree:
+        tree = self.fitted().outputs
+        if (change := _change(form, tree)) is not None:
+            raise JobError(
+                f"a step changed the form of the job's outputs: {change}. They keep the names, shapes and "
+                "dtypes with which the job began"
             )
         return tree
 

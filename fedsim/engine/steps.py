@@ -11,7 +11,7 @@ gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor
 
 from fedsim.engine.losses import Batches, Extras, LiveModel, Loss, Models, empirical_loss
 from fedsim.engine.optimisers import Optimiser, OptimiserState
+
+NUM_SAMPLES = "num_samples"
+"""Name of the extra with the number of samples over which :class:`GradientSum` takes the mean."""
 
 Correction = Callable[[LiveModel, list[Tensor], Extras], list[Tensor]]
 """Maps a model's gradients, in the order of its parameters, to corrected ones.
@@ -40,6 +43,7 @@ class Work:
         optimiser: Applies gradients.
         states: The optimiser's state for each trained model.
         generator: The job's generator for whatever the step draws, on the CPU.
+        outputs: What the job gives beside models, by name; a step changes it, but no shape and no dtype.
     """
 
     models: Models
@@ -48,6 +52,7 @@ class Work:
     optimiser: Optimiser
     states: Mapping[str, OptimiserState]
     generator: torch.Generator
+    outputs: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Step(Protocol):
@@ -120,3 +125,32 @@ class Descent:
                 "trained model, or a mapping with one for each trained model and no other"
             )
         return by_name
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSum:
+    """No descent, but the gradient itself: adds up ``b / n * gradient`` of the batches that it meets.
+
+    The outputs are those of the model's parameters, by their names; the extra ``num_samples`` is n. The model
+    stays as it is.
+
+    Attributes:
+        loss: Gives a scalar, the mean over the batch.
+    """
+
+    loss: Loss = empirical_loss
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        """Add the gradient of a batch."""
+        (name,) = work.trained
+        params = work.models[name].params
+        loss = self.loss(work.models, batches, work.extras)
+        if not isinstance(loss, Tensor):
+            raise ValueError("the gradient of one model is that of one loss: return a scalar")
+        gradients = torch.autograd.grad(
+            loss, list(params.values()), allow_unused=True, materialize_grads=True
+        )
+        first = next(iter(batches.values()))
+        for label, gradient in zip(params, gradients, strict=True):
+            work.outputs[label] += gradient * (len(first.x) / work.extras[NUM_SAMPLES])
+        return loss.detach()

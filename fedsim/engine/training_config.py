@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import ValidationInfo, field_validator
 
 from fedsim.config import Config
+from fedsim.engine.jobs import PublicBuffers
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
 from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, PartialShare, Steps
 
@@ -28,6 +29,11 @@ class TrainingConfig(Config):
     """Momentum of `sgd`."""
     weight_decay: Coefficient = 0.0
     """L2 penalty, added to the gradient."""
+    public_buffers: PublicBuffers = "frozen"
+    """What BatchNorm does while a model is distilled on public samples, which need not look like the
+    clients' own. `frozen`: it normalises by its running statistics, which stay as they are. `restored`: it
+    normalises by the statistics of the batch, and the running ones are put back. `moving`: they follow the
+    public samples, as the papers' code has it. Without BatchNorm it makes no difference."""
     keep_optimiser: bool = False
     """Whether a client's optimiser goes on where it stopped when the client last trained in the same step of
     the algorithm and with the same architecture, be its reply merged or not; not from values that are

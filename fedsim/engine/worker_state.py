@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedsim.data import FederatedData
 from fedsim.engine.batches import Pass
@@ -24,6 +26,7 @@ from fedsim.engine.jobs import (
     GlobalTest,
     InlineSamples,
     PooledSamples,
+    PublicBuffers,
     PublicSamples,
     Samples,
     Stream,
@@ -163,10 +166,19 @@ class BoundNet:
         self.channels_last = channels_last
         self._param_places = _places(net, lambda module: module._parameters)
         self._buffer_places = _places(net, lambda module: module._buffers)
+        self._norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
         self.params: dict[str, Tensor] = {}
 
-    def bind(self, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *, trained: bool) -> BoundNet:
+    def bind(
+        self,
+        params: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        *,
+        trained: bool,
+        public_buffers: PublicBuffers = "moving",
+    ) -> BoundNet:
         """Put values in place; the job owns them and, if ``trained``, may write into them."""
+        self._public_buffers = public_buffers
         self.params = {name: nn.Parameter(tensor, requires_grad=trained) for name, tensor in params.items()}
         for places, values in ((self._param_places, self.params), (self._buffer_places, buffers)):
             for name, owners in places.items():
@@ -192,6 +204,31 @@ class BoundNet:
     def features(self, x: Tensor) -> Tensor:
         """Return the penultimate activations ``[b, f]``."""
         return self.net.features(x)
+
+    def public(self, x: Tensor) -> Tensor:
+        """Return logits ``[b, N]`` of public samples; buffers do as the fit says."""
+        if self._public_buffers == "moving" or not (self.net.training and self._buffer_places):
+            return self(x)
+        if self._public_buffers == "restored":
+            return self.at(self.params)(x)
+        for norm in self._norms:
+            norm.eval()
+        try:
+            return self.at(self.params)(x)
+        finally:
+            for norm in self._norms:
+                norm.train()
+
+    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``; buffers do not move."""
+
+        def logits(x: Tensor) -> Tensor:
+            # Copies, which the pass may write into: the buffers themselves are needed for no gradient.
+            buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
+            outputs: Tensor = functional_call(self.net, {**params, **buffers}, (x,))
+            return outputs
+
+        return logits
 
 
 Entries = dict[str, Any]
@@ -236,7 +273,9 @@ class Worker:
             self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._nets: dict[tuple[str, str], BoundNet] = {}
 
-    def bind(self, place: str, model: Model, *, trained: bool) -> BoundNet:
+    def bind(
+        self, place: str, model: Model, *, trained: bool, public_buffers: PublicBuffers = "moving"
+    ) -> BoundNet:
         """Return a net with a copy of the model's values; ``place`` tells apart models of one job."""
         key = (place, model.architecture)
         if key not in self._nets:
@@ -252,6 +291,7 @@ class Worker:
             },
             {name: to_tensor(array, device) for name, array in model.buffers.items()},
             trained=trained,
+            public_buffers=public_buffers,
         )
 
     def pause_point(self) -> None:

@@ -127,10 +127,10 @@ def rehearse(parts: Parts) -> Rehearsal:
             parts,
             fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
             executor=executor,
-            rounds=rounds,
             evaluation=EvaluationConfig(every=0, clients=1),
         ),
         trace=trace,
+        rounds=rounds,
     )
     starts = [values for _, kind, *values in trace.kept if kind == "job_start"]
     jobs = [

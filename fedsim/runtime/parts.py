@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Algorithm, Setting
-from fedsim.algorithms.contexts import Initial
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.errors import UserError
+from fedsim.errors import Fault, UserError
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
@@ -28,6 +26,7 @@ from fedsim.rng import Key
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
+from fedsim.runtime.start_values import StartValues
 from fedsim.units import format_quantity
 
 
@@ -109,14 +108,22 @@ class Parts:
         """The root of all generators."""
         return Key.root(self.seed)
 
-    def misfit(self) -> str | None:
-        """Say why the algorithm cannot work with these architectures and this public set; None if it can."""
+    @property
+    def cohort_size(self) -> int:
+        """Replies wanted of a cohort."""
+        return self.clients_per_round or int(np.count_nonzero(self._can_take_part()))
+
+    def misfits(self) -> Iterator[Fault]:
+        """Yield each thing for which the algorithm cannot work with the other parts."""
+        yield from self._pacing_misfits()
         names = set()
         for exchange in self.algorithm.exchanges:
             if exchange.name in names:
-                return f"two of its exchanges are called {exchange.name!r}: give each its own name"
+                problem = f"two of its exchanges are called {exchange.name!r}"
+                yield Fault("algorithm", problem, "give each its own name")
             if exchange.reply is not None and exchange.local is None:
-                return f"exchange {exchange.name!r} wants replies that no client makes: give it local = ..."
+                problem = f"exchange {exchange.name!r} wants replies that no client makes"
+                yield Fault("algorithm", problem, "give it local = ...")
             names.add(exchange.name)
         labels = dict.fromkeys(label for group in self.fleet.groups for label in group.models)
         setting = Setting(
@@ -126,13 +133,33 @@ class Parts:
             len(self.data.public),
             self.data.public_labelled,
             self.architectures,
+            self.training,
+            self.rounds,
+            self.cohort_size,
+            name_of(self.pacing),
+            self.pacing.merge_size,
+            self.pacing.carries,
         )
-        return self.algorithm.misfit(setting)
+        yield from self.algorithm.misfits(setting)
 
-    def initial(self) -> Initial:
-        """Return the start values of all architectures, made when first asked for."""
-        key = self.key.child("initial")
-        return cache(lambda label: self.architectures[label].initial(key.child(label)))
+    def _pacing_misfits(self) -> Iterator[Fault]:
+        size, algorithm, pacing = self.pacing.merge_size, self.algorithm, name_of(self.pacing)
+        if size is None:
+            return
+        if algorithm.discounted is None or sum(one.when == "round" for one in algorithm.exchanges) != 1:
+            problem = f"{pacing!r} merges replies of several versions, and {name_of(algorithm)!r} cannot"
+            yield Fault("participation.pacing", problem, "write 'synchronous', or choose another algorithm")
+        elif algorithm.discounted == "shares" and size == 1 and self.pacing.discount(1) < 1:
+            yield Fault(
+                "participation.pacing.params",
+                f"each merge is of one reply: in a mean, which {name_of(algorithm)!r} takes, its share is 1 "
+                "however stale it is",
+                "merge several, discount nothing, or choose an algorithm whose steps are discounted",
+            )
+
+    def initial(self) -> StartValues:
+        """Return the start values of all architectures."""
+        return StartValues(self.architectures, self.key.child("initial"))
 
     def needed_bytes(self, label: str) -> int:
         """Return the memory that training takes at a client (:mod:`fedsim.engine.memory_need`)."""
@@ -155,10 +182,14 @@ class Parts:
             raise UserError(
                 "no client has a training sample: give the data set more samples, or use fewer clients"
             )
-        eligible = np.flatnonzero(has_samples & self.holds_job()).astype(np.int32)
+        eligible = np.flatnonzero(self._can_take_part()).astype(np.int32)
         if not len(eligible):
             raise UserError(self._too_small(has_samples))
         return eligible
+
+    def _can_take_part(self) -> NDArray[np.bool_]:
+        able: NDArray[np.bool_] = (self.data.sizes("train") > 0) & self.holds_job()
+        return able
 
     def _needs_bytes(self) -> NDArray[np.float64]:
         needs = np.empty(len(self.fleet))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedsim import clock
 from fedsim.bus import Ledger, MemoryBus
@@ -32,6 +33,7 @@ def run(
     trace: Trace | None = None,
     log: Log | None = None,
     watch: Callable[[RoundRow], None] = lambda row: None,
+    rounds: int | None = None,
 ) -> RunResult:
     """Run in virtual time, in this process.
 
@@ -40,6 +42,8 @@ def run(
         trace: Where events are recorded; under ``parts.verify`` it must keep its records.
         log: Where drops, rejections and rounds are noted.
         watch: Told of each round as it ends.
+        rounds: Hold only so many of the rounds, as in a rehearsal: the algorithm is asked whether the parts
+            suit it with all of them.
 
     Raises:
         RunError: The run failed.
@@ -50,6 +54,8 @@ def run(
     if parts.verify and not trace.keep:
         raise ValueError("under verify the trace is checked, so it has to be kept: give Trace(keep=True)")
     engine = open_engine(parts, trace)
+    if rounds is not None:
+        parts = replace(parts, rounds=min(rounds, parts.rounds))
     try:
         with unwarned():
             return clock.run(_simulate(parts, engine, trace, log or silent(), watch))
@@ -63,8 +69,8 @@ def open_engine(parts: Parts, trace: Trace) -> Engine:
     Raises:
         UserError: The parts do not fit each other.
     """
-    if problem := parts.misfit():
-        raise UserError(problem)
+    if faults := list(parts.misfits()):
+        raise UserError("\n".join(map(str, faults)))
     return Engine(parts.executor, Resources.of(parts.data, parts.architectures, parts.device), trace)
 
 

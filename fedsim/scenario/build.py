@@ -91,8 +91,8 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     Raises:
         ScenarioError: All of these: data that cannot be had or spread; models that cannot take it, unless
             it cannot be had; files of availability that cannot be used; groups without a sample, where
-            samples and devices are known. Or, where there is nothing else, a fleet in which nobody has the
-            memory to train.
+            samples and devices are known. And where all parts can be had: what the algorithm refuses, and a
+            fleet in which nobody has the memory to train.
     """
     source = source or scenario.run.name
     if faults := check(scenario):
@@ -106,10 +106,9 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         data = _spread(scenario, dataset, public, key.child("data"), faults)
     architectures = _architectures(scenario, dataset.task, faults) if dataset is not None else {}
     fleet = _fleet(scenario, data, key, faults)
-    if fleet is not None and data is not None:
-        faults += _idle_groups(fleet, data)
+    idle = [] if fleet is None or data is None else _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
-        raise ScenarioError(faults, source)
+        raise ScenarioError([*faults, *idle], source)
     participation, executor = scenario.participation, EXECUTOR.find(scenario.engine.executor)
     parts = Parts(
         algorithm=scenario.algorithm.make(),
@@ -132,12 +131,8 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         evaluation=scenario.evaluation,
         device=scenario.engine.device,
     )
-    if problem := parts.misfit():
-        raise ScenarioError([Fault("algorithm", problem)], source)
-    try:
-        parts.eligible()
-    except UserError as error:
-        raise ScenarioError([Fault("fleet", str(error))], source) from None
+    if faults := [*idle, *parts.misfits(), *_nobody(parts)]:
+        raise ScenarioError(faults, source)
     return parts
 
 
@@ -254,3 +249,13 @@ def _idle_groups(fleet: Fleet, data: FederatedData) -> list[Fault]:
         for number, group in enumerate(fleet.groups)
         if not sizes[group.start : group.stop].any()
     ]
+
+
+def _nobody(parts: Parts) -> list[Fault]:
+    if not parts.data.sizes("train").any():
+        return []  # each group is told so
+    try:
+        parts.eligible()
+    except UserError as error:
+        return [Fault("fleet", str(error))]
+    return []

@@ -1,17 +1,27 @@
-"""A small world for algorithms: digits over unequal clients, and a carrier that loses what it is told to."""
+"""A small world for algorithms: digits over unequal clients, and a carrier that loses what it is told to.
+
+An algorithm that a test makes up can also be run over sockets, and with batching on and off.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from fedsim.algorithms.base import Algorithm
+from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import ClientContext
+from fedsim.bus import Ledger
+from fedsim.bus.http.access import Access, ClientRanges, new_token
+from fedsim.bus.http.client import HttpClient
+from fedsim.bus.http.server import HttpServer
+from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.client_split import Split
@@ -34,7 +44,10 @@ from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.records.recorder import silent
+from fedsim.runtime.run import RunResult, kinds_of, run
+from fedsim.runtime.sockets.join import host
+from fedsim.runtime.sockets.serve import serve
 
 
 @cache
@@ -111,6 +124,7 @@ class World:
         *,
         num_clients: int = 4,
         workers: int = 1,
+        batching: Literal["auto", "off"] = "auto",
         training: Mapping[str, Any] | None = None,
         lost: Callable[[Parcel, int], bool] | None = None,
         models: tuple[str, str] = ("mlp", "mlp"),
@@ -132,7 +146,7 @@ class World:
                 "linear": Architecture("linear", LINEAR(LINEAR.Config()), data.task),
             },
             network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
-            executor=THREADS(ExecutorConfig(workers=workers)),
+            executor=THREADS(ExecutorConfig(workers=workers, batching=batching)),
             selector=UNIFORM(Config()),
             pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
             training=TrainingConfig(**{"lr": 0.1, "batch_size": 8, **(training or {})}),
@@ -141,8 +155,30 @@ class World:
         )
         return replace(parts, **changes)
 
+    def misfits(self, algorithm: Algorithm[Any, Any, Any], setting: Setting) -> str:
+        """Return what an algorithm has against a setting, a line for each fault."""
+        return "\n".join(map(str, algorithm.misfits(setting)))
+
     def run(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         return run(self.parts(algorithm, **changes))
+
+    def run_over_sockets(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
+        """Run over sockets on one loop, with a connection for client 0 and one for the others."""
+        return _over_sockets(partial(self.parts, algorithm, **changes))
+
+    def run_every_way(self, make: Callable[[], Algorithm[Any, Any, Any]], **changes: Any) -> RunResult:
+        """Run in memory and over sockets, batched and one by one; check that the models are the same."""
+        results = list[RunResult]()
+        for way, batching in product((self.run, self.run_over_sockets), ("auto", "off")):
+            results.append(way(make(), **{"batching": batching, **changes}))
+        first, *others = results
+        for other in others:
+            assert other.model_hash == first.model_hash
+            for sums in ("frames", "bytes", "parameters", "data"):
+                for name in (f"{sums}_up", f"{sums}_down"):
+                    assert getattr(other.totals, name) == getattr(first.totals, name)
+            assert not other.rejections
+        return first
 
     def watched(self, algorithm: Algorithm[Any, Any, Any]) -> dict[int, dict[str, Model]]:
         """Return what will hold each client's evaluated models, by name, as they were measured last."""
@@ -168,6 +204,46 @@ class World:
         offsets = np.cumsum([0, *map(len, held)])
         flat = np.concatenate([np.sort(np.asarray(one, np.int64)) for one in held])
         return replace(data, holdings={**data.holdings, split: Holdings(offsets, flat)})
+
+
+def _over_sockets(make: Callable[[], Parts]) -> RunResult:
+    async def join(url: str, clients: ClientRanges, token: str) -> None:
+        parts, client = make(), HttpClient(url, clients=clients, token=token)
+        try:
+            await client.connect()
+            client.kinds = kinds_of(parts)
+            await host(parts, client)
+        finally:
+            await client.close()
+
+    async def main() -> RunResult:
+        parts, ledger, trace = make(), Ledger(), Trace(keep=True)
+        count = parts.data.num_clients
+        token, line = new_token(ClientRanges.parse(f"0-{count - 1}"))
+        server = HttpServer(
+            kinds=kinds_of(parts),
+            ledger=ledger,
+            trace=trace,
+            access=Access.from_lines([line]),
+            greeting=b"hello",
+            num_clients=count,
+            log=silent(),
+        )
+        port = await server.start("127.0.0.1", 0)
+        shares = [ClientRanges.parse(some) for some in ("0", f"1-{count - 1}")[:count]]
+        joining = [asyncio.create_task(join(f"http://127.0.0.1:{port}", share, token)) for share in shares]
+        try:
+            result = await serve(parts, server, ledger=ledger, trace=trace)
+            server.finish()
+            await asyncio.gather(*joining)
+        finally:
+            for task in joining:
+                task.cancel()
+            await asyncio.gather(*joining, return_exceptions=True)
+            await server.close()
+        return result
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
 
 
 class Notes:

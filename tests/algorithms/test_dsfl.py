@@ -263,7 +263,7 @@ def test_a_lost_upload_leaves_the_clients_model_as_trained(world: Any) -> None:
 
 def test_a_regression_is_refused(world: Any) -> None:
     regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
-    assert "probabilities of classes" in world.algorithm("dsfl").misfit(regression)
+    assert "probabilities of classes" in world.misfits(world.algorithm("dsfl"), regression)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

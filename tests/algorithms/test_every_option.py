@@ -56,6 +56,7 @@ Table = dict[str, Tried]
 MIXED = {"models": ("mlp", "linear")}
 WEIGHTING: Table = {"weighting": _tried("uniform")}
 TUNING: Table = {"finetune_epochs": _tried(0, 3)}
+OWN_START: Table = {"same_start": _tried(False)}
 
 
 def _beside(table: Table, **beside: Any) -> Table:
@@ -70,6 +71,7 @@ def _beside(table: Table, **beside: Any) -> Table:
 
 
 CO_PERSONAL: Table = {
+    **OWN_START,
     "order": _tried("distill_first"),
     "temperature": _tried(3.0),
     "theta_sq": _tried(True, temperature=3.0),
@@ -117,6 +119,7 @@ TABLES: dict[str, Table] = {
         "finetune_epochs": _tried(0, 3, finetune=True),
     },
     "dsfl": {
+        **OWN_START,
         "aggregation": _tried("sa"),
         "era_temperature": _tried(0.5),
         "public_per_round": _tried(20, None, usual=10),
@@ -138,6 +141,7 @@ TABLES: dict[str, Table] = {
         server_steps=10,
     ),
     "fedmd": {
+        **OWN_START,
         "public_per_round": _tried(10),
         "pretrain_epochs": _tried(0, 2),
         "pretrain_public": _tried(True),
@@ -149,6 +153,7 @@ TABLES: dict[str, Table] = {
         "digest_lr": _tried(0.01),
     },
     "fedme": {
+        **OWN_START,
         "mt": _tried(False, mc=False, run=MIXED),
         "dml": _tried(False),
         "mc": _tried(False, clusters=(2,), raise_at=(), run=MIXED),
@@ -172,8 +177,9 @@ TABLES: dict[str, Table] = {
         "pull_epochs": _tried(0, 2, usual=1, pull_lr=0.1),
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
-    "local": {"follow_selection": _tried(True, run={"clients_per_round": 2})},
+    "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
     "perfed_ckt": {
+        **OWN_START,
         "clusters": _tried(1, 2),
         "lam": _tried(0.0, 0.1),
         "public_batch_size": _tried(8),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from types import SimpleNamespace
@@ -132,6 +132,12 @@ class _Table:
     def features(self, x: Tensor) -> Tensor:
         return x
 
+    def public(self, x: Tensor) -> Tensor:
+        return self(x)
+
+    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        raise NotImplementedError
+
 
 def _gradient(loss: Any, logits: list[list[float]], teacher: Any) -> tuple[float, Any]:
     x = torch.tensor(logits, requires_grad=True)
@@ -254,7 +260,7 @@ def test_settings_that_cannot_be(world: Any) -> None:
     with pytest.raises(UserError, match="write drop_worst = false"):
         world.run(world.algorithm("feddf", drop_worst=True), data=data)
     regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
-    assert "probabilities of classes" in world.algorithm("feddf").misfit(regression)
+    assert "probabilities of classes" in world.misfits(world.algorithm("feddf"), regression)
 
 
 def test_unlabelled_public_samples_do(world: Any) -> None:

@@ -358,22 +358,21 @@ def test_heads_must_have_one_shape(world: Any) -> None:
     plain = Architecture("plain", MLP(MLP.Config(hidden=(12,))), TASK)
     wide = Architecture("wide", MLP(MLP.Config(hidden=(16,))), TASK)
     linear = Architecture("linear", LINEAR(LINEAR.Config()), TASK)
-    assert algorithm.misfit(_setting(NETS, NETS["large"])) is None
-    assert algorithm.misfit(_setting({"plain": plain}, plain)) is None
-    for clients, server in (
-        ({"large": NETS["large"], "plain": plain}, NETS["large"]),
-        ({"wide": wide}, plain),
-        ({"linear": linear}, plain),
+    assert not world.misfits(algorithm, _setting(NETS, NETS["large"]))
+    assert not world.misfits(algorithm, _setting({"plain": plain}, plain))
+    for clients, server, odd in (
+        ({"large": NETS["large"], "plain": plain}, NETS["large"], ["models.plain"]),
+        ({"wide": wide, "plain": plain, "linear": linear}, plain, ["models.wide", "models.linear"]),
     ):
-        fault = algorithm.misfit(_setting(clients, server))
-        assert fault is not None
-        assert "the same `representation`" in fault
+        faults = list(algorithm.misfits(_setting(clients, server)))
+        assert [fault.path for fault in faults] == odd
+        assert all("the same `representation`" in fault.mend for fault in faults)
 
 
 def test_regressions_are_refused(world: Any) -> None:
     task = Task((3,), 1, "regression")
     linear = Architecture("linear", LINEAR(LINEAR.Config()), task)
-    fault = world.algorithm("fedet").misfit(_setting({"linear": linear}, linear, task))
+    fault = world.misfits(world.algorithm("fedet"), _setting({"linear": linear}, linear, task))
     assert "take a data set with classes" in fault
 
 

@@ -16,6 +16,7 @@ from fedsim.algorithms.common.fedme_exchange import NOBODY, Enrolment, ModelPair
 from fedsim.algorithms.fedme import ClientState, ServerState
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.params import Model
 from fedsim.rng import Key
@@ -473,6 +474,8 @@ def test_fine_tuning_for_no_pass_changes_nothing(world: Any) -> None:
 class _Tuning:
     """A client whose models are called after the passes that they have had, best after the second."""
 
+    training = TrainingConfig()
+
     def __init__(self, num_val: int = 3) -> None:
         self.num_val = num_val
 
@@ -485,7 +488,7 @@ class _Tuning:
     def warn(self, event: str, **values: Any) -> None:
         assert event == "no validation samples"
 
-    async def fit(self, model: Model, *, epochs: int, name: str) -> Any:
+    async def fit(self, model: Model, *, epochs: int, name: str, keeping: None = None) -> Any:
         return SimpleNamespace(model=Model(str(int(model.architecture) + epochs), {}))
 
     async def evaluate(self, model: Model, samples: Any) -> Any:
@@ -502,12 +505,12 @@ def test_clients_may_choose_how_long_to_fine_tune(
     algorithm = world.algorithm("fedme", finetune_epochs=finetune_epochs)
     state = ClientState(Model("0", {}))
     after, reply = asyncio.run(algorithm.local_finetune(_Tuning(num_val), state, None))
-    assert (after.model.architecture, after.tuned.architecture, reply) == ("0", str(passes), None)
+    assert (after.before, after.model.architecture, reply) == (state, str(passes), None)
 
 
 def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
     client: Any = _Tuning()
-    client.initial_model = lambda label: Model(str(10 * int(label)), {})
+    client.initial_model = lambda label, variant: Model(str(10 * int(label)), {})
     client.client = 0
     for passes, best in ((1, "1"), (4, "4")):
         algorithm = world.algorithm(
@@ -591,7 +594,7 @@ def test_the_server_remembers_what_each_was_given_until_it_is_asked_again(world:
 
 def test_regressions_are_refused(world: Any) -> None:
     setting = Setting(Task((3,), 1, "regression"), {}, None, 40, False)  # type: ignore[arg-type]
-    assert "take a data set with classes" in world.algorithm("fedme").misfit(setting)
+    assert "take a data set with classes" in world.misfits(world.algorithm("fedme"), setting)
 
 
 @pytest.mark.parametrize(

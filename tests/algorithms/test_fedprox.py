@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,12 @@ class _Live:
         raise NotImplementedError
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def public(self, x: torch.Tensor) -> torch.Tensor:
+        return self(x)
+
+    def at(self, params: Mapping[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
         raise NotImplementedError
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from fedsim.algorithms.base import Reply
+from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.ktpfl import State
@@ -25,6 +25,7 @@ from fedsim.errors import UserError
 from fedsim.params import Array, Model
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
+from fedsim.task import Task
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
 
 P, N, K, ROUNDS = 40, 10, 4, 3
@@ -203,7 +204,7 @@ def test_passes_can_be_ramped(world: Any) -> None:
     assert trained(2, 1, ramp_epochs=True) == trained(2, 1)  # never more than the training's own
     assert trained(2, 2, ramp_epochs=True) == trained(2, 3, ramp_epochs=True)  # two in round 2
     assert trained(2, 2, ramp_epochs=True) not in {trained(2, 1), trained(2, 2)}
-    with pytest.raises(UserError, match=r"training\.steps = 2 counts mini-batches"):
+    with pytest.raises(UserError, match=r"ramp_epochs: .* training\.steps = 2 counts mini-batches"):
         world.run(world.algorithm("ktpfl", ramp_epochs=True), training={"steps": 2})
 
 
@@ -441,14 +442,9 @@ def test_a_client_that_held_some_samples_learns_on_those_named(name: str, world:
 
 
 def test_a_regression_is_refused(world: Any) -> None:
-    class Task:
-        kind = "regression"
-
-    class Setting:
-        task = Task()
-
+    setting = Setting(Task((3,), 1, "regression"), {}, None, 40, False)  # type: ignore[arg-type]
     for name in ("ktpfl", "sim_pfd", "topk_pfd"):
-        assert "'ktpfl_w'" in world.algorithm(name).misfit(Setting())
+        assert "'ktpfl_w'" in world.misfits(world.algorithm(name), setting)
 
 
 # The matrix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from math import inf, log
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 import torch
 
 from fedsim.algorithms.base import Setting
-from fedsim.algorithms.common.fine_tuning import FineTuning, validation_loss
-from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
+from fedsim.algorithms.common.fine_tuning import Tuned, validation_loss
+from fedsim.algorithms.fedavg_ft import FedAvgFT, FedAvgFTConfig
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
 from fedsim.data import LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
@@ -215,18 +214,12 @@ def test_a_model_is_considered_by_its_loss_unless_it_is_the_initial_one() -> Non
 # Whole runs
 
 
-class _Tuned(FineTuning[Any, Any], FedAvg):
-    """FedAvg, then five passes in the order in which PersFL's first student meets its samples."""
-
-    Config = FedAvgConfig
-
-    def model_for(self, server: Any, state: Any, client: int) -> Model:
-        model: Model = state
-        return model
+class _Tuned(FedAvgFT):
+    """FedAvg, then passes in the order in which PersFL's first student meets its samples."""
 
     async def local_finetune(self, client: Any, state: Any, message: Any) -> Any:
         fitted = await client.fit(message.model, epochs=2, name="distil 0 1")
-        return replace(state, tuned=fitted.model), None
+        return Tuned(state, fitted.model), None
 
 
 @pytest.mark.parametrize("temperature", [1.0, 25.0])
@@ -234,7 +227,7 @@ def test_weight_zero_is_fine_tuning_bit_for_bit(temperature: float, world: Any) 
     params = {**SHORT, "lambdas": [0.0], "temperatures": [temperature], "teacher": "final"}
     assert (
         world.run(world.algorithm("persfl", **params)).model_hash
-        == world.run(_Tuned(FedAvgConfig())).model_hash
+        == world.run(_Tuned(FedAvgFTConfig())).model_hash
     )
 
 
@@ -444,7 +437,7 @@ def test_runs_without_learning(world: Any) -> None:
 
 def test_regressions_are_refused(world: Any) -> None:
     setting = Setting(Task((3,), 1, "regression"), {}, None, 0, False)  # type: ignore[arg-type]
-    assert "take a data set with classes" in (world.algorithm("persfl").misfit(setting) or "")
+    assert "take a data set with classes" in world.misfits(world.algorithm("persfl"), setting)
 
 
 @pytest.mark.parametrize(

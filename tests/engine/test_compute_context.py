@@ -297,6 +297,32 @@ async def test_many_models_vary_as_if_asked_singly(
     assert now_s() - before == pytest.approx(took_s, abs=1e-8)
 
 
+async def test_a_gradient_is_over_all_samples_or_those_of_some_steps(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench()
+    gradient = await one.gradient(start())
+    assert fit_of(one).num_steps == 3  # client 0 has 11 samples, in batches of 4
+    whole = await bench().gradient(start(), batch_size=11)
+    for name, array in whole.items():
+        np.testing.assert_allclose(gradient[name], array, atol=1e-6)
+    # Of one step of descent at learning rate 1 the model loses the gradient of its batch.
+    first, training = bench(), TRAINING.model_copy(update={"lr": 1.0})
+    of_a_batch = await first.gradient(start(), steps=1, name="train")
+    moved = (await bench(training=training).fit(start(), steps=1)).model
+    for name, array in start().params.items():
+        np.testing.assert_allclose(array - of_a_batch[name], moved.params[name], atol=1e-6)
+
+
+async def test_a_gradient_of_no_samples_is_refused(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    with pytest.raises(ValueError, match="a gradient of no samples"):
+        await bench(2).gradient(start())
+    with pytest.raises(ValueError, match="for at least one step"):
+        await bench().gradient(start(), steps=0)
+
+
 async def test_no_model_has_no_answers_and_takes_no_time(bench: Callable[..., Listening]) -> None:
     before = now_s()
     assert await bench().predict_each([], bench().public(np.arange(8))) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -31,20 +31,21 @@ from fedsim.engine.jobs import (
     GlobalTest,
     InlineSamples,
     Predict,
+    PublicBuffers,
     PublicSamples,
     Samples,
     Stream,
     per_sample,
 )
-from fedsim.engine.losses import Batches, Extras, Models
+from fedsim.engine.losses import Batches, Extras, Models, divergence, label_loss
 from fedsim.engine.optimisers import Adam, Sgd
-from fedsim.engine.steps import Descent, Work
+from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Work
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import named
 from fedsim.models.dropout import Dropout
-from fedsim.params import Array, Model
+from fedsim.params import Array, Model, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -451,3 +452,87 @@ def test_a_step_draws_from_the_job_s_generator(worker: Worker, make_fit: Callabl
     first, again = (run(make_fit(step=Noise(0.1)), worker) for _ in range(2))
     assert first.model.digest() == again.model.digest()
     assert run(make_fit(step=Noise(0.1), seed=1), worker).model.digest() != first.model.digest()
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Descends, and notes how many samples it has met, and which."""
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        work.outputs["steps"] += 1
+        work.outputs["met"].index_add_(0, work.extras["position"], torch.ones(len(batches["train"].x)))
+        return Descent()(work, batches)
+
+
+def test_a_step_leaves_outputs_beside_models(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+    begun = freeze({"steps": np.array(3, np.int64), "met": np.zeros(11, np.float32)})
+    job = make_fit(
+        step=Counting(),
+        num_steps=4,
+        extras={"position": per_sample(np.arange(11), "train")},
+        outputs=begun,
+    )
+    fitted = run(job, worker)
+    assert fitted.outputs["steps"] == 7
+    # Batches of 4, 4 and 3, and then 4 of the next pass.
+    assert sorted(fitted.outputs["met"].tolist()) == [1.0] * 7 + [2.0] * 4
+    assert not fitted.outputs["met"].flags.writeable
+    assert begun["steps"] == 3
+    same = run(make_fit(num_steps=4), worker)
+    assert fitted.model.digest() == same.model.digest()
+    assert run(replace(job, num_steps=0), worker).outputs is begun
+
+
+@pytest.mark.parametrize("label", ["mlp", "tied", "lstm"])
+def test_a_sum_of_gradients_is_the_gradient_over_all_samples(
+    label: str,
+    worker: Worker,
+    resources: Resources,
+    make_fit: Callable[..., Fit],
+    start: Callable[..., Model],
+) -> None:
+    model = start(label)
+    job = make_fit(
+        step=GradientSum(),
+        models={"model": model},
+        num_steps=3,
+        extras={NUM_SAMPLES: Extra(np.array(11, np.float32))},
+        outputs={name: np.zeros_like(array) for name, array in model.params.items()},
+    )
+    fitted = run(job, worker)
+    x, y, rows = resources.tensors(ClientSamples(0))
+    assert y is not None
+    bound = Worker(resources, threading.Event()).bind("model", model, trained=True)
+    loss = label_loss(bound(x[rows]), y[rows])
+    expected = torch.autograd.grad(loss, list(bound.params.values()))
+    for gradient, its in zip(fitted.outputs.values(), expected, strict=True):
+        np.testing.assert_allclose(gradient, its.numpy(), atol=1e-6)
+    assert fitted.model.digest() == model.digest()
+
+
+@pytest.mark.parametrize("public_buffers", ["frozen", "restored", "moving"])
+def test_distilling_foreign_samples_at_no_speed_leaves_accuracy_where_it_was(
+    public_buffers: PublicBuffers, worker: Worker, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    own = make_fit(
+        models={"model": start("norm")}, num_steps=60, streams={"train": Stream(ClientSamples(3), 7)}
+    )
+    trained = run(own, worker).model
+    foreign = InlineSamples(5 + 4 * Key.root(1).numpy().standard_normal((96, 6)).astype(np.float32))
+    distilled = run(
+        make_fit(
+            models={"model": trained},
+            step=Descent(loss=divergence),
+            streams={"public": Stream(foreign, 8)},
+            extras={"teacher": per_sample(np.zeros((96, 3), np.float32), "public")},
+            optimiser=Sgd(1e-12),
+            num_steps=12,
+            public_buffers=public_buffers,
+        ),
+        worker,
+    ).model
+    before, after = (
+        run(Evaluate(model, (ClientSamples(3),), 32), worker)[0].correct for model in (trained, distilled)
+    )
+    assert before >= 12  # of 21
+    assert (after == before) == (public_buffers != "moving")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import exp, log
 
@@ -32,6 +32,12 @@ class Table:
 
     def features(self, x: Tensor) -> Tensor:
         return x
+
+    def public(self, x: Tensor) -> Tensor:
+        return self(x)
+
+    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        raise NotImplementedError
 
 
 def loss_of(

@@ -15,6 +15,7 @@ from fedsim.engine.jobs import (
     GlobalTest,
     InlineSamples,
     PooledSamples,
+    PublicBuffers,
     PublicSamples,
     Samples,
     Stream,
@@ -27,6 +28,7 @@ from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task
 
+INPUTS = (6,)
 CPU = torch.device("cpu")
 INLINE = InlineSamples(np.ones((4, 6), np.float32), np.arange(4))
 
@@ -182,6 +184,54 @@ def test_a_net_is_built_once_for_each_place_and_architecture(
     assert worker.bind("a", start(), trained=True).net.training
     assert worker.bind("b", start(), trained=True) is not first
     assert worker.bind("a", start("norm"), trained=True) is not first
+
+
+@pytest.mark.parametrize("label", ["mlp", "norm", "lstm", "tied"])
+def test_a_model_at_other_parameters_is_that_model(
+    label: str, worker: Worker, start: Callable[..., Model]
+) -> None:
+    here, there = start(label, 1), start(label, 2)
+    x = torch.randn(5, *INPUTS, generator=torch.Generator().manual_seed(3))
+    other = worker.bind("other", there, trained=True)
+    expected = other(x)
+    gradients = torch.autograd.grad(expected.square().sum(), list(other.params.values()))
+    bound = worker.bind("model", here, trained=True)
+    params = {name: torch.tensor(array, requires_grad=True) for name, array in there.params.items()}
+    logits = bound.at(params)(x)
+    assert torch.equal(logits, expected)
+    flown = torch.autograd.grad(logits.square().sum(), list(params.values()))
+    assert all(map(torch.equal, flown, gradients))
+    assert {name: value.tolist() for name, value in bound.params.items()} == {
+        name: value.tolist() for name, value in here.params.items()
+    }
+    assert all(torch.equal(bound.buffers[name], torch.tensor(value)) for name, value in here.buffers.items())
+
+
+@pytest.mark.parametrize("public_buffers", ["frozen", "restored", "moving"])
+def test_public_samples_move_buffers_only_where_they_may(
+    public_buffers: PublicBuffers, worker: Worker, start: Callable[..., Model]
+) -> None:
+    bound = worker.bind("model", start("norm"), trained=True, public_buffers=public_buffers)
+    own, foreign = torch.randn(8, *INPUTS), 10 + 3 * torch.randn(8, *INPUTS)
+    bound(own)
+    before = {name: value.clone() for name, value in bound.buffers.items()}
+    logits = bound.public(foreign)
+    stayed = all(torch.equal(value, before[name]) for name, value in bound.buffers.items())
+    assert stayed == (public_buffers != "moving")
+    # What is normalised by the batch has a mean that the foreign samples cannot shift.
+    evaluated = worker.bind("predict", start("norm"), trained=False)
+    for name, value in before.items():
+        evaluated.buffers[name].copy_(value)
+    assert torch.equal(logits, evaluated(foreign)) == (public_buffers == "frozen")
+    # A pass over own samples before the descent needs buffers that nobody has changed since.
+    (bound(own).sum() + logits.sum()).backward()  # type: ignore[no-untyped-call]
+    assert any(not torch.equal(value, before[name]) for name, value in bound.buffers.items())
+
+
+def test_a_teacher_meets_public_samples_as_any_others(worker: Worker, start: Callable[..., Model]) -> None:
+    teacher = worker.bind("teacher", start("norm"), trained=False, public_buffers="restored")
+    x = torch.randn(4, *INPUTS)
+    assert torch.equal(teacher.public(x), teacher(x))
 
 
 def test_a_worker_gives_up_when_the_run_is_over(resources: Resources) -> None:

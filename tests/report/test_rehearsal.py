@@ -1,7 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
+from fedsim.algorithms.base import Setting
+from fedsim.algorithms.fedavg import FedAvg
+from fedsim.errors import Fault, UserError
 from fedsim.report.rehearsal import rehearse
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -22,6 +26,20 @@ def test_a_run_of_one_round_is_rehearsed_whole(make_parts: Callable[..., Parts])
     real = run(make_parts(rounds=1))
     assert rehearsal.simulated_s == real.simulated_s
     assert rehearsal.totals == real.totals
+
+
+def test_whether_parts_suit_an_algorithm_is_a_matter_of_the_whole_run(
+    make_parts: Callable[..., Parts],
+) -> None:
+    class Patient(FedAvg):
+        def misfits(self, setting: Setting) -> Iterator[Fault]:
+            if setting.num_rounds < 5:
+                yield Fault("run.rounds", f"{setting.num_rounds} rounds", "write 5")
+
+    algorithm = Patient(Patient.Config())
+    assert rehearse(replace(make_parts(rounds=5), algorithm=algorithm)).rounds == 2
+    with pytest.raises(UserError, match="4 rounds"):
+        rehearse(replace(make_parts(rounds=4), algorithm=algorithm))
 
 
 def test_a_rehearsal_stands_for_as_many_rounds_as_there_can_be(make_parts: Callable[..., Parts]) -> None:

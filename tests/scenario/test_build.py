@@ -365,6 +365,26 @@ def test_a_group_in_which_nobody_has_a_sample(load: Load) -> None:
     assert "  fleet.1: no client of this group (4 to 6) has a training sample" in message
 
 
+def test_what_the_algorithm_refuses_comes_with_what_else_is_wrong(load: Load) -> None:
+    small = "[[fleet]]\ncount = 4\nmemory = '1 kB'\n[models.linear]\n"
+    more = """
+        [data]
+        name = "synthetic_regression"
+        public.size = 20
+        [training]
+        steps = 2
+        [algorithm]
+        name = "ktpfl"
+        params.ramp_epochs = true
+        """
+    message = refused(load(more, text="[run]\nrounds = 2\n" + small))
+    assert "study: 3 faults" in message
+    assert "  algorithm: it learns from probabilities of classes, and the task is a regression" in message
+    said = "  algorithm.params.ramp_epochs: it counts passes, and training.steps = 2 counts mini-batches"
+    assert f"{said} — give training.epochs instead" in message
+    assert "  fleet: no client that has training samples can hold its job" in message
+
+
 def test_a_fleet_in_which_nobody_has_the_memory_to_train(load: Load) -> None:
     small = "[[fleet]]\ncount = 2\nmemory = '{}'\n"
     text = "[run]\nrounds = 1\n[models.linear]\n" + small

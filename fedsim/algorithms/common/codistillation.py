@@ -14,14 +14,14 @@ about. m: clients that replied, p: samples, N: classes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar, cast
 
 import numpy as np
 
-from fedsim.algorithms.base import Replies, Reply
+from fedsim.algorithms.base import Replies, Reply, Setting
 from fedsim.algorithms.common import share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
@@ -30,7 +30,7 @@ from fedsim.algorithms.common.share_and_distil import ShareAndDistil, ShareAndDi
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
-from fedsim.errors import UserError
+from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
 from fedsim.wire import LogitsDown, LogitsUp
@@ -98,16 +98,7 @@ class Codistillation(ShareAndDistil[G, S]):
         """
 
     def start(self, server: ServerContext) -> S:
-        """Nothing is known yet.
-
-        Raises:
-            UserError: Passes are to be ramped, and the training counts steps.
-        """
-        if self.config.ramp_epochs and server.training.steps is not None:
-            raise UserError(
-                f"ramp_epochs counts passes, and training.steps = {server.training.steps} counts "
-                "mini-batches: give training.epochs instead"
-            )
+        """Nothing is known yet."""
         return cast(S, ServerState())
 
     def drawn(self, server: ServerContext) -> Array:
@@ -173,3 +164,13 @@ class Codistillation(ShareAndDistil[G, S]):
         """Refuse predictions on other samples, of another shape or temperature, or that are no shares."""
         num_outputs, temperature = server.task.num_outputs, self.config.temperature
         return unusable(reply.message, state.positions, num_outputs, "probs", temperature)
+
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Refuse a task without classes, and passes that grow where the training counts steps."""
+        yield from super().misfits(setting)
+        if self.config.ramp_epochs and setting.training.steps is not None:
+            yield Fault(
+                "algorithm.params.ramp_epochs",
+                f"it counts passes, and training.steps = {setting.training.steps} counts mini-batches",
+                "give training.epochs instead, or leave it out",
+            )

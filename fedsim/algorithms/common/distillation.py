@@ -77,7 +77,7 @@ class Distillation:
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         teacher = extras[TEACHER]
-        logits = models[MODEL](batches[PUBLIC].x).to(teacher.dtype)
+        logits = models[MODEL].public(batches[PUBLIC].x).to(teacher.dtype)
         log_student = F.log_softmax(logits / self.temperature, dim=1)
         if teacher.ndim > log_student.ndim:
             log_student = log_student[:, None, :]

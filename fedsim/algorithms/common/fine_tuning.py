@@ -1,30 +1,34 @@
 """Fine-tuning after the last round, for any algorithm that ends with a model for each client to start from.
 
-Every client trains it on its own samples (specification 5.A.4). How long is a setting, or its
-own choice: after each of up to ten passes it measures the loss on its validation samples, and keeps the best,
-the start included. Without validation samples it makes five passes. Other choices by validation fall back on
-the training samples there (specification 3.5, E11).
+Every client trains it on its own samples (specification 5.A.4). How long is a setting, or its own choice:
+after each of up to ten passes it measures the loss on its validation samples, and keeps the best, the start
+included. Without validation samples it makes five passes. Other choices by validation fall back on the
+training samples there (specification 3.5, E11).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isnan
-from typing import Any, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
-from fedsim.algorithms.base import C, Exchange, Exchanges, Predictor, Predictors, S
-from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
 from fedsim.data import Split
-from fedsim.params import Model
+from fedsim.engine.jobs import Fitted
+from fedsim.engine.kept_optimisers import Keeping
+from fedsim.params import Model, Tree
 from fedsim.ranges import Epochs
-from fedsim.wire import ModelBroadcast
 
 MOST_PASSES = 10
 """Passes at most, where each client chooses."""
 PASSES_UNSEEN = 5
 """Passes of a client that has no validation samples to choose by."""
+
+Passes: TypeAlias = Epochs | Literal["chosen"]
+"""How long to fine-tune: a number of passes, or as many as serve the client best."""
 
 
 class FineTuningConfig(Config):
@@ -32,8 +36,31 @@ class FineTuningConfig(Config):
 
     finetune_epochs: Epochs | None = None
     """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
-    loss, and makes 5 where it has no validation samples. The papers do not say. Where a client chooses, each
-    pass begins with a new optimiser; a fixed number of passes is one training, whose momentum goes on."""
+    loss, and makes 5 where it has no validation samples. The papers do not say. All passes are one training,
+    whose optimiser goes on, whether their number is fixed or chosen."""
+
+    @property
+    def passes(self) -> Passes | None:
+        """How long to fine-tune."""
+        return "chosen" if self.finetune_epochs is None else self.finetune_epochs
+
+
+class OptionalFineTuningConfig(Config):
+    """Whether to fine-tune, and how long."""
+
+    finetune_epochs: Passes | None = None
+    """Passes over the client's own samples after the last round, on a copy of its model; `chosen`: from 0 to
+    10, as its validation loss says. Left out, there is no fine-tuning."""
+
+    @property
+    def passes(self) -> Passes | None:
+        """How long to fine-tune; None: not at all."""
+        return self.finetune_epochs
+
+
+class _Settings(Protocol):
+    @property
+    def passes(self) -> Passes | None: ...
 
 
 async def validation_loss(client: ClientContext, model: Model, split: Split = "val") -> float:
@@ -49,69 +76,78 @@ async def validation_loss(client: ClientContext, model: Model, split: Split = "v
     return inf if isnan(loss) else loss
 
 
-async def finetuned(client: ClientContext, model: Model, passes: int | None) -> Model:
+async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Model:
     """Return a model trained on the client's own samples, for so many passes or as many as serve it best."""
-    if passes is None and not client.num_samples("val"):
+    if passes == "chosen" and not client.num_samples("val"):
         client.warn("no validation samples", instead=f"{PASSES_UNSEEN} passes of fine-tuning")
         passes = PASSES_UNSEEN
-    if passes is not None:
+    if passes != "chosen":
         return (await client.fit(model, epochs=passes, name="finetune")).model if passes else model
+    # Fits that keep what an optimiser remembers are done one by one, so only where there is anything.
+    keeping = _AllPasses({}) if client.training.make_optimiser().start(()).slots else None
     best, least = model, await validation_loss(client, model)
     for number in range(MOST_PASSES):
-        model = (await client.fit(model, epochs=1, name=f"finetune {number}")).model
+        model = (await client.fit(model, epochs=1, name=f"finetune {number}", keeping=keeping)).model
         loss = await validation_loss(client, model)
         if loss < least:
             best, least = model, loss
     return best
 
 
+class _AllPasses(Keeping):
+    """Lets the optimiser of a pass go on from the pass before, whose name is another."""
+
+    def before(self, name: str, models: Mapping[str, Model], trained: Sequence[str]) -> Mapping[str, Tree]:
+        return super().before("finetune", models, trained)
+
+    def after(self, name: str, models: Mapping[str, Model], fitted: Fitted) -> None:
+        super().after("finetune", models, fitted)
+
+
 @dataclass(frozen=True, slots=True)
-class ClientState:
-    """What a client keeps.
+class Tuned:
+    """What a client keeps once it has fine-tuned.
 
     Attributes:
-        tuned: Its fine-tuned model; None before the end.
+        before: What the algorithm has it keep.
+        model: Its fine-tuned model.
     """
 
-    tuned: Model | None = None
+    before: Any
+    model: Model
 
 
-class FineTuning(ModelTraining[C, S]):
-    """Adds an exchange after the last round to an algorithm whose clients keep nothing.
+class FineTuning(Algorithm[C, S, Any]):
+    """Adds an exchange after the last round to any algorithm, whatever its clients keep.
 
-    A class derives from this and from the algorithm, in this order; its config has ``finetune_epochs``.
+    A class derives from this and from the algorithm, in this order; its config derives from one of those
+    here. What is tuned is :meth:`own_model`.
     """
 
     @property
     def exchanges(self) -> Exchanges[S, Any]:
-        """The algorithm's, and fine-tuning at the end."""
+        """The algorithm's, and fine-tuning at the end, if it is wanted."""
+        exchanges = super().exchanges  # type: ignore[safe-super]
         finetune = Exchange(
-            "finetune", instruct=self.send, local=self.local_finetune, when="closing", who="all"
+            "finetune", instruct=self.send_last, local=self.local_finetune, when="closing", who="all"
         )
-        return (*super().exchanges, finetune)
+        return exchanges if self._passes is None else (*exchanges, finetune)
 
-    def join(self, client: ClientContext) -> ClientState:
-        """Nothing is tuned yet."""
-        return ClientState()
+    async def local_finetune(self, client: ClientContext, state: Any, message: Any) -> tuple[Tuned, None]:
+        """Train the client's own model, and keep the result beside what it holds."""
+        start = await self.own_model(client, state, message)
+        return Tuned(state, await finetuned(client, start, cast(Passes, self._passes))), None
 
-    async def local_finetune(
-        self, client: ClientContext, state: ClientState, message: ModelBroadcast
-    ) -> tuple[ClientState, None]:
-        """Train the model that came, and keep it."""
-        epochs = cast(FineTuningConfig, self.config).finetune_epochs
-        return ClientState(await finetuned(client, message.model, epochs)), None
+    async def models_of(self, observer: ClientContext, server_state: S, client_state: Any) -> Predictors:
+        """Return what the algorithm returns; after fine-tuning also the client's model, and that before."""
+        is_tuned = isinstance(client_state, Tuned)
+        before = client_state.before if is_tuned else client_state
+        models = await super().models_of(observer, server_state, before)  # type: ignore[safe-super]
+        if not is_tuned:
+            return models
+        untuned = models.get("personal") or models["global"]
+        return {**models, "personal": Predictor(client_state.model), "untuned": untuned}
 
-    async def models_of(
-        self, observer: ClientContext, server_state: S, client_state: ClientState
-    ) -> Predictors:
-        """Return what the algorithm returns and, after the end, the client's own model."""
-        models = await super().models_of(observer, server_state, client_state)  # type: ignore[safe-super]
-        return with_tuned(models, client_state)
-
-
-def with_tuned(models: Predictors, state: ClientState) -> Predictors:
-    """Return the models of an algorithm and, after fine-tuning, the client's own and the one before it."""
-    if state.tuned is None:
-        return models
-    untuned = models.get("personal") or models["global"]
-    return {**models, "personal": Predictor(state.tuned), "untuned": untuned}
+    @property
+    def _passes(self) -> Passes | None:
+        return cast(_Settings, self.config).passes

@@ -40,8 +40,18 @@ class ModelTraining(Algorithm[C, S, Any]):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train the model on the client's own samples and send it back (ClientUpdate of FedAvg)."""
-        fitted = await client.fit(message.model)
+        fitted = await client.fit(await self.own_model(client, state, message))
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+    async def own_model(self, client: ClientContext, state: Any, message: ModelBroadcast) -> Model:
+        """Return the model that came."""
+        return message.model
+
+    async def send_last(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, ModelBroadcast]]:
+        """Send every client its model."""
+        return await self.send(server, state, cohort)
 
 
 def broadcasts(models: Mapping[int, Model]) -> dict[int, ModelBroadcast]:
@@ -72,7 +82,7 @@ def means_by_architecture(replies: Replies[ModelUpdate], weighting: Weighting) -
 
 
 def shares(replies: Replies, amounts: Sequence[float]) -> list[float]:
-    """Return weights in proportion to ``amounts``, discounted by each reply's own weight; they sum to one."""
-    raw = [amount * reply.weight for amount, reply in zip(amounts, replies, strict=True)]
+    """Return weights in proportion to ``amounts`` times the replies' discounts; they sum to one."""
+    raw = [amount * reply.discount for amount, reply in zip(amounts, replies, strict=True)]
     total = sum(raw)
     return [value / total for value in raw]

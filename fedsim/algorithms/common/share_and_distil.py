@@ -25,16 +25,16 @@ from fedsim.algorithms.base import (
     Replies,
     broadcast,
 )
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_predictions import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.config import Config
 from fedsim.engine.jobs import Samples
 from fedsim.params import Array, Model
 from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 
-class ShareAndDistilConfig(Config):
-    """The order of a round."""
+class ShareAndDistilConfig(OwnStartConfig):
+    """The order of a round, and how clients' models start."""
 
     order: Literal["distill_first", "train_first"] = "distill_first"
     """Predict, distil, train, so that clients are measured after training, and only those train whose
@@ -117,7 +117,7 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(client.initial_model())
+        return ClientState(own_start(client, self.config))
 
     async def instruct_share(
         self, server: ServerContext, state: S, cohort: Sequence[int]

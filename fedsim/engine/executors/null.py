@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.engine.execute import one_torch_thread, run
+from fedsim.engine.execute import one_torch_thread, run, unfitted
 from fedsim.engine.executors.base import Due, Executor, Promise
-from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict, Score
+from fedsim.engine.jobs import Call, Evaluate, Fit, Job, Predict, Score
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.params import Array, freeze
 
@@ -60,8 +60,8 @@ class Null(Executor):
 
     def _result(self, job: Job) -> Any:
         match job:
-            case Fit(models=models, trained=trained, num_steps=num_steps, states=states):
-                return Fitted({name: models[name] for name in trained}, float("nan"), num_steps, states or {})
+            case Fit():
+                return unfitted(job)
             case Predict(model, samples):
                 shape = self._resources.num_samples(samples), self._num_outputs(model.architecture)
                 if shape not in self._uniform:

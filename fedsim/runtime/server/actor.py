@@ -11,7 +11,7 @@ import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, isfinite
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,7 @@ class ServerActor:
         self.merged = array("i", [-1]) * num_clients
         self.num_rounds = self.parts.rounds
         self.exchanges = tuple(one for one in exchanges if one.when == "round")
-        self.cohort_size = self.parts.clients_per_round or len(self._eligible)
+        self.cohort_size = self.parts.cohort_size
         self._key = self.parts.key.child("server")
         self._clients_key = self.parts.key.child("client")
         self._round = 0
@@ -141,17 +141,13 @@ class ServerActor:
             if await wait(replies, timeout=wait_s, wanted=1):
                 break
 
-    def select(self, over_selection: float) -> Sequence[int]:
-        """Return a cohort among the clients that are there and have no open dispatch, ascending.
-
-        Args:
-            over_selection: Clients at most for each one wanted.
+    def select(self, count: int) -> Sequence[int]:
+        """Return so many of the clients that are there and have no open dispatch, or all; ascending.
 
         Raises:
             InvariantError: The selector chose somebody twice, or somebody who was no candidate.
         """
         candidates = self._candidates()
-        count = ceil(over_selection * self.cohort_size)
         key = self._key.child("select", self._selections)
         self._selections += 1
         chosen = np.sort(self.parts.selector.select(candidates, count, key))
@@ -203,8 +199,9 @@ class ServerActor:
             reply = dispatch.reply.result() if dispatch.reply.done() else None
             if reply is None:
                 continue
-            if reply.staleness != self._version - reply.version:  # it has waited while others were merged
-                reply = replace(reply, staleness=self._version - reply.version)
+            if staleness := self._version - reply.version:  # others were merged since the dispatch
+                discount = self.parts.pacing.discount(staleness)
+                reply = replace(reply, staleness=staleness, discount=discount)
             reason = misfit(self.parts, context, self.state, exchange, reply)
             if reason is None:
                 replies.append(reply)

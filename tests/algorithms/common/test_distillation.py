@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import log
 from typing import Any
@@ -37,6 +37,12 @@ class Table:
 
     def features(self, x: Tensor) -> Tensor:
         return x
+
+    def public(self, x: Tensor) -> Tensor:
+        return self(x)
+
+    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        raise NotImplementedError
 
 
 def _gradient(loss: Any, logits: Tensor, teacher: Tensor) -> tuple[float, Tensor]:

@@ -13,6 +13,7 @@ import pytest
 
 from fedsim.algorithms.common.fine_tuning import finetuned
 from fedsim.algorithms.fedavg_ft import FedAvgFT, FedAvgFTConfig
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 
 
@@ -29,6 +30,7 @@ class _Client:
 
     def __init__(self, losses: Sequence[float]) -> None:
         self.losses, self.fits, self.warnings = losses, list[tuple[str, int]](), list[str]()
+        self.training = TrainingConfig()
 
     def num_samples(self, split: str = "train") -> int:
         return len(self.losses) if split == "val" else 1
@@ -39,7 +41,7 @@ class _Client:
     def warn(self, event: str, **values: Any) -> None:
         self.warnings.append(f"{event}: {values['instead']}")
 
-    async def fit(self, model: Model, *, epochs: int, name: str) -> Any:
+    async def fit(self, model: Model, *, epochs: int, name: str, keeping: None = None) -> Any:
         self.fits.append((name, epochs))
         return SimpleNamespace(model=_model(_passes(model) + epochs))
 
@@ -48,7 +50,7 @@ class _Client:
         return SimpleNamespace(loss=self.losses[_passes(model)])
 
 
-def _tuned(client: Any, passes: int | None) -> int:
+def _tuned(client: Any, passes: Any = "chosen") -> int:
     return _passes(asyncio.run(finetuned(client, _model(0), passes)))
 
 
@@ -66,7 +68,7 @@ def _tuned(client: Any, passes: int | None) -> int:
 )
 def test_a_client_keeps_what_serves_it_best(losses: list[float], best: int) -> None:
     client = _Client(losses)
-    assert _tuned(client, None) == best
+    assert _tuned(client) == best
     assert client.fits == [(f"finetune {number}", 1) for number in range(10)]
     assert client.warnings == []
 
@@ -85,7 +87,7 @@ def test_no_pass_is_no_work() -> None:
 
 def test_without_validation_samples_there_are_five_passes_and_a_warning() -> None:
     client = _Client([])
-    assert _tuned(client, None) == 5
+    assert _tuned(client) == 5
     assert client.warnings == ["no validation samples: 5 passes of fine-tuning"]
     assert _tuned(_Client([]), 2) == 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import log
 from typing import Any
 
@@ -25,6 +25,12 @@ class _Live:
         return self.params["logits"]
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def public(self, x: torch.Tensor) -> torch.Tensor:
+        return self(x)
+
+    def at(self, params: Mapping[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
         raise NotImplementedError
 
 

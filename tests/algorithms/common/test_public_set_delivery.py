@@ -39,7 +39,7 @@ def test_what_is_sent_is_held(name: str, world: Any) -> None:
     _, messages = asyncio.run(algorithm.instruct_hand_out(_server(False), None, [0, 3]))
     assert messages[0] is messages[3]
     assert isinstance(messages[0], PublicData)
-    before = algorithm.join(SimpleNamespace(initial_model=lambda: None))
+    before = algorithm.join(SimpleNamespace(client=0, initial_model=lambda label, variant: None))
     state, reply = asyncio.run(algorithm.local_hand_out(_client(False), before, messages[0]))
     assert reply is None
     found, positions = held(_client(False), state, POSITIONS)

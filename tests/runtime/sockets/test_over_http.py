@@ -6,14 +6,19 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
+from fedsim.algorithms.base import Exchange, Exchanges, Replies
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.fedavg import FedAvg
 from fedsim.bus import Ledger
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.client import HttpClient
@@ -26,11 +31,14 @@ from fedsim.data.federated import Holdings
 from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.losses import Batches, label_loss
+from fedsim.engine.steps import Work
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.network.none import PLUGIN as NONE
+from fedsim.params import Model, Tree, freeze, weighted_mean
 from fedsim.plugins import load
 from fedsim.report.logs import line_log
 from fedsim.rng import Key
@@ -43,6 +51,7 @@ from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of, run
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 
 CLIENTS = 4
 QUICK = {"persfl": {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}}
@@ -249,3 +258,84 @@ def test_work_without_frames_is_seen_too() -> None:
     assert (columns["compute_s"] > 0).all()
     assert (columns["download_s"] == 0).all()
     assert (columns["upload_s"] == 0).all()
+
+
+@message("test_gradient")
+class Gradient(Message):
+    """The gradient of a client's loss, a tree like the model's parameters."""
+
+    gradient: Tree = counted()
+
+
+class ByGradients(FedAvg):
+    """Clients send the gradient over all of their samples, and the server descends."""
+
+    messages = (Gradient,)
+
+    @property
+    def exchanges(self) -> Exchanges[Model, Any]:
+        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=Gradient),)
+
+    async def train(self, client: ClientContext, state: Any, message: ModelBroadcast) -> tuple[Any, Any]:
+        return state, Gradient(await client.gradient(message.model))
+
+    async def merge(self, server: ServerContext, state: Model, replies: Replies[Any]) -> Model:
+        mean = weighted_mean([reply.message.gradient for reply in replies], [1 / len(replies)] * len(replies))
+        return replace(state, params={name: state.params[name] - 0.5 * mean[name] for name in mean})
+
+
+@dataclass(frozen=True)
+class OneStepAhead:
+    """Descent on the loss of the model one step of ``alpha`` ahead; notes how large that step was."""
+
+    alpha: float = 0.1
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        model, batch = work.models["model"], batches["train"]
+        params = dict(model.params)
+        gradients = torch.autograd.grad(label_loss(model(batch.x), batch.labels), list(params.values()))
+        steps = {name: self.alpha * one for name, one in zip(params, gradients, strict=True)}
+        ahead = {name: (params[name] - steps[name]).detach().requires_grad_() for name in params}
+        loss = label_loss(model.at(ahead)(batch.x), batch.labels)
+        moves = list(torch.autograd.grad(loss, list(ahead.values())))
+        work.optimiser.update(list(params.values()), moves, work.states["model"])
+        work.outputs["went"] += torch.stack([one.norm() for one in steps.values()]).sum()
+        return loss.detach()
+
+
+class Ahead(FedAvg):
+    """Clients train for the model that comes one step later, and keep how far that was."""
+
+    async def train(self, client: ClientContext, state: Any, message: ModelBroadcast) -> tuple[Any, Any]:
+        outputs = freeze({"went": np.array(0, np.float32)})
+        fitted = await client.fit(message.model, step=OneStepAhead(), outputs=outputs)
+        assert np.isfinite(fitted.outputs["went"])
+        went = Went(float(fitted.outputs["went"]))
+        return went, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+    def join(self, client: ClientContext) -> Any:
+        return Went(0.0)
+
+
+@dataclass(frozen=True)
+class Went:
+    """How far a client has looked ahead."""
+
+    distance: float
+
+
+@pytest.mark.parametrize("plugin", [ByGradients, Ahead])
+@pytest.mark.parametrize("batching", ["auto", "off"])
+def test_what_steps_can_do_they_can_do_over_sockets(plugin: type[FedAvg], batching: Any) -> None:
+    def changes(workers: int = 1, batching: Any = batching) -> dict[str, Any]:
+        executor = THREADS(ExecutorConfig(workers=workers, batching=batching))
+        return {"algorithm": plugin(plugin.Config()), "executor": executor, "rounds": 3}
+
+    here = run(parts("fedavg", **changes()))
+    assert here.best
+    assert here.model_hash != run(parts("fedavg", rounds=3)).model_hash
+    for workers in (2, 4):
+        assert run(parts("fedavg", **changes(workers, "auto"))).model_hash == here.model_hash
+    there = over_http("fedavg", ["0,2", "1,3"], **changes())
+    assert there.model_hash == here.model_hash
+    assert payload(there) == payload(here)

@@ -1,7 +1,8 @@
 """When a round or a merge closes: the contract of a pacing.
 
 A pacing is straight-line asyncio over a :class:`Rounds`, which knows how to select, dispatch and merge, but
-not when.
+not when. An asynchronous one merges replies as they come, while other dispatches stay open; there each merge
+is a round.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Rounds(Protocol):
         Where all clients have an open dispatch, there is nobody to wait for: it returns at once.
         """
 
-    def select(self, over_selection: float) -> Sequence[int]:
-        """Return a cohort of so many clients for each one wanted, if there are as many; ascending."""
+    def select(self, count: int) -> Sequence[int]:
+        """Return so many clients that are free, or as many as there are; ascending."""
 
     async def dispatch(
         self, exchange: Exchange, cohort: Sequence[int], answered: Sequence[int]
@@ -68,6 +69,20 @@ class Rounds(Protocol):
 
 class Pacing(Plugin[C], ABC):
     """Drives the rounds of a run."""
+
+    @property
+    def merge_size(self) -> int | None:
+        """How many replies a merge waits for, of whatever versions; None where it is those of a cohort."""
+        return None
+
+    @property
+    def carries(self) -> bool:
+        """Whether a merge may take replies to dispatches of earlier rounds."""
+        return self.merge_size is not None
+
+    def discount(self, staleness: int) -> float:
+        """Return how much a reply counts that is so many merges old, from 0 to 1; by default in full."""
+        return 1.0
 
     @abstractmethod
     async def run(self, rounds: Rounds) -> None:

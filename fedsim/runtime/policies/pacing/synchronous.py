@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import ceil
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -68,6 +69,11 @@ class Synchronous(Pacing[SynchronousConfig]):
 
     Config = SynchronousConfig
 
+    @property
+    def carries(self) -> bool:
+        """Whether late replies are merged in a later round."""
+        return self.config.late == "carry"
+
     async def run(self, rounds: Rounds) -> None:
         """Run all rounds.
 
@@ -97,7 +103,7 @@ class Synchronous(Pacing[SynchronousConfig]):
     async def _round(self, rounds: Rounds, carried: Dispatches) -> tuple[str, str] | None:
         """Hold one round; say what failed, with what to do about it, or None."""
         await rounds.wait_for_candidates(_all(carried))
-        cohort = rounds.select(self.config.over_selection)
+        cohort = rounds.select(ceil(self.config.over_selection * rounds.cohort_size))
         answered: Sequence[int] = cohort
         for number, exchange in enumerate(rounds.exchanges):
             concerns_any = {"all": True, "cohort": bool(cohort), "answered": bool(answered)}[exchange.who]

@@ -61,8 +61,8 @@ class Rounds:
     async def wait_for_candidates(self, carried: Sequence[Any] = ()) -> None:
         self.calls.append(("wait", [dispatch.client for dispatch in carried]))
 
-    def select(self, over_selection: float) -> Sequence[int]:
-        self.calls.append(("select", over_selection))
+    def select(self, count: int) -> Sequence[int]:
+        self.calls.append(("select", count))
         return [client for client in self.cohort if not (self.is_busy and client in self.owing)]
 
     async def dispatch(
@@ -155,7 +155,7 @@ def test_an_exchange_in_which_the_algorithm_asks_nobody_is_no_failure() -> None:
 
 def test_over_selection_invites_more_and_closes_with_the_fastest() -> None:
     rounds = play(Rounds([4, 2, 0, 3], exchanges=TWO, wanted=3), over_selection=1.3)
-    assert rounds.of("select") == [("select", 1.3)]
+    assert rounds.of("select") == [("select", 4)]
     # The dispatch of client 4 goes to the merge too, which closes it.
     assert rounds.of("merge") == [("merge", "share", [4, 2, 0, 3], 4.0), ("merge", "distil", [2, 0, 3], 8.0)]
 

@@ -1,0 +1,30 @@
+"""What a client's own model starts from, where it has one: the same values for all, or its own."""
+
+from __future__ import annotations
+
+from fedsim.algorithms.contexts import Context
+from fedsim.config import Config
+from fedsim.params import Model
+
+
+class OwnStartConfig(Config):
+    """How clients' own models start."""
+
+    same_start: bool = True
+    """Begin all models of an architecture with the same values; else each client's with values of its own, as
+    in the public code of KT-pFL."""
+
+
+def own_start(
+    party: Context, config: OwnStartConfig, architecture: str | None = None, *, client: int | None = None
+) -> Model:
+    """Return the start values of a client's own model, which the server can know too.
+
+    Args:
+        party: Who asks.
+        config: How clients' models start.
+        architecture: Label of the model's architecture; by default that of who asks.
+        client: Whose model it is; by default that of who asks.
+    """
+    owner = party.client if client is None else client
+    return party.initial_model(architecture, variant=0 if config.same_start else 1 + owner)
