@@ -147,11 +147,11 @@ STAND_INS: dict[str, tuple[int, int, Task]] = {
     "fashion_mnist": (60_000, 10_000, Task((1, 28, 28), 10)),
     "mnist": (60_000, 10_000, Task((1, 28, 28), 10)),
     "files": (200_000, 0, Task((1, 28, 28), 62)),
-    "shakespeare": (365_000, 0, Task((80,), 90, vocabulary=90)),
+    "shakespeare": (12_500, 0, Task((80,), 90, vocabulary=90)),
     "texts": (20_000, 0, Task((256,), 2, vocabulary=30_522)),
 }
 """Samples, test samples and task of the data sets that the profiles name."""
-USERS = {"files": 3_400, "shakespeare": 300, "texts": 170, "mnist": 500}
+USERS = {"files": 3_400, "shakespeare": 230, "texts": 170, "mnist": 500}
 FEW = 1_500
 """Samples of a stand-in, which has all its data set's users."""
 

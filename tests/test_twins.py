@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedsim.engine.executors.base import Due, ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
+from fedsim.engine.jobs import ClientSamples, Fit, Job
+from fedsim.engine.losses import TRAIN
+from fedsim.engine.worker_state import Resources
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build, load_scenario
 
 FOLDER = Path(__file__).parents[1] / "scenarios" / "papers"
 TWINS = ("ktpfl", "perfed_ckt", "persfl", "fedet", "fedme")
-WITH_PUBLIC_SET = ("ktpfl", "perfed_ckt", "fedet", "fedme")
+OTHER_PUBLIC_SET, OWN_PUBLIC_SET = ("ktpfl", "perfed_ckt"), ("fedet", "fedme")
+"""Where the public images come from: another data set, or some that are held out of the clients' own."""
 FACTOR = 50
 """Predictions are to be so many times smaller than models."""
 
 
-def twin(name: str, *overrides: str) -> Scenario:
-    return load_scenario(FOLDER / f"{name}_small.toml", overrides)
+def twin(name: str, *overrides: str, algorithm: str | None = None) -> Scenario:
+    return load_scenario(FOLDER / f"{name}_small.toml", overrides, algorithm=algorithm)
+
+
+def comparisons(name: str) -> list[tuple[list[str], list[str]]]:
+    """Return what the head of a twin compares: the methods of each command, and what is set for them."""
+    text = (FOLDER / f"{name}_small.toml").read_text("utf-8").replace("\\\n#", "")
+    commands = [shlex.split(line) for line in re.findall(r"fedsim compare .*", text)]
+    pairs = [list(pairwise(command)) for command in commands]
+    return [
+        (
+            next(value.split(",") for name, value in options if name == "--algorithms"),
+            [value for name, value in options if name == "--set"],
+        )
+        for options in pairs
+    ]
+
+
+class Counting(NULL):
+    """Learns nothing, and counts each client's steps on its own samples."""
+
+    def open(self, resources: Resources) -> None:
+        super().open(resources)
+        self.steps = Counter[int]()
+
+    def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Any:
+        if isinstance(job, Fit) and TRAIN in job.streams:
+            samples = job.streams[TRAIN].samples
+            if isinstance(samples, ClientSamples):
+                self.steps[samples.client] += job.num_steps
+        return super().submit(job, due, step_flops=step_flops)
+
+
+def work_of(scenario: Scenario) -> Counter[int]:
+    """Return how many steps on its own samples each client makes in three rounds, without the end's."""
+    parts = build(scenario)
+    config = parts.algorithm.config
+    # Fine-tuning and PersFL's students come after the rounds.
+    ends = {name: 0 for name in ("finetune_epochs", "distill_epochs") if name in type(config).model_fields}
+    algorithm = type(parts.algorithm)(config.model_copy(update=ends))
+    executor = Counting(ExecutorConfig())
+    run(replace(parts, algorithm=algorithm, executor=executor, rounds=3))
+    return executor.steps
 
 
 def mean_params(parts: Parts) -> float:
@@ -28,12 +81,23 @@ def mean_params(parts: Parts) -> float:
     return float(np.mean([parts.architectures[label].num_params for label in models]))
 
 
-@pytest.mark.parametrize("name", WITH_PUBLIC_SET)
-def test_the_public_set_is_not_the_clients_own_data(name: str) -> None:
+@pytest.mark.parametrize("name", [*OTHER_PUBLIC_SET, *OWN_PUBLIC_SET])
+def test_the_public_set_is_of_the_domain_of_the_papers(name: str) -> None:
     data = twin(name).data
-    assert data.public.source is not None
-    assert data.public.source.name != data.name
     assert data.public.size >= 500
+    assert (data.public.augment == "fedet") == (name == "fedet")
+    if name in OWN_PUBLIC_SET:
+        assert data.public.source is None  # held out, so that no client has any of it
+    else:
+        assert data.public.source is not None
+        assert data.public.source.name != data.name
+
+
+def test_the_knowledge_coefficients_are_compared_with_both_public_sets() -> None:
+    (_, foreign), (_, own) = comparisons("ktpfl")
+    assert twin("ktpfl", *foreign).data.public.source is not None
+    assert twin("ktpfl", *own).data.public.source is None
+    assert twin("ktpfl", *own).data.public.size >= 500
 
 
 @pytest.mark.parametrize("name", ["ktpfl", "perfed_ckt"])
@@ -70,7 +134,7 @@ def test_skews_of_several_kinds_are_among_them() -> None:
     def partition(name: str) -> Any:
         return twin(name).data.partition
 
-    assert partition("ktpfl").name == "two_class"
+    assert partition("ktpfl").name == "all_uneven"
     assert partition("persfl").name == "classes_per_client"
     assert partition("perfed_ckt").params.alpha == partition("fedet").params.alpha == 0.1
     assert partition("fedme").params.alpha_label == 0.5
@@ -78,12 +142,43 @@ def test_skews_of_several_kinds_are_among_them() -> None:
 
 @pytest.mark.parametrize("name", TWINS)
 def test_compared_methods_do_equal_work(name: str) -> None:
-    """Rounds and local training are the scenario's; the methods' own tables only say what is theirs."""
+    """In every round each client makes the same steps on its own samples, whatever the method."""
+    for methods, overrides in comparisons(name):
+        work = {method: work_of(twin(name, *overrides, algorithm=method)) for method in methods}
+        work.pop("centralized", None)  # no client trains
+        first, *others = work
+        assert work[first].total() > 0
+        assert [method for method in others if work[method] != work[first]] == []
+
+
+def test_a_method_that_trains_everybody_is_seen_to_do_more() -> None:
+    everybody = twin("perfed_ckt", "algorithms.local.follow_selection=false", algorithm="local")
+    assert work_of(everybody).total() == 5 * work_of(twin("perfed_ckt", algorithm="perfed_ckt")).total()
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_methods_that_have_the_same_setting_have_it_alike(name: str) -> None:
+    """Of what the methods' own tables say, which beside the work decides how they compare."""
     scenario = twin(name)
     own: Any = scenario.algorithm.params
     for other in scenario.algorithms.values():
         params: Any = other.params
-        for field in ("public_per_round", "distill_batch_size", "distill_epochs", "lambdas", "temperatures"):
+        for field in (
+            "order",
+            "public_per_round",
+            "distill_batch_size",
+            "distill_epochs",
+            "lambdas",
+            "temperatures",
+        ):
             if hasattr(own, field) and hasattr(params, field):
                 assert getattr(params, field) == getattr(own, field), f"{other.name}: {field}"
         assert getattr(params, "pretrain_epochs", 0) == 0
+
+
+def test_all_of_fedmes_methods_that_the_paper_fine_tunes_are_fine_tuned() -> None:
+    tuned = {}
+    for method in ("local", "centralized", "fedavg_ft", "fedme"):
+        exchanges = build(twin("fedme", algorithm=method)).algorithm.exchanges
+        tuned[method] = "finetune" in [exchange.name for exchange in exchanges]
+    assert tuned == {"local": False, "centralized": True, "fedavg_ft": True, "fedme": True}

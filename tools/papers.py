@@ -3,9 +3,9 @@
 Prints one Markdown table for each twin (accuracy, simulated time, bytes, parameters; how much of the real
 time was not learning: neither a fit nor a prediction nor an evaluation, but reading the scenario, making the
 data, the server's arithmetic and fedsim itself), the same share over all its runs, then one line for each
-claim, by its number in the specification. One seed each unless ``--seeds`` says otherwise. A run takes one
-worker, so that real time can be told apart; the results are those of any number of workers. Run from the root
-of the repository::
+claim, by its number in the specification: whether means over seeds show it, and with how many seeds one alone
+does. One seed each unless ``--seeds`` says otherwise. A run takes one worker, so that real time can be told
+apart; the results are those of any number of workers. Run from the root of the repository::
 
     python tools/papers.py                 # all twins
     python tools/papers.py ktpfl_small     # some
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -137,10 +137,27 @@ def plain(*names: str, changes: tuple[str, ...] = ()) -> dict[str, tuple[str, tu
     return {name: (name, changes) for name in names}
 
 
-def r_000_1b(o: Outcomes) -> tuple[bool, str]:
+def r_000_1a(kind: str) -> Callable[[Outcomes], tuple[bool, str]]:
+    """MNFL best."""
+
+    def shown(o: Outcomes) -> tuple[bool, str]:
+        ours, name = mean(o, f"ktpfl {kind}"), max(PERSONAL[:-1], key=lambda name: mean(o, f"{name} {kind}"))
+        return ours > mean(
+            o, f"{name} {kind}"
+        ), f"MNFL {ours:.1f} %, {name} {mean(o, f'{name} {kind}'):.1f} %"
+
+    return shown
+
+
+def r_000_1b(kind: str) -> Callable[[Outcomes], tuple[bool, str]]:
     """FedMD < FedDF < {pFedDF, Sim, TopK, MNFL}."""
-    order = [mean(o, "fedmd"), mean(o, "feddf"), min(mean(o, n) for n in PERSONAL)]
-    return order[0] < order[1] < order[2], f"{order[0]:.1f} < {order[1]:.1f} < {order[2]:.1f} %"
+
+    def shown(o: Outcomes) -> tuple[bool, str]:
+        personal = min(mean(o, f"{name} {kind}") for name in PERSONAL)
+        order = [mean(o, f"fedmd {kind}"), mean(o, f"feddf {kind}"), personal]
+        return order[0] < order[1] < order[2], f"{order[0]:.1f} < {order[1]:.1f} < {order[2]:.1f} %"
+
+    return shown
 
 
 def r_001_3(o: Outcomes) -> tuple[bool, str]:
@@ -184,6 +201,13 @@ def r_003_3a(o: Outcomes) -> tuple[bool, str]:
     return 2 <= ratio <= 4, f"{ratio:.2f} times, to reach {100 * goal:.1f} % (nine tenths of the lower best)"
 
 
+def r_004_4a(o: Outcomes) -> tuple[bool, str]:
+    """Centralized >= FedMe >= FedAvg, all fine-tuned, > Local."""
+    order = [mean(o, f"{name} 0.5") for name in ("centralized", "fedme", "fedavg_ft", "local")]
+    said = " >= ".join(f"{accuracy:.1f}" for accuracy in order[:3])
+    return order[0] >= order[1] >= order[2] > order[3], f"{said} > {order[3]:.1f} %"
+
+
 def r_004_7a(o: Outcomes) -> tuple[bool, str]:
     """With growing skew FedAvg falls, and fine-tuned FedAvg rises."""
 
@@ -199,6 +223,8 @@ def r_004_7a(o: Outcomes) -> tuple[bool, str]:
 
 PERSONAL = ("pfeddf", "sim_pfd", "topk_pfd", "ktpfl")
 ALPHAS = ("100.0", "5.0", "0.5", "0.1")
+OWN = ("data.public={ size = 500 }",)
+"""A public set held out of the clients' own data set, in place of another data set's images."""
 DS3 = ("data.partition={ name = 'two_class_lognormal' }",)
 LARGE = tuple(f"fleet.{number}.models={{ large = 1 }}" for number in range(3))
 
@@ -209,7 +235,19 @@ def alpha(value: str) -> tuple[str, ...]:
 
 
 CASES = (
-    Case("ktpfl_small", plain("fedmd", "feddf", *PERSONAL), {"R-000-1b": r_000_1b}),
+    Case(
+        "ktpfl_small",
+        {
+            f"{name} {kind}": (name, changes)
+            for kind, changes in (("other", ()), ("own", OWN))
+            for name in ("fedmd", "feddf", *PERSONAL)
+        },
+        {
+            f"{claim} {kind}": says(kind)
+            for claim, says in (("R-000-1a", r_000_1a), ("R-000-1b", r_000_1b))
+            for kind in ("other", "own")
+        },
+    ),
     Case("perfed_ckt_small", plain("local", "fedavg", "feddf", "perfed_ckt"), {"R-001-3": r_001_3}),
     Case(
         "perfed_ckt_toy",
@@ -240,7 +278,7 @@ CASES = (
             **{f"fedavg_ft {value}": ("fedavg_ft", alpha(value)) for value in ALPHAS},
             **{f"{name} 0.5": (name, ()) for name in ("local", "centralized", "fedme")},
         },
-        {"R-004-7a": r_004_7a},
+        {"R-004-4a": r_004_4a, "R-004-7a": r_004_7a},
     ),
 )
 
@@ -279,8 +317,15 @@ def main() -> int:
         print(f"\nAll together {wall_s:.0f} s, {100 * (1 - learning_s / wall_s):.1f} % of it not learning.\n")
         for claim, says in case.claims.items():
             shown, figures = says(outcomes)
-            print(f"- {claim}: {'shown' if shown else 'NOT shown'} ({figures})")
+            each = [says({label: [runs[n]] for label, runs in outcomes.items()}) for n in range(len(seeds))]
+            times = f"; with {sum(one for one, _ in each)} of {len(seeds)} seeds"
+            print(f"- {claim}: {'shown' if shown else 'NOT shown'} ({figures}{times})")
     return 0
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the standard deviation over seeds, with its sign; nothing of one seed."""
+    return f" ± {stdev(values):.2g}" if len(values) > 1 else ""
 
 
 def row(label: str, runs: Sequence[Outcome]) -> str:
@@ -291,7 +336,7 @@ def row(label: str, runs: Sequence[Outcome]) -> str:
     wall_s, learning_s = sum(one.wall_s for one in runs), sum(one.learning_s for one in runs)
     cells = (
         label,
-        f"{fmean(one.accuracy for one in runs):.4g}",
+        f"{fmean(one.accuracy for one in runs):.4g}" + spread([one.accuracy for one in runs]),
         f"{100 * fmean(best):.1f}" if best else "-",
         number_format.duration(fmean(one.result.simulated_s for one in runs)),
         number_format.size(spent),

@@ -6,7 +6,7 @@ trains its own and the exchanged model together by deep mutual learning, says wh
 better, and returns both (*learn*). The server takes the mean of all that has come back of each client's
 model, and sends each client the one that it chose, architecture included (*settle*; specification 5.E.9).
 
-Before the first round clients say with which architecture they begin; its start values are known to all.
+Before the first round clients say with which architecture they begin; the server knows its start values.
 After the last round they fine-tune their models, as in section 5.1.3 of the paper. Decisions: models are not
 uploaded again in each round (D-004-01); both models of a client learn at once, the other's predictions taken
 as given (D-004-02); they are compared on validation samples (D-004-03); draws are independent and never give
@@ -165,6 +165,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Enrol once; learn and settle in every round."""
         config = self.config
+        upload: Exchange[Any, ClientState, None, Any]
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
         enrol: Exchange[ServerState, ClientState, None, Any] = Exchange(
             "enrol",

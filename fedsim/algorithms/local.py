@@ -16,7 +16,7 @@ class LocalConfig(OwnStartConfig):
     """Local's own parameters."""
 
     follow_selection: bool = False
-    """Train only in rounds in which the client is selected, instead of in every round."""
+    """Train only in rounds in which the client is selected, which is equal work beside other methods."""
 
 
 class Local(Algorithm[LocalConfig, None, Model]):

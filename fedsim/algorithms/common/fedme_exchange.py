@@ -23,7 +23,7 @@ NOBODY = -1
 
 @message("fedme_enrolment")
 class Enrolment(Message):
-    """With which architecture a client begins; its start values are the same for all parties.
+    """With which architecture a client begins; the server knows its start values.
 
     Attributes:
         architecture: Its label.
