@@ -9,7 +9,7 @@ who answered confirm; then the result is taken up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -206,7 +206,7 @@ def test_server_work_takes_the_servers_time(world: Any) -> None:
 def test_server_work_overlaps_with_the_clients(world: Any) -> None:
     # A server slower than the exchange decides when the round ends; a faster one does not appear.
     parts = world.parts(Pairs(Config()))
-    slow = replace(parts.fleet.server, speed_flops=1000.0, variation=0.0)
+    slow = parts.fleet.server._replace(speed_flops=1000.0, variation=0.0)
     parts.fleet.server = slow
     trace = Trace(keep=True)
     result = run(parts, trace=trace)

@@ -188,7 +188,7 @@ def test_numbers_communicated_follow_the_formula(world: Any) -> None:
 def test_averaging_and_sharpening_take_the_servers_time(world: Any) -> None:
     def simulated_s(aggregation: str) -> float:
         parts = world.parts(world.algorithm("dsfl", kd_epochs=0, aggregation=aggregation), rounds=1)
-        parts.fleet.server = replace(parts.fleet.server, speed_flops=1e3)
+        parts.fleet.server = parts.fleet.server._replace(speed_flops=1e3)
         return float(run(parts).simulated_s)
 
     mean_s, sharpened_s = simulated_s("sa"), simulated_s("era")

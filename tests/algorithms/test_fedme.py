@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -316,7 +315,7 @@ def test_clustering_takes_the_servers_time(world: Any) -> None:
 
 def test_means_take_the_servers_time(world: Any) -> None:
     parts = world.parts(world.algorithm("fedme", mc=False), rounds=1)
-    parts.fleet.server = replace(parts.fleet.server, speed_flops=1e4)
+    parts.fleet.server = parts.fleet.server._replace(speed_flops=1e4)
     assert run(parts).simulated_s > 2 * 2 * 4 * MLP / 1e4
 
 

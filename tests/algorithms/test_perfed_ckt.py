@@ -357,7 +357,7 @@ def test_a_regressions_outputs_are_held_near_a_centroid_as_they_are(world: Any) 
 
 def test_clustering_takes_the_servers_time(world: Any) -> None:
     parts = world.parts(world.algorithm("perfed_ckt"), rounds=1)
-    parts.fleet.server = replace(parts.fleet.server, speed_flops=1e4)
+    parts.fleet.server = parts.fleet.server._replace(speed_flops=1e4)
 
     assert run(parts).simulated_s > 3 * 10 * 20 * 4 * 400 * 3 / 1e4
 
