@@ -35,8 +35,8 @@ quick: $(READY)  ## run the tests that need neither sockets nor nets
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest $(PARALLEL) --durations 10
 
-slow: $(READY)  ## run the tests that `make test` leaves out: whole runs between processes
-	$(BIN)/python -m pytest -m slow
+slow: $(READY)  ## run what `make test` leaves out: longer runs, and runs between processes
+	$(BIN)/python -m pytest $(PARALLEL) -m slow --durations 10
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .

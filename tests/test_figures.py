@@ -23,7 +23,7 @@ from fedsim.scenario import build, load_scenario
 FOLDER = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(FOLDER.glob("*.toml"))
 LARGE = {"bandwidth_traces", "shared_links"}
-"""Each of their runs takes ten seconds."""
+"""Each of their runs takes ten seconds: they are left for later, and of the others all but the first."""
 
 Options = tuple[tuple[str, str], ...]
 
@@ -90,7 +90,10 @@ def _measured(path: Path, options: Options, names: list[str]) -> dict[str, str]:
 
 RUNS = [
     pytest.param(
-        path, options, marks=[pytest.mark.slow] if path.stem in LARGE else [], id=f"{path.stem}{number}"
+        path,
+        options,
+        marks=[pytest.mark.slow] if number or path.stem in LARGE else [],
+        id=f"{path.stem}{number}",
     )
     for path in FILES
     for number, options in enumerate(_figures(path))

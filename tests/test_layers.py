@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ class Import:
 
 def offences(sources: Mapping[str, str]) -> list[str]:
     """Return what breaks the rules, for sources by dotted module name."""
-    trees = {module: ast.parse(source) for module, source in sorted(sources.items())}
+    trees = {module: _parsed(source) for module, source in sorted(sources.items())}
     plugins = {module for module, tree in trees.items() if _offers_plugin(tree)}
     found, inside = list[str](), dict[str, list[str]]()
     for module, tree in trees.items():
@@ -55,7 +56,7 @@ def printers(sources: Mapping[str, str]) -> list[str]:
     """Return the modules outside the command line that print or use rich."""
     guilty = []
     for module, source in sorted(sources.items()):
-        tree = ast.parse(source)
+        tree = _parsed(source)
         prints = any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
             for node in ast.walk(tree)
@@ -90,8 +91,15 @@ def _group(module: str) -> str:
     return next((places[0] for places in TOGETHER if place in places), place)
 
 
-def _imports(tree: ast.Module, package: str = "fedsim") -> Iterator[Import]:
-    """Yield the imports of a package, wherever they stand; relative ones have no place."""
+@cache  # sources are read by several tests
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@cache
+def _imports(tree: ast.Module, package: str = "fedsim") -> list[Import]:
+    """Return the imports of a package, wherever they stand; relative ones have no place."""
+    found = list[Import]()
     typing_only = {
         id(inner)
         for node in ast.walk(tree)
@@ -103,13 +111,14 @@ def _imports(tree: ast.Module, package: str = "fedsim") -> Iterator[Import]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.partition(".")[0] == package:
-                    yield Import(alias.name, (), id(node) in typing_only)
+                    found.append(Import(alias.name, (), id(node) in typing_only))
         elif isinstance(node, ast.ImportFrom):
             names = tuple(alias.name for alias in node.names)
             if node.level:
-                yield Import("fedsim.(relative)", (), False)
+                found.append(Import("fedsim.(relative)", (), False))
             elif node.module and node.module.partition(".")[0] == package:
-                yield Import(node.module, names, id(node) in typing_only)
+                found.append(Import(node.module, names, id(node) in typing_only))
+    return found
 
 
 def _targets(one: Import, modules: Mapping[str, object]) -> list[str]:

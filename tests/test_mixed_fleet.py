@@ -122,9 +122,9 @@ def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
     assert result.final.mean is not None
 
 
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("algorithm", FOURTEEN)
-def test_workers_make_no_difference(algorithm: str, folder: Path) -> None:
+def test_workers_make_no_difference(algorithm: str, workers: int, folder: Path) -> None:
     reference = _reference(folder, algorithm)
-    for workers in (2, 4):
-        result = _result(folder, algorithm, workers, False)
-        assert (result.trace_hash, result.model_hash) == (reference.trace_hash, reference.model_hash)
+    result = _result(folder, algorithm, workers, False)
+    assert (result.trace_hash, result.model_hash) == (reference.trace_hash, reference.model_hash)

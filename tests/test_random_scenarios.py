@@ -1,4 +1,4 @@
-"""Thirty random scenarios run twice and mean what they say; and what recomputes them notices every change."""
+"""Random scenarios run twice and mean what they say; and what recomputes them notices every change."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from fedsim.rng import Key
 from fedsim.scenario.choices import ALGORITHM
 
 SEEDS = range(30)
+SOON = SEEDS[:15]
+"""Those that run whenever tests do."""
 TOOLS = Path(__file__).parents[1] / "tools"
 
 
@@ -33,16 +35,19 @@ def verdict_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Verd
     return cache(lambda seed: verdict(seed, tmp_path_factory.mktemp(f"seed-{seed}")))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [*SOON, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[15:])]
+)
 def test_a_random_scenario_runs_twice_alike_and_its_folder_follows_from_its_trace(
     seed: int, verdict_of: Callable[[int], Verdict]
 ) -> None:
     assert not verdict_of(seed).faults
 
 
-def test_nearly_all_of_them_run_to_their_end(verdict_of: Callable[[int], Verdict]) -> None:
-    ends = [verdict_of(seed).end for seed in SEEDS]
-    assert ends.count("finished") >= 0.8 * len(SEEDS)
+@pytest.mark.parametrize("seeds", [SOON, pytest.param(SEEDS, marks=pytest.mark.slow)])
+def test_nearly_all_of_them_run_to_their_end(seeds: range, verdict_of: Callable[[int], Verdict]) -> None:
+    ends = [verdict_of(seed).end for seed in seeds]
+    assert ends.count("finished") >= 0.8 * len(seeds)
     assert "refused" not in ends
 
 

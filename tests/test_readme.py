@@ -81,6 +81,7 @@ print(comparison)
     assert len(_notebook().splitlines()) <= 12
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_in_jupyter(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     v4 = pytest.importorskip("nbformat.v4")

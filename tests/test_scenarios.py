@@ -48,6 +48,8 @@ def _small(path: Path, *overrides: str) -> Scenario:
         changes.append(f"participation.clients_per_round={min(wanted, sum(counts), MOST_CLIENTS)}")
     if scenario.engine.executor != "null":
         changes.append("training.epochs=1" if scenario.training.steps is None else "training.steps=2")
+    elif "mlp" in scenario.models:  # of megabytes, to be sent and not to be trained
+        changes.append("models.mlp.params.hidden=[8]")
     return load_scenario(path, ["run.rounds=2", *changes, *overrides])
 
 
@@ -196,8 +198,12 @@ def test_a_profile_has_all_methods_that_it_is_compared_with(path: Path) -> None:
             assert load_scenario(path, algorithm=algorithm).algorithm.name == algorithm
 
 
-LONG = ("server_steps", "distill_epochs", "kd_epochs")
-"""Parameters of algorithms that say how much work is done beside training; here all is short."""
+LITTLE = {
+    **dict.fromkeys(("server_steps", "distill_epochs", "kd_epochs", "public_per_round"), "2"),
+    "lambdas": "[0.0, 0.5]",
+    "temperatures": "[5.0]",
+}
+"""Parameters of algorithms that say how much work is done beside training, and what they are here."""
 
 
 def _compared(path: Path) -> list[str]:
@@ -215,11 +221,15 @@ def _compared(path: Path) -> list[str]:
 )
 def test_a_twin_runs_every_method_that_it_compares(path: Path, algorithm: str) -> None:
     scenario = load_scenario(path, algorithm=algorithm)
+    build(scenario)  # as it stands its parts fit each other; it runs short and with few samples
     work = "training.epochs=1" if scenario.training.steps is None else "training.steps=2"
     cohort = min(scenario.num_clients, 4)
-    short = ["run.rounds=2", work, f"participation.clients_per_round={cohort}"]
+    limit = 60 * scenario.num_clients
+    short = ["run.rounds=2", work, f"participation.clients_per_round={cohort}", f"data.limit={limit}"]
+    if scenario.data.public.size:
+        short.append("data.public.size=40")
     fields = type(scenario.algorithm.params).model_fields
-    short += [f"algorithm.params.{name}=2" for name in LONG if name in fields]
+    short += [f"algorithm.params.{name}={value}" for name, value in LITTLE.items() if name in fields]
     result = run(build(load_scenario(path, short, algorithm=algorithm)))
     assert sum(row.merged for row in result.rounds) > 0 or algorithm == "centralized"
     assert result.final is not None

@@ -226,7 +226,7 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
 
 
 def _head_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    values = architecture.skeleton().state_dict()
+    values = architecture.structure.state_dict()
     return {name: tuple(value.shape) for name, value in values.items() if Net.part_of(name) == "head"}
 
 

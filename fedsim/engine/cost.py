@@ -119,6 +119,7 @@ class Costs:
         self._steps: dict[tuple[Any, ...], Operations] = {}
         self._forwards: dict[tuple[str, int], Operations] = {}
         self._predictions: dict[tuple[Any, ...], Effort] = {}
+        self._nets: dict[tuple[str, str], BoundNet] = {}
 
     def workload(
         self,
@@ -227,7 +228,7 @@ class Costs:
             for model in job.models.values():
                 self._forward(model.architecture, 1)  # for its check of layers that count nothing
             try:
-                self._steps[key] = flops.measure(_run_step(job, sizes, self._resources))
+                self._steps[key] = flops.measure(self._run_step(job, sizes))
             except FedsimError:
                 raise
             except Exception as error:
@@ -236,6 +237,33 @@ class Costs:
                     "a step is run once on tensors without values, so its shapes must not depend on values"
                 ) from error
         return self._steps[key]
+
+    def _run_step(self, job: Fit, sizes: Sequence[int]) -> Callable[[], Tensor]:
+        """Return one step of a job on the meta device, ready to be counted."""
+        nets = {name: self._meta_net(job, name) for name in job.models}
+        sizes_by_stream = dict(zip(job.streams, sizes, strict=True))
+        extras = {name: _meta_extra(extra, sizes_by_stream) for name, extra in job.extras.items()}
+        states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
+        outputs = {name: _meta_array(array.shape, array.dtype) for name, array in job.outputs.items()}
+        work = Work(nets, job.trained, extras, job.optimiser, states, Key.root(0).torch(), outputs)
+        batches = {
+            name: _meta_batch(stream.samples, sizes_by_stream[name], self._resources)
+            for name, stream in job.streams.items()
+        }
+        return partial(job.step, work, batches)
+
+    def _meta_net(self, job: Fit, name: str) -> BoundNet:
+        key = (name, job.models[name].architecture)
+        if key not in self._nets:
+            self._nets[key] = BoundNet(self._resources.architectures[key[1]].skeleton())
+        net = self._nets[key].net
+        params = {n: p.detach() for n, p in net.named_parameters()}
+        return self._nets[key].bind(
+            params,
+            dict(net.named_buffers()),
+            trained=name in job.trained,
+            public_buffers=job.public_buffers,
+        )
 
     def _passes(self, architecture: str, parts: Sequence[Samples], batch_size: int) -> Effort:
         counts = tuple([self._resources.num_samples(part) for part in parts])
@@ -257,29 +285,6 @@ class Costs:
         if key not in self._forwards:
             self._forwards[key] = flops.forward(self._resources.architectures[architecture], size)
         return self._forwards[key]
-
-
-def _run_step(job: Fit, sizes: Sequence[int], resources: Resources) -> Callable[[], Tensor]:
-    """Return one step of a job on the meta device, ready to be counted."""
-    nets = {name: _meta_net(resources, job, name) for name in job.models}
-    sizes_by_stream = dict(zip(job.streams, sizes, strict=True))
-    extras = {name: _meta_extra(extra, sizes_by_stream) for name, extra in job.extras.items()}
-    states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
-    outputs = {name: _meta_array(array.shape, array.dtype) for name, array in job.outputs.items()}
-    work = Work(nets, job.trained, extras, job.optimiser, states, Key.root(0).torch(), outputs)
-    batches = {
-        name: _meta_batch(stream.samples, sizes_by_stream[name], resources)
-        for name, stream in job.streams.items()
-    }
-    return partial(job.step, work, batches)
-
-
-def _meta_net(resources: Resources, job: Fit, name: str) -> BoundNet:
-    net = resources.architectures[job.models[name].architecture].skeleton()
-    params = {n: p.detach() for n, p in net.named_parameters()}
-    return BoundNet(net).bind(
-        params, dict(net.named_buffers()), trained=name in job.trained, public_buffers=job.public_buffers
-    )
 
 
 def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:

@@ -70,9 +70,9 @@ class Architecture:
         Raises:
             DataError: The model cannot take the task's samples, or there is no memory for its values.
         """
-        skeleton = self.skeleton()
+        structure = self.structure
         try:
-            net = _with_memory(skeleton)
+            net = _with_memory(structure)
         except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError if memory runs out
             raise DataError(
                 f"model {self.label!r} has {self.num_params} parameters, for which this computer has no "
@@ -83,7 +83,7 @@ class Architecture:
 
     def module(self, model: Model) -> Net:
         """Return a net with a model's values, on the CPU and in evaluation mode."""
-        net = _with_memory(self.skeleton())
+        net = _with_memory(self.structure)
         with torch.no_grad():
             for name, tensor in (*net.named_parameters(), *net.named_buffers()):
                 values = model.params[name] if name in model.params else model.buffers[name]
@@ -91,14 +91,19 @@ class Architecture:
         return net.eval()
 
     @cached_property
+    def structure(self) -> Net:
+        """A skeleton for looking at: it is one for all, so nobody may change it."""
+        return self.skeleton()
+
+    @cached_property
     def num_params(self) -> int:
         """Number of trainable scalars."""
-        return sum(parameter.numel() for parameter in self.skeleton().parameters())
+        return sum(parameter.numel() for parameter in self.structure.parameters())
 
     @cached_property
     def has_batch_norm(self) -> bool:
         """Whether a forward pass in training mode changes buffers."""
-        return any(isinstance(module, _BatchNorm) for module in self.skeleton().modules())
+        return any(isinstance(module, _BatchNorm) for module in self.structure.modules())
 
 
 def _with_memory(net: Net) -> Net:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -17,10 +17,7 @@ from fedsim.walk import octets, parts
 def fingerprint(value: Any) -> str:
     """Return a digest of any value, within this process: arrays by bytes, other leaves by their text."""
     state = hashlib.blake2b(digest_size=16)
-    for piece in _pieces(value):
-        # With its length before it, no piece runs into the next one.
-        state.update(b"%d:" % len(piece))
-        state.update(piece)
+    _add(state.update, value)
     return state.hexdigest()
 
 
@@ -47,18 +44,25 @@ def _checked(hook: str, arguments: Sequence[Any]) -> Iterator[None]:
             )
 
 
-def _pieces(value: Any) -> Iterator[bytes | memoryview]:
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufcSU":
-        yield f"{value.dtype.str}{value.shape}".encode()
-        yield octets(np.asarray(value))
+def _add(update: Callable[[bytes | memoryview], None], value: Any) -> None:
+    if type(value) is str:  # what most values are: names of fields and of arrays
+        update(b"%a" % value)
         return
-    if isinstance(value, PendingTree):
+    if type(value) is PendingTree:
         value = value.computed()
+    cls = type(value)
+    if issubclass(cls, np.ndarray | np.generic) and value.dtype.kind in "biufcSU":
+        array = octets(np.asarray(value))
+        # With its length before it, no piece runs into the next one.
+        update(b"%s%s %d:" % (value.dtype.str.encode(), str(value.shape).encode(), len(array)))
+        update(array)
+        return
     inner = parts(value)
-    yield f"{type(value).__qualname__}{len(inner)}".encode()
+    text = b""
     if not inner:
         # NumPy's own text of a long array leaves its middle out.
-        yield repr(value.tolist() if isinstance(value, np.ndarray) else value).encode()
+        text = repr(value.tolist() if isinstance(value, np.ndarray) else value).encode()
+    update(b"%s%d %d:%s" % (cls.__qualname__.encode(), len(inner), len(text), text))
     for name, part in inner.items():
-        yield from _pieces(name)
-        yield from _pieces(part)
+        _add(update, name)
+        _add(update, part)

@@ -48,6 +48,7 @@ from fedsim.runtime.records.recorder import silent
 from fedsim.runtime.run import RunResult, kinds_of, run
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
+from fedsim.task import Task
 
 
 @cache
@@ -66,6 +67,14 @@ def _data(num_clients: int, public_size: int) -> FederatedData:
         ),
         key,
     )
+
+
+@cache  # so that what fedsim remembers of an architecture serves many runs
+def _architectures(task: Task) -> Mapping[str, Architecture]:
+    return {
+        "mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16,))), task),
+        "linear": Architecture("linear", LINEAR(LINEAR.Config()), task),
+    }
 
 
 @dataclass(frozen=True)
@@ -141,10 +150,7 @@ class World:
             algorithm=algorithm,
             data=data,
             fleet=build_fleet(groups, ServerConfig(model=models[0]), key),
-            architectures={
-                "mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16,))), data.task),
-                "linear": Architecture("linear", LINEAR(LINEAR.Config()), data.task),
-            },
+            architectures=_architectures(data.task),
             network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
             executor=THREADS(ExecutorConfig(workers=workers, batching=batching)),
             selector=UNIFORM(Config()),

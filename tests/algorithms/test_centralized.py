@@ -149,6 +149,7 @@ def test_counts_of_samples_are_uploaded_as_so_many_zeros(world: Any) -> None:
     assert 19 * (64 + 8) < result.totals.data_up < 19 * (64 + 8) + 4 * 300  # zeros are images of eight bits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_make_no_difference(workers: int, world: Any) -> None:
     algorithm = world.algorithm("centralized", upload=True, finetune=True)

@@ -266,6 +266,7 @@ def test_a_regression_is_refused(world: Any) -> None:
     assert "probabilities of classes" in world.misfits(world.algorithm("dsfl"), regression)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_make_no_difference(workers: int, world: Any) -> None:
     algorithm = world.algorithm("dsfl")

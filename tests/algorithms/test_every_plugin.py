@@ -33,7 +33,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "persfl": FEW,
     "persfl_gd": FEW,
     # The paper's rate is for thousands of public samples, and slow with forty.
-    "fedet": {"server_lr": 0.05, "server_steps": 30},
+    "fedet": {"server_lr": 0.1, "server_steps": 30},
     "feddf": {"server_steps": 10},
     "pfeddf": {"server_steps": 10},
 }
@@ -51,8 +51,8 @@ def _plugin(name: str) -> type[Algorithm[Any, Any, Any]]:
 
 @pytest.fixture(scope="module")
 def usual(world: Any) -> Callable[[str], RunResult]:
-    """Return the run of an algorithm in the small world as it is."""
-    return cache(lambda name: world.run(world.algorithm(name, **QUICK.get(name, {}))))
+    """Return the run of an algorithm in the small world: one round, and one after what has been merged."""
+    return cache(lambda name: world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2))
 
 
 def test_the_four_of_the_main_job_are_there() -> None:
@@ -94,19 +94,19 @@ def test_leaves_arguments_untouched_and_repeats_itself(
 ) -> None:
     # The world runs under verify: arguments are hashed around every hook, and every frame is decoded twice.
     first = usual(name)
-    again = world.run(world.algorithm(name, **QUICK.get(name, {})), workers=2)
+    again = world.run(world.algorithm(name, **QUICK.get(name, {})), workers=2, rounds=2)
     assert (first.trace_hash, first.model_hash) == (again.trace_hash, again.model_hash)
 
 
 @every
 def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str], RunResult]) -> None:
-    other = world.run(world.algorithm(name, **QUICK.get(name, {})), seed=1)
+    other = world.run(world.algorithm(name, **QUICK.get(name, {})), seed=1, rounds=2)
     assert other.model_hash != usual(name).model_hash
 
 
 @every
 def test_learns(name: str, world: Any) -> None:
-    result = world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=6, training={"epochs": 3})
+    result = world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=4, training={"epochs": 3})
     assert result.final is not None
     assert result.final.mean > 0.35  # ten classes
 
@@ -143,7 +143,7 @@ def test_survives_silence(name: str, world: Any) -> None:
 
 @every
 def test_runs_with_one_client(name: str, world: Any) -> None:
-    result = world.run(world.algorithm(name, **QUICK.get(name, {})), num_clients=1)
+    result = world.run(world.algorithm(name, **QUICK.get(name, {})), num_clients=1, rounds=2)
     assert result.final is not None
     assert result.final.std == 0.0
 
@@ -187,8 +187,8 @@ def test_clients_that_send_absurd_values_end_no_run(
 
     monkeypatch.setattr(type(algorithm), "exchanges", property(lambda self: tuple(map(lying, honest(self)))))
     monkeypatch.setattr(algorithm, "models_of", watching)
-    result = world.run(algorithm)
-    assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
+    result = world.run(algorithm, rounds=2)
+    assert [row.round for row in result.rounds if 0 < row.round <= 2] == [1, 2]
     # Each reply of client 0 names some number, of samples or another, that cannot be.
     assert result.by_client["rejected"][0] == lies[0]
     assert all(spoiled(state) is None for state in states)
@@ -216,7 +216,7 @@ def test_clients_that_send_numbers_too_large_to_compute_with_harm_nobody(
         return exchange if exchange.local is None else replace(exchange, local=local)
 
     monkeypatch.setattr(type(algorithm), "exchanges", property(lambda self: tuple(map(lying, honest(self)))))
-    result = world.run(algorithm)
+    result = world.run(algorithm, rounds=2)
     assert result.by_client["rejected"].tolist() == [sent[0], 0, 0, 0]
     assert result.non_finite is None
 
@@ -252,6 +252,9 @@ def test_leaves_nothing_large_to_the_cyclic_collector(
     collector = Collector()
     monkeypatch.setattr(running, "gc", collector)
     world.run(
-        world.algorithm(name, **QUICK.get(name, {})), lost=lambda parcel, n: n == 3, client_timeout_s=50.0
+        world.algorithm(name, **QUICK.get(name, {})),
+        lost=lambda parcel, n: n == 3,
+        client_timeout_s=50.0,
+        rounds=2,
     )
     assert not collector.freed

@@ -99,6 +99,7 @@ def test_a_client_that_the_last_frame_does_not_reach_keeps_the_global_model(worl
     assert result.rounds[-1].traffic.parameters_down == 4 * SCALARS  # it was sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_make_no_difference(workers: int, world: Any) -> None:
     result = world.run(world.algorithm("fedavg_ft"), workers=workers, rounds=1)

@@ -272,6 +272,7 @@ def test_unlabelled_public_samples_do(world: Any) -> None:
     assert first.totals.data_down == 0  # the server alone needs them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_make_no_difference(workers: int, world: Any) -> None:
     settings = {"models": ("linear", "mlp"), "rounds": 2}

@@ -336,6 +336,7 @@ def test_the_server_is_charged_for_the_ensemble(world: Any) -> None:
     assert usual.totals == without.totals
 
 
+@pytest.mark.slow
 def test_workers_make_no_difference(world: Any) -> None:
     results = [world.run(world.algorithm("fedet"), workers=workers, **MIXED) for workers in (1, 2, 4)]
     assert len({(result.trace_hash, result.model_hash) for result in results}) == 1

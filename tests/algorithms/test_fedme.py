@@ -522,6 +522,7 @@ def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
 # The rest
 
 
+@pytest.mark.slow
 def test_workers_make_no_difference(world: Any) -> None:
     algorithm = world.algorithm("fedme", clusters=[1, 2], raise_at=[0.5])
     results = [world.run(algorithm, workers=workers, **MIXED) for workers in (1, 2, 4)]

@@ -80,6 +80,7 @@ def test_alone_it_equals_local(name: str, order: str, world: Any) -> None:
     assert _close(alone, _models(world, world.algorithm("local"), num_clients=1))
 
 
+@pytest.mark.slow
 @THREE
 @ORDERS
 def test_any_number_of_workers_gives_the_same(name: str, order: str, world: Any) -> None:

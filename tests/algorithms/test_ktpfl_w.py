@@ -97,6 +97,7 @@ def test_alone_it_equals_local_bit_for_bit(mixing: str, world: Any) -> None:
     assert alone.model_hash == world.run(world.algorithm("local"), num_clients=1).model_hash
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixing", ["learned", "similarity", "topk"])
 def test_any_number_of_workers_gives_the_same(mixing: str, world: Any) -> None:
     results = [world.run(world.algorithm("ktpfl_w", mixing=mixing), workers=n) for n in (1, 2, 4)]

@@ -362,6 +362,7 @@ def test_clustering_takes_the_servers_time(world: Any) -> None:
     assert run(parts).simulated_s > 3 * 10 * 20 * 4 * 400 * 3 / 1e4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_make_no_difference(workers: int, world: Any) -> None:
     algorithm = world.algorithm("perfed_ckt")

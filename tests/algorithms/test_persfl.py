@@ -425,6 +425,7 @@ def test_without_validation_samples_it_says_so(world: Any) -> None:
         assert state.teacher.digest() == final.digest()
 
 
+@pytest.mark.slow
 def test_workers_make_no_difference(world: Any) -> None:
     results = [world.run(world.algorithm("persfl", **SHORT), workers=workers) for workers in (1, 2, 4)]
     assert len({(result.trace_hash, result.model_hash) for result in results}) == 1

@@ -75,6 +75,7 @@ def test_options_of_the_divergence_are_none_of_its_own(world: Any) -> None:
         world.algorithm("persfl_gd", kl_direction="reverse")
 
 
+@pytest.mark.slow
 def test_workers_make_no_difference(world: Any) -> None:
     results = [world.run(world.algorithm("persfl_gd", **SHORT), workers=workers) for workers in (1, 2, 4)]
     assert len({(result.trace_hash, result.model_hash) for result in results}) == 1

@@ -39,6 +39,7 @@ def test_the_final_frame_is_the_prototype_of_the_clients_architecture(world: Any
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_make_no_difference(workers: int, world: Any) -> None:
     algorithm = world.algorithm("pfeddf", server_steps=10)

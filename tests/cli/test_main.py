@@ -1,6 +1,7 @@
 """The command as a whole: help, completion, and what is imported when."""
 
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -111,44 +112,73 @@ def test_what_does_the_work_takes_what_its_command_gives(
     assert taken == given
 
 
-def test_neither_a_simulated_run_nor_listing_the_models_loads_what_others_need() -> None:
-    script = (
-        "import sys, fedsim.cli.run\n"
-        "from fedsim.plugins import available\n"
-        "available('fedsim.models')\n"
-        "print(sorted({'aiohttp', 'torchvision'} & sys.modules.keys()))"
-    )
-    assert fedsim(script=script) == "[]\n"
+STEPS = [
+    *([name, "--help"] if name else ["--help"] for name in ("", *NAMES)),
+    *(["list", kind, *options] for kind in commands.FOLDERS for options in ([], ["--json"])),
+    ["list", "devices", "--details"],
+    ["check", "quickstart"],
+    ["a run"],
+]
+"""What one process does, from what imports least to what imports most; the last is no command."""
+
+IMPORTING = """
+import json, sys
+from fedsim.cli import main
+*steps, last = json.loads(sys.argv[1])
+def note(step):
+    print(json.dumps([step, sorted(sys.modules)]), file=sys.stderr)
+for step in steps:
+    main(step, prog_name="fedsim", standalone_mode=False)
+    note(step)
+import fedsim.cli.run
+from fedsim.plugins import available
+available("fedsim.models")
+note(last)
+"""
 
 
-IMPORTED = (
-    "import sys\n"
-    "from fedsim.cli import main\n"
-    "main(sys.argv[2:], prog_name='fedsim', standalone_mode=False)\n"
-    "print(sorted({*sys.argv[1].split(',')} & sys.modules.keys()))\n"
-)
+@pytest.fixture(scope="module")
+def imported() -> Callable[..., set[str]]:
+    """Which modules are loaded after a step."""
+    command = [sys.executable, "-c", IMPORTING, json.dumps(STEPS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [step for step, _ in lines] == STEPS
+    loaded = {tuple(step): set(modules) for step, modules in lines}
+    return lambda *step: loaded[step]
+
+
+def test_neither_a_simulated_run_nor_listing_the_models_loads_what_others_need(
+    imported: Callable[..., set[str]],
+) -> None:
+    loaded = imported("a run")
+    assert "torch" in loaded
+    assert not {"aiohttp", "torchvision"} & loaded
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in NAMES)])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    assert fedsim(",".join(HEAVY), *arguments, script=IMPORTED).splitlines()[-1] == "[]"
+def test_help_imports_nothing_heavy(arguments: list[str], imported: Callable[..., set[str]]) -> None:
+    assert not HEAVY & imported(*arguments)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 @pytest.mark.parametrize("kind", list(commands.FOLDERS))
-def test_a_list_of_names_imports_no_plugin(kind: str, options: list[str]) -> None:
-    heavy = ",".join(HEAVY - {"pydantic", "rich", "asyncio"})
-    assert fedsim(heavy, "list", kind, *options, script=IMPORTED).splitlines()[-1] == "[]"
+def test_a_list_of_names_imports_no_plugin(
+    kind: str, options: list[str], imported: Callable[..., set[str]]
+) -> None:
+    assert not (HEAVY - {"pydantic", "rich", "asyncio"}) & imported("list", kind, *options)
 
 
-def test_torch_is_not_loaded_to_describe_devices() -> None:
-    heavy = "torch,sklearn,pyarrow,torchvision,aiohttp"
-    assert fedsim(heavy, "list", "devices", "--details", script=IMPORTED).splitlines()[-1] == "[]"
+def test_torch_is_not_loaded_to_describe_devices(imported: Callable[..., set[str]]) -> None:
+    assert not {"torch", "sklearn", "pyarrow", "torchvision", "aiohttp"} & imported(
+        "list", "devices", "--details"
+    )
 
 
-def test_a_check_imports_no_compiler_and_no_statistics() -> None:
-    heavy = "torch._dynamo,sklearn,scipy,pandas,pyarrow,torchvision,aiohttp"
-    assert fedsim(heavy, "check", "quickstart", script=IMPORTED).splitlines()[-1] == "[]"
+def test_a_check_imports_no_compiler_and_no_statistics(imported: Callable[..., set[str]]) -> None:
+    loaded = imported("check", "quickstart")
+    assert "torch" in loaded
+    assert not {"torch._dynamo", "sklearn", "scipy", "pandas", "pyarrow", "torchvision", "aiohttp"} & loaded
 
 
 def complete(words: str, place: int, script: str = "") -> list[str]:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 COUNTED = """
 import sys
 import torch.nn.functional as F
@@ -37,6 +39,7 @@ def told(imports: str) -> list[str]:
     return subprocess.run(process, capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S603
 
 
+@pytest.mark.slow  # that a check imports no compiler is seen in tests/cli/test_main.py, too
 def test_the_compiler_is_not_imported_and_changes_nothing() -> None:
     without, beside = told("torch"), told("torch, torch._dynamo")
     assert (without.pop(), beside.pop()) == ("False", "True")

@@ -32,8 +32,8 @@ async def test_one_that_ends_early_ends_the_work() -> None:
 
 
 async def test_a_mistake_of_the_users_is_told_as_such() -> None:
-    with pytest.raises(UserError, match=r"^'nonsense' is no address"):
-        async with ChildProcesses([("join", "nonsense", "--clients", "0")], {}) as beside:
+    with pytest.raises(UserError, match=r"^clients 'nonsense': .* write numbers"):
+        async with ChildProcesses([("token", "new", "--clients", "nonsense")], {}) as beside:
             await beside.during(_forever())
 
 

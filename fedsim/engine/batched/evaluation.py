@@ -62,7 +62,7 @@ def _kind(architecture: Architecture, batch_size: int, *, is_scored: bool) -> Ki
     task = architecture.task
     if task.vocabulary or (is_scored and task.kind != "classification"):
         return None
-    layers = dense_layers(architecture.skeleton())
+    layers = dense_layers(architecture.structure)
     return Kind(layers, batch_size) if layers and layers[0].num_inputs == task.num_inputs else None
 
 

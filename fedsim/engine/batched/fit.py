@@ -120,7 +120,7 @@ def _kind(
         return None
     if type(optimiser.inner if isinstance(optimiser, Cosine) else optimiser) not in ELEMENTWISE:
         return None
-    layers = dense_layers(architecture.skeleton())
+    layers = dense_layers(architecture.structure)
     if layers is None or layers[0].num_inputs != task.num_inputs:
         return None
     checks = _checks(architecture, step, optimiser.counted_as)

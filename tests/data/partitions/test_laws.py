@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.data.base import Indices
@@ -58,6 +58,10 @@ some_clients = st.integers(1, 12)
 some_key = st.integers(0, 2**32).map(Key.root)
 
 
+few = settings(max_examples=settings().max_examples // 3)
+"""A third of the usual examples, for each of so many partitions."""
+
+
 def pool_of(labels: Indices) -> Pool:
     """A pool whose samples are in turn those of 12 users."""
     return Pool(labels, NUM_CLASSES, np.arange(len(labels)) % 12)
@@ -68,6 +72,7 @@ def test_every_partition_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
+@few
 @given(labels=labels_of_four_classes, num_clients=some_clients, key=some_key)
 def test_no_sample_twice_and_none_lost(
     partition: PartitionPlugin[Any], labels: Indices, num_clients: int, key: Key
@@ -87,6 +92,7 @@ def test_no_sample_twice_and_none_lost(
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
+@few
 @given(labels=labels_of_four_classes, num_clients=some_clients, key=some_key)
 def test_it_is_a_pure_function(
     partition: PartitionPlugin[Any], labels: Indices, num_clients: int, key: Key

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Grouped
@@ -58,6 +58,8 @@ def bound(case: tuple[str, int], folder: Path, seed: int = 0) -> Availability:
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 clients = st.integers(0, NUM - 1)
+few = settings(max_examples=settings().max_examples // 3)
+"""A third of the usual examples, for each of so many models."""
 instants = st.floats(0, 1e5) | st.floats(0, 1e11) | st.integers(0, 10**8).map(float)
 
 
@@ -66,6 +68,7 @@ def test_every_model_is_tested_here() -> None:
 
 
 @every_case
+@few
 @given(client=clients, at_s=instants)
 def test_nothing_changes_until_the_next_change(
     case: tuple[str, int], folder: Path, client: int, at_s: float
@@ -80,6 +83,7 @@ def test_nothing_changes_until_the_next_change(
 
 
 @every_case
+@few
 @given(client=clients, at_s=instants, step_s=st.floats(0, 1e5))
 def test_changes_never_go_back_in_time(
     case: tuple[str, int], folder: Path, client: int, at_s: float, step_s: float
@@ -102,6 +106,7 @@ def test_everybody_stays_or_many_come_or_go_within_the_time_scale(
 
 
 @every_case
+@few
 @given(at_s=instants, chosen=st.lists(clients, max_size=8))
 def test_all_at_once_is_one_by_one(
     case: tuple[str, int], folder: Path, at_s: float, chosen: list[int]
@@ -113,6 +118,7 @@ def test_all_at_once_is_one_by_one(
 
 
 @every_case
+@few
 @given(questions=st.lists(st.tuples(clients, instants), min_size=1, max_size=6))
 def test_answers_depend_on_key_client_and_instant_alone(
     case: tuple[str, int], folder: Path, questions: list[tuple[int, float]]
