@@ -25,6 +25,7 @@ from fedsim.engine.optimisers import Optimiser
 from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Step
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Device
+from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
@@ -77,6 +78,11 @@ class ComputeContext:
     def task(self) -> Task:
         """Shape of samples and outputs."""
         return self._engine.resources.data.task
+
+    @property
+    def architectures(self) -> Mapping[str, Architecture]:
+        """The run's architectures by label; their parts are found by theirs (:mod:`fedsim.models.parts`)."""
+        return self._engine.resources.architectures
 
     @property
     def num_public(self) -> int:
