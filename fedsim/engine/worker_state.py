@@ -205,6 +205,11 @@ class BoundNet:
         """Return the penultimate activations ``[b, f]``."""
         return self.net.features(x)
 
+    def head(self, features: Tensor) -> Tensor:
+        """Return the logits ``[b, N]`` that follow from features ``[b, f]``."""
+        logits: Tensor = self.net.head(features)
+        return logits
+
     def public(self, x: Tensor) -> Tensor:
         """Return logits ``[b, N]`` of public samples; buffers do as the fit says."""
         if self._public_buffers == "moving" or not (self.net.training and self._buffer_places):

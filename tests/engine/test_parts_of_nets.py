@@ -114,6 +114,24 @@ def test_a_composed_model_is_evaluated_like_the_whole(
     assert costs.work(Evaluate(both, parts, 4)).total == costs.work(Evaluate(model, parts, 4)).total
 
 
+def once(models: Models, batches: Batches, extras: Extras) -> Any:
+    """Features and logits of one forward pass."""
+    model, batch = models["model"], batches["train"]
+    return label_loss(model.head(model.features(batch.x)), batch.labels)
+
+
+@pytest.mark.parametrize("label", ["mlp", "norm", "counting"])
+def test_features_and_logits_of_one_pass_are_those_of_the_model(
+    worker: Worker, start: Callable[..., Model], make_fit: Any, label: str
+) -> None:
+    jobs = [make_fit(models={"model": start(label)}, step=step) for step in (Descent(), Descent(loss=once))]
+    usual, by_hand = (run(job, worker) for job in jobs)
+    assert usual.loss == by_hand.loss
+    assert usual.model.digest() == by_hand.model.digest()
+    costs = Costs(worker.resources)
+    assert costs.work(jobs[0]) == costs.work(jobs[1])
+
+
 def test_where_nothing_learns_features_have_their_shape(
     resources: Resources, architectures: Mapping[str, Architecture], start: Callable[..., Model]
 ) -> None:
