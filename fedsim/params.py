@@ -126,6 +126,18 @@ class PendingTree(Mapping[str, Array]):
         return self.computed().items()
 
 
+def selected(tree: Tree, names: Sequence[str]) -> Tree:
+    """Return the arrays of these names; pending as long as the tree is.
+
+    Raises:
+        KeyError: A name that the tree does not have.
+    """
+    if type(tree) is PendingTree and tree.is_pending and names:
+        form = _form(tuple([(name, *tree.form[name]) for name in names]))
+        return PendingTree(form, lambda: {name: tree[name] for name in names})
+    return {name: tree[name] for name in names}
+
+
 def freeze(tree: Tree) -> Tree:
     """Mark every array read-only, in place, and return the tree."""
     if type(tree) is PendingTree:

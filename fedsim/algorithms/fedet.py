@@ -17,7 +17,7 @@ proportion to their samples: selector `by_size`. K: clients, m: replies, p: publ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.losses import MODEL, PUBLIC, Batches, Extras, Models
 from fedsim.errors import Fault
-from fedsim.models import Architecture, Net
+from fedsim.models import Architecture, with_part
 from fedsim.params import Array, Model, mean_model
 from fedsim.ranges import BatchSize, Coefficient, LearningRate, Steps
 from fedsim.wire import ModelUpdate
@@ -129,18 +129,10 @@ def consensus(logits: Array) -> dict[str, Array]:
     }
 
 
-def head_of(model: Model) -> Model:
-    """Return the part of a model above the cut (:class:`fedsim.models.Net`), as a model labelled ``head``."""
-    params, buffers = (
-        {name: array for name, array in tree.items() if Net.part_of(name) == "head"}
-        for tree in (model.params, model.buffers)
-    )
-    return Model("head", params, buffers)
-
-
-def with_head(model: Model, head: Model) -> Model:
-    """Return a model with another's head."""
-    return Model(model.architecture, {**model.params, **head.params}, {**model.buffers, **head.buffers})
+def head_of(architectures: Mapping[str, Architecture], model: Model) -> Model:
+    """Return a model's head, under one label for those of all architectures."""
+    head = architectures[model.architecture].above(-1).part_of(model)
+    return replace(head, architecture="head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +173,8 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
             replies, logits = await finite_replies(server, replies)
         if not replies:
             return state
-        heads = [head_of(reply.message.model) for reply in replies]
-        large = with_head(state.large, mean_model(heads, shares(replies, [1.0] * len(replies))))
+        heads = [head_of(server.architectures, reply.message.model) for reply in replies]
+        large = with_part(state.large, mean_model(heads, shares(replies, [1.0] * len(replies))))
         if logits:
             stacked = np.stack(logits)
             large = await distil(  # equation 10
@@ -198,15 +190,17 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
         if unless_diverged(server, large, state.large) is state.large:
             return state  # all models would get the diverged head
         means = means_by_architecture(replies, "uniform")
-        small = {
-            label: with_head(means.get(label, former), head_of(large))
-            for label, former in state.small.items()
-        }
+        head = head_of(server.architectures, large)
+        small = {label: with_part(means.get(label, former), head) for label, former in state.small.items()}
         return ServerState(small, large)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse heads that cannot be averaged, and a task without classes."""
         yield from super().misfits(setting)
+        models = {one.label: one for one in (setting.server, *setting.clients.values())}
+        if uncut := [fault for one in models.values() if (fault := one.uncut(-1)) is not None]:
+            yield from uncut
+            return
         wanted = _head_shapes(setting.server)
         for label, architecture in setting.clients.items():
             if _head_shapes(architecture) != wanted:
@@ -226,8 +220,8 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
 
 
 def _head_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    values = architecture.structure.state_dict()
-    return {name: tuple(value.shape) for name, value in values.items() if Net.part_of(name) == "head"}
+    values = architecture.above(-1).structure.state_dict()
+    return {name: tuple(value.shape) for name, value in values.items()}
 
 
 PLUGIN = FedET

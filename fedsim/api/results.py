@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fedsim.errors import OutputError, UserError
-from fedsim.models import Architecture
+from fedsim.models import Architecture, Architectures
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import MARK, check_files, check_folders, staged, write_file
@@ -130,8 +130,11 @@ class Result:
             if wanted not in own:
                 raise UserError(f"client {client} has no {wanted} model: it has {', '.join(sorted(own))}")
             model = own[wanted]
-        plugin = self.scenario.models[model.architecture].make()
-        return Architecture(model.architecture, plugin, self._models.task).module(model)
+        task = self._models.task
+        architectures = Architectures(
+            {label: Architecture(label, one.make(), task) for label, one in self.scenario.models.items()}
+        )
+        return architectures[model.architecture].module(model)
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Copy the run's folder to a place, whole or not at all, and return the place.

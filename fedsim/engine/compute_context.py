@@ -25,6 +25,7 @@ from fedsim.engine.optimisers import Optimiser
 from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Step
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Device
+from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
@@ -77,6 +78,11 @@ class ComputeContext:
     def task(self) -> Task:
         """Shape of samples and outputs."""
         return self._engine.resources.data.task
+
+    @property
+    def architectures(self) -> Mapping[str, Architecture]:
+        """The run's architectures by label; their parts are found by theirs (:mod:`fedsim.models.parts`)."""
+        return self._engine.resources.architectures
 
     @property
     def num_public(self) -> int:
@@ -218,7 +224,12 @@ class ComputeContext:
         return fitted.outputs
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
-        """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples."""
+        """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples.
+
+        Of the layers below a cut, ``architectures[label].below(cut).part_of(model)``, these are the features
+        at the cut, ``[n, ...]``. What follows above it is predicted from them as
+        :class:`fedsim.engine.jobs.InlineSamples`, and so is not computed twice.
+        """
         logits: Array = await self._do(jobs.Predict(model, samples, batch_size))
         return logits
 
@@ -256,6 +267,23 @@ class ComputeContext:
     def public(self, positions: Array, *, labelled: bool = False) -> Samples:
         """Return samples of the public set by their positions, int64 ``[p]``, without labels unless asked."""
         return jobs.PublicSamples(positions, labelled)
+
+    def labels(self, samples: Samples) -> Array:
+        """Return the labels of samples, ``[n]``, in their order; zeros where there are counts only.
+
+        They are the party's own business: an algorithm whose clients send them says so in its message.
+
+        Raises:
+            ValueError: Samples without labels.
+        """
+        resources = self._engine.resources
+        if not resources.data.has_samples:
+            return np.zeros(resources.num_samples(samples), self.task.label_dtype)
+        _, y, rows = resources.tensors(samples)
+        if y is None:
+            raise ValueError("labels of samples that have none: ask for public samples with labelled=True")
+        chosen: Array = (y if rows is None else y.index_select(0, rows)).cpu().numpy()
+        return chosen
 
     def _place(self) -> str:
         """Return whose job it is, in words behind what is said of the job."""

@@ -116,12 +116,14 @@ def _kept(job: Fit, nets: Mapping[str, BoundNet], states: Mapping[str, Optimiser
 
 
 def predict(job: Predict, worker: Worker) -> Array:
-    """Return the logits ``[n, N]``, read-only."""
+    """Return the outputs ``[n, ...]``, read-only."""
     net = worker.bind("predict", job.model, trained=False)
-    num_outputs = worker.resources.architectures[job.model.architecture].task.num_outputs
     with torch.no_grad():
         chunks = [net(x) for x, _ in _chunks(job.samples, job.batch_size, worker)]
-        logits = torch.cat(chunks) if chunks else torch.empty(0, num_outputs)
+    if not chunks:
+        shape = worker.resources.architectures[job.model.architecture].output_shape
+        chunks = [torch.empty(0, *shape)]
+    logits = torch.cat(chunks)
     return to_tree({"logits": logits})["logits"]
 
 

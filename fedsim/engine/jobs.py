@@ -205,7 +205,10 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predict:
-    """Logits of a model in eval mode, float32 ``[n, N]``, in the order of the samples."""
+    """Logits of a model in eval mode, float32 ``[n, N]``, in the order of the samples.
+
+    Of the layers below a cut (:mod:`fedsim.models.parts`), the features there, ``[n, ...]``.
+    """
 
     model: Model
     samples: Samples

@@ -37,6 +37,9 @@ class LiveModel(Protocol):
     def features(self, x: Tensor) -> Tensor:
         """Return the penultimate activations ``[b, f]``."""
 
+    def head(self, features: Tensor) -> Tensor:
+        """Return the logits ``[b, N]`` that follow from them, so that one forward pass gives both."""
+
     def public(self, x: Tensor) -> Tensor:
         """Return logits ``[b, N]`` of public samples; buffers do as the fit's ``public_buffers`` says."""
 

@@ -46,9 +46,8 @@ def _passing_bytes(architecture: Architecture, batch_size: int) -> int:
     """Return the bytes of buffers, of a batch, and of what a forward pass over it leaves behind."""
     # Evaluation mode, so that BatchNorm takes a batch of one; the outputs are as large.
     net = architecture.skeleton().eval()
-    task = architecture.task
-    x = torch.empty(batch_size, *task.input_shape, dtype=getattr(torch, task.dtype), device="meta")
-    label_bytes: int = getattr(torch, task.label_dtype).itemsize
+    x = architecture.samples(batch_size)
+    label_bytes: int = getattr(torch, architecture.task.label_dtype).itemsize
     # By storage, since a view or a result in place takes no memory of its own. They are kept until the end,
     # lest a freed storage's place be taken by another.
     tensors = {x.untyped_storage()._cdata: x}

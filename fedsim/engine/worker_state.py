@@ -32,7 +32,7 @@ from fedsim.engine.jobs import (
     Stream,
 )
 from fedsim.errors import UserError
-from fedsim.models import Architecture, Net
+from fedsim.models import Architecture, Architectures, Net
 from fedsim.models.cpu_kernels import is_faster_channels_last, pool_before_relu
 from fedsim.params import Array, Model, Tree, freeze
 
@@ -75,7 +75,7 @@ class Resources:
 
     Attributes:
         data: Samples and who holds them.
-        architectures: By label.
+        architectures: By label; parts of them and their compositions too (:mod:`fedsim.models.parts`).
         device: Where jobs run.
         pool: The samples as tensors on that device, ``x`` and ``y``; None for a data set of counts only.
     """
@@ -93,7 +93,7 @@ class Resources:
         pool = None
         if data.has_samples:
             pool = (shared_tensor(data.x, place), shared_tensor(data.y, place))
-        return cls(data, architectures, place, pool)
+        return cls(data, Architectures(architectures), place, pool)
 
     def num_samples(self, samples: Samples) -> int:
         """Return how many samples there are, without touching them."""
@@ -204,6 +204,11 @@ class BoundNet:
     def features(self, x: Tensor) -> Tensor:
         """Return the penultimate activations ``[b, f]``."""
         return self.net.features(x)
+
+    def head(self, features: Tensor) -> Tensor:
+        """Return the logits ``[b, N]`` that follow from features ``[b, f]``."""
+        logits: Tensor = self.net.head(features)
+        return logits
 
     def public(self, x: Tensor) -> Tensor:
         """Return logits ``[b, N]`` of public samples; buffers do as the fit says."""

@@ -2,5 +2,6 @@
 
 from fedsim.models.architecture import Architecture
 from fedsim.models.base import ModelPlugin, Net
+from fedsim.models.parts import Architectures, composed, with_part
 
-__all__ = ["Architecture", "ModelPlugin", "Net"]
+__all__ = ["Architecture", "Architectures", "ModelPlugin", "Net", "composed", "with_part"]

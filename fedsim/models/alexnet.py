@@ -7,14 +7,14 @@ of KT-pFL, Zhang et al., 2021, "Parameterized knowledge transfer for personalize
 
 from torch import nn
 
-from fedsim.config import Config
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.dropout import Dropout
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.ranges import PartialShare, Width
 from fedsim.task import Task
 
 
-class AlexNetConfig(Config):
+class AlexNetConfig(HeadConfig):
     """Settings of the model."""
 
     hidden: Width = 4096
@@ -34,23 +34,23 @@ class AlexNet(ModelPlugin[AlexNetConfig]):
         hidden, dropout = self.config.hidden, self.config.dropout
         # The first convolution halves, rounding up; each of the three poolings halves, rounding down.
         high, wide = ((side + 1) // 2 // 8 for side in (height, width))
-        body = named(
-            conv1=named(
+        blocks: dict[str, nn.Module] = {
+            "conv1": named(
                 conv=nn.Conv2d(channels, 64, 3, stride=2, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2)
             ),
-            conv2=named(conv=nn.Conv2d(64, 192, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
-            conv3=named(conv=nn.Conv2d(192, 384, 3, padding=1), relu=nn.ReLU()),
-            conv4=named(conv=nn.Conv2d(384, 256, 3, padding=1), relu=nn.ReLU()),
-            conv5=named(conv=nn.Conv2d(256, 256, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
-            fc1=named(
+            "conv2": named(conv=nn.Conv2d(64, 192, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
+            "conv3": named(conv=nn.Conv2d(192, 384, 3, padding=1), relu=nn.ReLU()),
+            "conv4": named(conv=nn.Conv2d(384, 256, 3, padding=1), relu=nn.ReLU()),
+            "conv5": named(conv=nn.Conv2d(256, 256, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
+            "fc1": named(
                 flatten=nn.Flatten(),
                 dropout=Dropout(dropout),
                 linear=nn.Linear(256 * high * wide, hidden),
                 relu=nn.ReLU(),
             ),
-            fc2=named(dropout=Dropout(dropout), linear=nn.Linear(hidden, hidden), relu=nn.ReLU()),
-        )
-        return Net(body, nn.Linear(hidden, task.num_outputs))
+            "fc2": named(dropout=Dropout(dropout), linear=nn.Linear(hidden, hidden), relu=nn.ReLU()),
+        }
+        return finish(blocks, hidden, task, self.config)
 
 
 PLUGIN = AlexNet

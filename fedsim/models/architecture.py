@@ -8,19 +8,22 @@ memory; values are parameter trees (:mod:`fedsim.params`), which the engine puts
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedsim.errors import DataError
+from fedsim import toml
+from fedsim.config import Config
+from fedsim.errors import DataError, Fault
 from fedsim.models.base import ModelPlugin, Net
+from fedsim.models.flops import measure
 from fedsim.models.initialise import initialise, unfilled
 from fedsim.models.no_compiler import free_meta_kernels
-from fedsim.params import Array, Model, Tree, freeze
+from fedsim.params import Array, Model, Tree, freeze, selected
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -36,11 +39,13 @@ class Architecture:
         label: The name by which scenarios and messages know the architecture.
         plugin: The model.
         task: Shape of its input and output.
+        features: Shape of what it gives for a sample where its net ends at a cut; None: logits.
     """
 
     label: str
     plugin: ModelPlugin[Any]
     task: Task
+    features: tuple[int, ...] | None = None
 
     def skeleton(self) -> Net:
         """Return a new net on the meta device: structure without values.
@@ -90,6 +95,66 @@ class Architecture:
                 tensor.copy_(torch.from_numpy(values.copy()))
         return net.eval()
 
+    def samples(self, count: int) -> Tensor:
+        """Return samples without values, ``[count, *input_shape]`` on the meta device."""
+        dtype = getattr(torch, self.task.dtype)
+        return torch.empty(count, *self.task.input_shape, dtype=dtype, device="meta")
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers in their order: the blocks, then the head."""
+        return (*(name for name, _ in self.structure.body.named_children()), "head")
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of what the net gives for one sample: of its logits, or of the features at a cut."""
+        return (self.task.num_outputs,) if self.features is None else self.features
+
+    def below(self, cut: int) -> Architecture:
+        """Return the layers below a cut as an architecture, whose outputs are the features at the cut.
+
+        Args:
+            cut: How many layers are below it, from 0 to all; as in slices, -1 means all but the head.
+
+        Raises:
+            DataError: The net cannot be cut there.
+        """
+        place = self._place(cut)
+        return self if place == len(self.layers) else _part(self, 0, place)
+
+    def above(self, cut: int) -> Architecture:
+        """Return the layers above a cut as an architecture, whose samples are the features at the cut.
+
+        Args:
+            cut: As for :meth:`below`.
+
+        Raises:
+            DataError: The net cannot be cut there.
+        """
+        place = self._place(cut)
+        return _part(self, place, len(self.layers)) if place else self
+
+    def uncut(self, cut: int) -> Fault | None:
+        """Return why the net cannot be cut there, see :meth:`below`, for an algorithm's ``misfits``."""
+        return _uncut(self, cut)
+
+    def part_of(self, model: Model) -> Model:
+        """Return what a model has of this part of its architecture; pending as long as the model is."""
+        if model.architecture == self.label:
+            return model
+        params, buffers = self._names
+        return Model(self.label, selected(model.params, params), selected(model.buffers, buffers))
+
+    def _place(self, cut: int) -> int:
+        if (fault := self.uncut(cut)) is not None:
+            raise DataError(str(replace(fault, path="")))
+        return cut % len(self.layers) if cut < 0 else cut
+
+    @cached_property
+    def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        net = self.skeleton()
+        return tuple(dict(net.named_parameters())), tuple(dict(net.named_buffers()))
+
     @cached_property
     def structure(self) -> Net:
         """A skeleton for looking at: it is one for all, so nobody may change it."""
@@ -104,6 +169,78 @@ class Architecture:
     def has_batch_norm(self) -> bool:
         """Whether a forward pass in training mode changes buffers."""
         return any(isinstance(module, _BatchNorm) for module in self.structure.modules())
+
+
+class _Layers(ModelPlugin[Config]):
+    """Some of the layers of another architecture, from ``start`` to before ``stop``."""
+
+    def __init__(self, whole: Architecture, start: int, stop: int) -> None:
+        super().__init__(Config())
+        self._whole, self._start, self._stop = whole, start, stop
+
+    def build(self, task: Task) -> Net:
+        return self._whole.plugin.build(self._whole.task).part(self._start, self._stop)
+
+
+@lru_cache(maxsize=256)
+def _part(whole: Architecture, start: int, stop: int) -> Architecture:
+    """Return the first layers of an architecture, or the last ones."""
+    layers, passing = _Layers(whole, start, stop), _passing(whole)
+    if not start:
+        return Architecture(f"{whole.label}[:{stop}]", layers, whole.task, tuple(passing[stop].shape[1:]))
+    task = replace(whole.task, input_shape=tuple(passing[start].shape[1:]), vocabulary=0)
+    return Architecture(f"{whole.label}[{start}:]", layers, task)
+
+
+@lru_cache(maxsize=256)
+def _passing(whole: Architecture) -> tuple[Any, ...]:
+    """Return what passes at each cut of a net for two samples, without values, and the outputs."""
+    net, passing = whole.skeleton().eval(), [whole.samples(2)]
+
+    def run() -> None:
+        for layer in (*net.body, net.head):
+            passing.append(layer(passing[-1]))
+
+    with torch.no_grad():
+        measure(run)  # which does not run alike operations twice
+    return tuple(passing)
+
+
+@lru_cache(maxsize=256)
+def _uncut(whole: Architecture, cut: int) -> Fault | None:
+    net, layers = whole.skeleton(), whole.layers
+
+    def fault(problem: str, mend: str) -> Fault:
+        return Fault(toml.path("models", whole.label), f"model {whole.label!r} cannot be cut{problem}", mend)
+
+    if "[" in whole.label:  # as in fedsim.models.parts
+        return fault(", since it is a part or has parts", "cut a whole model at another place")
+    own = type(net).forward is not Net.forward or type(net).features is not Net.features
+    if own or not isinstance(net.body, nn.Sequential):
+        return fault(
+            f": its net, a {type(net).__name__}, computes in its own way",
+            "let build() return a fedsim.models.Net of named blocks and a head, one after the other",
+        )
+    if not -len(layers) <= cut <= len(layers):
+        return fault(f" at {cut}: its layers are {', '.join(layers)}", f"cut it at 0 to {len(layers)}")
+    cut = cut % len(layers) if cut < 0 else cut
+    if not cut:
+        return None  # what passes there are the samples
+    lower, upper = net.part(0, cut), net.part(cut, len(layers))
+    above = {id(tensor) for tensor in (*upper.parameters(), *upper.buffers())}
+    for name, tensor in (*lower.named_parameters(), *lower.named_buffers()):
+        if id(tensor) in above:
+            return fault(
+                f" above {layers[cut - 1]!r}: {name!r} belongs to layers on both sides", "cut it elsewhere"
+            )
+    passed = _passing(whole)[cut]
+    if isinstance(passed, Tensor) and passed.dtype == torch.float32 and passed.shape[:1] == (2,):
+        return None
+    what = f"{passed.dtype} {list(passed.shape)}" if isinstance(passed, Tensor) else type(passed).__name__
+    return fault(
+        f" above {layers[cut - 1]!r}: for 2 samples {what} passes there",
+        "let each block return one float32 tensor with a row for each sample",
+    )
 
 
 def _with_memory(net: Net) -> Net:

@@ -1,8 +1,8 @@
 """The base of models: a body of named blocks, a head, and a plugin that builds both for a task.
 
-FedPer keeps the head personal, and MOON takes the features between body and head. A net can also be cut after
-any block, into ``net.body[:k]`` and ``Net(net.body[k:], net.head)``: FedGKT divides it in this way between a
-client and the server (specification 7.6).
+A net is a row of layers, its blocks and then its head, and can be cut between any two of them. FedPer keeps
+the layers above a cut personal, FedGKT divides a net between a client and the server, and MOON takes the
+features between body and head (specification 7.6). :mod:`fedsim.models.parts` has what cuts are for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from itertools import pairwise
-from typing import Any, Generic, Literal
+from typing import Any, Generic, cast
 
 import torch
 from torch import nn
@@ -18,8 +18,6 @@ from torch import nn
 from fedsim.errors import DataError
 from fedsim.plugins import C, Plugin, name_of
 from fedsim.task import Task
-
-Part = Literal["base", "head"]
 
 
 def named(**modules: nn.Module) -> nn.Sequential:
@@ -37,6 +35,9 @@ def dense(*widths: int) -> dict[str, nn.Module]:
 
 class Net(nn.Module):
     """A model: named blocks, then a head that gives the logits.
+
+    It can be cut between layers if one float32 tensor ``[b, ...]`` passes from one to the next, and if they
+    share no parameters or buffers. A class derived from this one that computes in its own way cannot be cut.
 
     Attributes:
         body: The blocks in order; its output is the features, ``[b, f]``.
@@ -58,10 +59,13 @@ class Net(nn.Module):
         features: torch.Tensor = self.body(x)
         return features
 
-    @staticmethod
-    def part_of(name: str) -> Part:
-        """Return whether the parameter or buffer called ``name`` belongs to the base or to the head."""
-        return "head" if name.startswith("head.") else "base"
+    def part(self, start: int, stop: int) -> Net:
+        """Return a net of some of the layers, from ``start`` to before ``stop``; the head is the last one.
+
+        They are the same modules, under the names that they have here.
+        """
+        head = self.head if start <= len(self.body) < stop else nn.Sequential()
+        return Net(cast("nn.Sequential", self.body[start:stop]), head)
 
 
 class ModelPlugin(Plugin[C], ABC, Generic[C]):

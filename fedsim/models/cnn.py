@@ -26,7 +26,7 @@ class Cnn(ModelPlugin[HeadConfig]):
             "conv2": named(conv=nn.Conv2d(32, 64, 5, padding=2), relu=nn.ReLU(), pool=nn.MaxPool2d(2)),
             "fc1": named(flatten=nn.Flatten(), linear=nn.Linear(flat, 512), relu=nn.ReLU()),
         }
-        return finish(blocks, 512, task, self.config.representation)
+        return finish(blocks, 512, task, self.config)
 
 
 PLUGIN = Cnn

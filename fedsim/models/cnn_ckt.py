@@ -30,7 +30,7 @@ class CnnCkt(ModelPlugin[HeadConfig]):
             "flatten": nn.Flatten(),
             **dense(16 * high * wide, *UNITS),
         }
-        return finish(blocks, UNITS[-1], task, self.config.representation)
+        return finish(blocks, UNITS[-1], task, self.config)
 
 
 PLUGIN = CnnCkt

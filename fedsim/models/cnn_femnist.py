@@ -10,14 +10,14 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from fedsim.config import Config
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.dropout import Dropout
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.ranges import PartialShare
 from fedsim.task import Task
 
 
-class CnnFemnistConfig(Config):
+class CnnFemnistConfig(HeadConfig):
     """Settings of the model."""
 
     layers: Annotated[int, Field(ge=1, le=4)] = 2
@@ -51,7 +51,7 @@ class CnnFemnist(ModelPlugin[CnnFemnistConfig]):
             relu=nn.ReLU(),
             dropout=Dropout(self.config.fc_dropout),
         )
-        return Net(named(**blocks), nn.Linear(128, task.num_outputs))
+        return finish(blocks, 128, task, self.config)
 
 
 PLUGIN = CnnFemnist

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -22,9 +22,11 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from fedsim.errors import InvariantError
-from fedsim.models.architecture import Architecture
 from fedsim.models.meta_op_cache import Memory, key_of
 from fedsim.models.no_compiler import DispatchMode
+
+if TYPE_CHECKING:
+    from fedsim.models.architecture import Architecture
 
 FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 """Layers that only look up or scale, and so count nothing although their weight may be a matrix."""
@@ -66,10 +68,7 @@ def forward(architecture: Architecture, batch_size: int) -> Operations:
     """
     # Evaluation mode, so that BatchNorm takes a batch of one; the operations counted are the same.
     net = architecture.skeleton().eval()
-    with torch.device("meta"):
-        x = torch.empty(
-            batch_size, *architecture.task.input_shape, dtype=getattr(torch, architecture.task.dtype)
-        )
+    x = architecture.samples(batch_size)
     counter = _Counter()
     spent = {name: 0 for name, module in net.named_modules() if _multiplies(module)}
 

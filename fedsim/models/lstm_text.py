@@ -42,7 +42,7 @@ class LstmText(ModelPlugin[LstmTextConfig]):
         state = MarkedLast() if config.state == "last" else MarkedMean()
         sizes = (vocabulary_of(self, task), config.embedding, config.hidden, config.layers)
         blocks = reader(*sizes, state, marked=True)
-        return finish(blocks, config.hidden, task, config.representation)
+        return finish(blocks, config.hidden, task, config)
 
 
 PLUGIN = LstmText

@@ -25,7 +25,7 @@ class Mlp(ModelPlugin[MlpConfig]):
         refuse_texts(self, task)
         widths = (task.num_inputs, *self.config.hidden)
         blocks = {"flatten": nn.Flatten(), **dense(*widths)}
-        return finish(blocks, widths[-1], task, self.config.representation)
+        return finish(blocks, widths[-1], task, self.config)
 
 
 PLUGIN = Mlp

@@ -4,6 +4,10 @@ In Fed-ET (Cho et al., 2022, "Heterogeneous ensemble knowledge transfer for trai
 learning") nets of different bodies share the shape of their last layers, which the server averages across
 all of them. The paper does not give that shape; this one reproduces the sizes of all its nets (specification
 7.4).
+
+In MOON (Li et al., 2021, "Model-contrastive federated learning") a projection head stands before the last
+layer, and its outputs are what the method compares. It is the last block of the body, so these are the net's
+features.
 """
 
 from torch import nn
@@ -24,24 +28,29 @@ class Representation(Config):
 
 
 class HeadConfig(Config):
-    """Settings of a net whose head may be a representation module."""
+    """Settings of the end of a net."""
 
+    projection: Width | None = None
+    """Outputs of a projection head: two linear layers, the first as wide as its input, with ReLU between them
+    (MOON: 256); without it, none."""
     representation: Representation | None = None
     """A shared representation module as the head, `{}` for the default shape; without it, a linear layer."""
 
 
-def finish(
-    blocks: dict[str, nn.Module], features: int, task: Task, representation: Representation | None = None
-) -> Net:
+def finish(blocks: dict[str, nn.Module], features: int, task: Task, config: HeadConfig | None = None) -> Net:
     """Return a net of the blocks and a head.
 
     Args:
         blocks: The body, by name; its output is ``[b, features]``.
         features: Number of features.
         task: Determines the number of outputs.
-        representation: The head's shape; one linear layer if left out.
+        config: What else comes behind the blocks; one linear layer if left out.
     """
-    if representation is None:
+    config = config or HeadConfig()
+    if (width := config.projection) is not None:
+        hidden, out = nn.Linear(features, features), nn.Linear(features, width)
+        blocks, features = blocks | {"projection": named(hidden=hidden, relu=nn.ReLU(), out=out)}, width
+    if (representation := config.representation) is None:
         return Net(named(**blocks), nn.Linear(features, task.num_outputs))
     if features != representation.width:
         adapter = named(linear=nn.Linear(features, representation.width), relu=nn.ReLU())

@@ -62,7 +62,7 @@ def build_residual(
             inputs = outputs
         blocks[f"stage{stage + 1}"] = nn.Sequential(*rows)
     blocks["pool"] = named(mean=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
-    net = finish(blocks, inputs, task, config.representation)
+    net = finish(blocks, inputs, task, config)
     start_by_he(net)
     return net
 

@@ -9,8 +9,8 @@ size that specification 7.1 gives; torchvision's has 4 792 parameters fewer.
 import torch
 from torch import Tensor, nn
 
-from fedsim.config import Config
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
+from fedsim.models.output_head import HeadConfig, finish
 from fedsim.task import Task
 
 STAGES = ((116, 4), (232, 8), (464, 4))
@@ -19,8 +19,10 @@ FIRST, LAST = 24, 1024
 """Channels before the first stage and after the last."""
 
 
-class ShuffleNet(ModelPlugin[Config]):
+class ShuffleNet(ModelPlugin[HeadConfig]):
     """1 268 214 parameters for one channel and 10 classes, 1 268 646 for three; 16 100 buffer values."""
+
+    Config = HeadConfig
 
     def build(self, task: Task) -> Net:
         """Return a net for images of 8 pixels or more."""
@@ -33,7 +35,7 @@ class ShuffleNet(ModelPlugin[Config]):
             inputs = outputs
         blocks["last"] = nn.Sequential(*_full(inputs, LAST, 1))
         blocks["pool"] = named(mean=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
-        return Net(named(**blocks), nn.Linear(LAST, task.num_outputs))
+        return finish(blocks, LAST, task, self.config)
 
 
 class Unit(nn.Module):

@@ -54,11 +54,11 @@ class Vgg(ModelPlugin[VggConfig]):
             blocks["flatten"] = nn.Flatten()
             flat, wide = last * (height // 32) * (width // 32), last
         if config.form == "cifar":
-            return finish(blocks, flat, task, config.representation)
+            return finish(blocks, flat, task, config)
         for name, inputs in (("fc1", flat), ("fc2", wide)):
             drop = {"dropout": Dropout(0.5)} if config.form == "imagenet" else {}
             blocks[name] = named(linear=nn.Linear(inputs, wide), relu=nn.ReLU(), **drop)
-        return finish(blocks, wide, task, config.representation)
+        return finish(blocks, wide, task, config)
 
 
 class Grid(nn.Module):

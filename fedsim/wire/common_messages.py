@@ -37,8 +37,8 @@ class _Carrier(Message):
     """Base of the two messages that carry a model.
 
     Attributes:
-        architecture: Label of the architecture.
-        params: Trainable parameters, all or those of a part.
+        architecture: Label of the architecture, or of a part of one (:mod:`fedsim.models.parts`).
+        params: Trainable parameters.
         buffers: Running statistics and counters.
     """
 

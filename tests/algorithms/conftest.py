@@ -172,6 +172,10 @@ class World:
         """Run over sockets on one loop, with a connection for client 0 and one for the others."""
         return _over_sockets(partial(self.parts, algorithm, **changes))
 
+    def over_sockets(self, make: Callable[[], Parts]) -> RunResult:
+        """Run what a function makes in the same way, for parts of another world."""
+        return _over_sockets(make)
+
     def run_every_way(self, make: Callable[[], Algorithm[Any, Any, Any]], **changes: Any) -> RunResult:
         """Run in memory and over sockets, batched and one by one; check that the models are the same."""
         results = list[RunResult]()

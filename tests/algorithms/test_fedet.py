@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.fedet import Ensemble, ServerState, certainty, consensus, head_of, with_head
+from fedsim.algorithms.fedet import Ensemble, ServerState, certainty, consensus, head_of
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.losses import Batch
@@ -195,24 +195,12 @@ def test_without_dissent_or_weight_it_is_training_on_labels() -> None:
 # Heads
 
 
-def test_heads_change_places() -> None:
-    body, head = np.zeros(2, np.float32), np.ones(2, np.float32)
-    model = Model("a", {"body.w": body, "head.w": body})
-    other = Model("b", {"body.v": head, "head.w": head})
-    changed = with_head(model, head_of(other))
-    assert changed.architecture == "a"
-    assert {name: array.tolist() for name, array in changed.params.items()} == {
-        "body.w": [0.0, 0.0],
-        "head.w": [1.0, 1.0],
-    }
-
-
 def test_all_models_share_one_head_after_a_round(world: Any) -> None:
     algorithm, states = watched(world.algorithm("fedet"))
     world.run(algorithm, **MIXED)
     assert len(states) == 3
     for state in states:
-        head = head_of(state.large)
+        head = head_of(NETS, state.large)
         assert list(head.params) == [name for name in state.large.params if name.startswith("head.")]
         for label, small in state.small.items():
             assert list(small.params) == [name for name, _ in NETS[label].skeleton().named_parameters()]
@@ -237,8 +225,8 @@ def test_the_head_is_the_plain_mean_over_clients_of_all_architectures(world: Any
     assert len(states) == 2
     for state, messages in zip(states, updates, strict=True):
         assert [update.architecture for update in messages] == ["large"] * 3 + ["small"]
-        heads = [head_of(update.model).params for update in messages]
-        for name, array in head_of(state.large).params.items():
+        heads = [head_of(NETS, update.model).params for update in messages]
+        for name, array in head_of(NETS, state.large).params.items():
             mean = np.mean([head[name] for head in heads], axis=0, dtype=np.float64)
             np.testing.assert_allclose(array, mean, atol=1e-7)
             assert not np.allclose(array, np.mean([head[name] for head in heads[:3]], axis=0), atol=1e-5)
@@ -268,9 +256,10 @@ def test_without_server_steps_the_small_model_is_uniform_fedavg(
     world.run(fedavg, clients_per_round=clients_per_round)
     assert len(states) == 3
     models: list[Any] = list(others)
+    nets = world.parts(algorithm).architectures
     for state, model in zip(states, models, strict=True):
         assert state.small["mlp"].digest() == model.digest()
-        assert head_of(state.large).digest() == head_of(model).digest()
+        assert head_of(nets, state.large).digest() == head_of(nets, model).digest()
     assert result.totals.parameters_up == (clients_per_round or 4) * 3 * (64 * 16 + 16 + 16 * 10 + 10)
 
 
@@ -286,7 +275,7 @@ def test_one_step_without_dissent_is_a_step_on_the_consensus(world: Any) -> None
         models = [reply.message.model for reply in replies]
         public = server.public(np.arange(server.num_public))
         agreed = consensus(np.stack(await server.predict_each(models, public)))
-        heads = [head_of(model).params for model in models]
+        heads = [head_of(server.architectures, model).params for model in models]
         mean = {name: np.mean([head[name] for head in heads], axis=0, dtype=np.float64) for name in heads[0]}
         x = server.public_values(np.arange(server.num_public)).reshape(40, 64)
         seen.append(({**state.large.params, **mean}, x, agreed["label"]))

@@ -27,6 +27,9 @@ class _Live:
     def features(self, x: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 
+    def head(self, features: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
     def public(self, x: torch.Tensor) -> torch.Tensor:
         return self(x)
 

@@ -339,6 +339,9 @@ def test_a_regressions_outputs_are_held_near_a_centroid_as_they_are(world: Any) 
         def features(self, x: Tensor) -> Tensor:
             return x
 
+        def head(self, features: Tensor) -> Tensor:
+            return 2 * features
+
         def public(self, x: Tensor) -> Tensor:
             return self(x)
 

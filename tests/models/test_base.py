@@ -102,11 +102,25 @@ def test_the_smallest_image_works_and_a_smaller_one_or_a_flat_sample_teaches(
             architecture(name, Task(shape, 2)).skeleton()
 
 
-def test_every_parameter_is_of_the_base_or_of_the_head() -> None:
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (0, 4, ["body.a", "body.b", "body.c", "head"]),
+        (0, 3, ["body.a", "body.b", "body.c"]),
+        (3, 4, ["head"]),
+        (1, 3, ["body.b", "body.c"]),
+        (4, 4, []),
+        (0, 0, []),
+    ],
+)
+def test_a_part_of_a_net_has_its_modules_under_their_names(
+    start: int, stop: int, expected: list[str]
+) -> None:
     net = three_blocks()
-    parts = {name: net.part_of(name) for name, _ in net.named_parameters()}
-    assert [name for name, part in parts.items() if part == "head"] == ["head.weight", "head.bias"]
-    assert (net.part_of("body.a.weight"), net.part_of("head.bias")) == ("base", "head")
+    part = net.part(start, stop)
+    names = [name.rpartition(".")[0] for name, _ in part.named_parameters() if name.endswith("weight")]
+    assert names == expected
+    assert all(value is net.get_parameter(name) for name, value in part.named_parameters())
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "lenet"])

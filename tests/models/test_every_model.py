@@ -17,12 +17,12 @@ from fedsim.data.client_split import Split
 from fedsim.data.federated import Holdings
 from fedsim.engine.cost import Costs
 from fedsim.engine.execute import run
-from fedsim.engine.jobs import ClientSamples, Fit, Predict, Stream
+from fedsim.engine.jobs import ClientSamples, Fit, InlineSamples, Predict, Stream
 from fedsim.engine.optimisers import Adam
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import DataError
-from fedsim.models import Architecture, Net
+from fedsim.models import Architecture, composed
 from fedsim.models.flops import forward
 from fedsim.params import Model
 from fedsim.plugins import available
@@ -55,14 +55,17 @@ CASES = [
     Case("cnn_ckt", IMAGES),
     Case("cnn_ckt", IMAGES, {"representation": SHARED}),
     Case("cnn_femnist", IMAGES, {"layers": 1}),
+    Case("cnn_femnist", IMAGES, {"layers": 1, "projection": 5}),
     Case("cnn_femnist", IMAGES, {"layers": 4}),
     Case("lenet", IMAGES),
+    Case("lenet", IMAGES, {"projection": 7}),
     Case("linear", DENSE),
     Case("lstm_chars", TEXTS, {"layers": 1, "hidden": 4}),
     Case("lstm_chars", TEXTS, {"layers": 3, "hidden": 4}),
     Case("lstm_text", TEXTS, {"hidden": 4, "state": "last"}),
     Case("lstm_text", TEXTS, {"hidden": 4, "representation": SHARED}),
     Case("mlp", DENSE, {"hidden": [4]}),
+    Case("mlp", DENSE, {"hidden": [4], "projection": 5}),
     Case("mlp", DENSE, {"hidden": [4], "representation": SHARED}),
     Case("resnet18", IMAGES, {"width": 4}),
     Case("resnet18", IMAGES, {"width": 4, "norm": "none", "representation": SHARED}),
@@ -198,15 +201,42 @@ def test_logits_are_the_head_of_the_features_and_every_cut_composes(
         logits = net(x)
         assert net.features(x).ndim == 2
         assert torch.equal(logits, net.head(net.features(x)))
-        for k in range(1, len(net.body) + 1):
-            extractor, rest = net.body[:k], Net(net.body[k:], net.head)
+        for k in range(len(architecture.layers) + 1):
+            lower, upper = net.part(0, k), net.part(k, len(architecture.layers))
             # Twice, in case a layer behind the cut writes into what it is given.
-            given = extractor(x)
-            assert torch.equal(logits, rest(given))
-            assert torch.equal(logits, rest(given))
-    parts = [net.part_of(name) for name, _ in net.named_parameters()]
-    assert "head" in parts
-    assert parts == sorted(parts)
+            given = lower(x)
+            assert torch.equal(logits, upper(given))
+            assert torch.equal(logits, upper(given))
+
+
+@every_model
+def test_a_cut_divides_values_and_work_and_its_parts_are_models(
+    make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case
+) -> None:
+    architecture = make(case.name, case.task, **case.settings)
+    model, whole = initial(architecture), forward(architecture, 2).flops
+    worker = Worker(resources_of(architecture), threading.Event())
+    logits = run(Predict(model, ClientSamples(0), 3), worker)
+    cuts = range(1, len(architecture.layers))
+    for cut in cuts:
+        lower, upper = architecture.below(cut), architecture.above(cut)
+        below, above = lower.part_of(model), upper.part_of(model)
+        assert [*below.params, *above.params] == list(model.params)
+        assert [*below.buffers, *above.buffers] == list(model.buffers)
+        assert forward(lower, 2).flops + forward(upper, 2).flops == whole
+        features = run(Predict(below, ClientSamples(0), 3), worker)
+        assert features.shape == (SIZE, *lower.output_shape)
+        assert features.dtype == np.float32
+        # The layout of channels, and so rounding, depends on a whole net.
+        for its in (
+            run(Predict(above, InlineSamples(features), 3), worker),
+            run(Predict(composed(below, above), ClientSamples(0), 3), worker),
+        ):
+            np.testing.assert_allclose(its, logits, rtol=1e-4, atol=1e-5)
+    # The features that losses see are those below the head.
+    x = torch.tensor(resources_of(architecture).data.x)
+    with torch.no_grad():
+        np.testing.assert_allclose(bound(architecture, model).features(x), features, rtol=1e-4, atol=1e-5)
 
 
 @every_model

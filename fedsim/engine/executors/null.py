@@ -45,7 +45,7 @@ class Null(Executor):
         """Remember what shapes there are."""
         self._resources = resources
         self._worker = Worker(resources, threading.Event())
-        self._uniform: dict[tuple[int, int], Array] = {}
+        self._uniform: dict[tuple[int, ...], Array] = {}
 
     def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Promise:
         """Keep the job until its result is due."""
@@ -63,7 +63,8 @@ class Null(Executor):
             case Fit():
                 return unfitted(job)
             case Predict(model, samples):
-                shape = self._resources.num_samples(samples), self._num_outputs(model.architecture)
+                architecture = self._resources.architectures[model.architecture]
+                shape = self._resources.num_samples(samples), *architecture.output_shape
                 if shape not in self._uniform:
                     self._uniform[shape] = freeze({"logits": np.zeros(shape, np.float32)})["logits"]
                 return self._uniform[shape]
@@ -72,9 +73,6 @@ class Null(Executor):
             case Call():
                 with one_torch_thread():
                     return run(job, self._worker)
-
-    def _num_outputs(self, architecture: str) -> int:
-        return self._resources.architectures[architecture].task.num_outputs
 
 
 PLUGIN = Null

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from fedsim.algorithms.contexts import Initial
 from fedsim.clock import Trace
 from fedsim.errors import DecodeError, RunError
+from fedsim.models import Architectures
 from fedsim.params import Model, Tree
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime.clients.contexts import Contexts
@@ -67,7 +68,7 @@ class RemoteStates:
         self._bus = bus
         self._contexts = contexts
         self._initial = initial
-        self._labels = frozenset(parts.architectures)
+        self._architectures = Architectures(parts.architectures)
         self._classes = state_encoding.classes_of(parts.algorithm)
         self._log = log
         # Both are asked for membership only: a set has no order.
@@ -111,7 +112,7 @@ class RemoteStates:
         held = state_encoding.decode_held(data, self._classes)
         for model in instances(held, Model):
             label = model.architecture
-            like = self._initial(label) if label in self._labels else None
+            like = self._architectures.start(label, self._initial)
             if like is None or not (
                 _alike(model.params, like.params) and _alike(model.buffers, like.buffers)
             ):
