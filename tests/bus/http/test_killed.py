@@ -64,7 +64,7 @@ async def test_answers_come_once_and_states_go_with_them(make_world: Any, start:
         for number in range(4):
             world.ask(number, dispatch, LARGE if number % 2 else 10)
     # In the middle of the first, second or third of the large answers, or wherever the disk is by then.
-    await world.until(lambda: proxy.up - before > share * LARGE_BYTES, 30.0)
+    await world.until(lambda: proxy.up - before > share * LARGE_BYTES)
     await kill(first)
     await start(proxy.url)
     answers = [await within(world.server.receive()) for _ in range(8)]
@@ -83,7 +83,7 @@ async def test_an_upload_goes_on_in_the_next_process(make_world: Any, start: Sta
     first = await start(proxy.url)
     before = proxy.up
     world.ask(0, num=4 * LARGE)
-    await world.until(lambda: proxy.up - before > 3 * LARGE_BYTES, 30.0)
+    await world.until(lambda: proxy.up - before > 3 * LARGE_BYTES)
     await kill(first)
     (peer,) = world.server._registry
     await world.until(lambda: not any(upload.is_busy for upload in peer.uploads.values()))
