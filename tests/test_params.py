@@ -72,8 +72,8 @@ def test_a_mean_in_blocks_is_the_plain_sum_bit_for_bit(
     weights = [amount / sum(amounts) for amount in amounts]
     # Of several NaNs it is not said which one comes out.
     arrays = [data.draw(hnp.arrays(dtype, shape, elements={"allow_nan": False})) for _ in weights]
-    total = arrays[0].astype(np.float64) * weights[0]
     with params.unwarned():
+        total = arrays[0].astype(np.float64) * weights[0]
         for array, weight in zip(arrays[1:], weights[1:], strict=True):
             total = total + array.astype(np.float64) * weight
         expected = _tree(w=np.asarray(total).astype(dtype))
