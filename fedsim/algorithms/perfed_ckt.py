@@ -34,7 +34,17 @@ from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
+from fedsim.engine.losses import (
+    MODEL,
+    PUBLIC,
+    TEACHER,
+    TRAIN,
+    Batches,
+    Extras,
+    Models,
+    empirical_loss,
+    serves_many,
+)
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Array, Model
@@ -100,11 +110,12 @@ class HeldNear:
     lam: float
     classes: bool = True
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         outputs = models[MODEL].public(batches[PUBLIC].x)
-        predictions = F.softmax(outputs, dim=1) if self.classes else outputs
-        distance = (predictions - extras[TEACHER]).square().sum(1).mean()
+        predictions = F.softmax(outputs, dim=-1) if self.classes else outputs
+        distance = (predictions - extras[TEACHER]).square().sum(-1).mean(-1)
         loss: Tensor = empirical_loss(models, batches, extras) + self.lam * distance
         return loss
 
