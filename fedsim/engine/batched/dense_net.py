@@ -177,7 +177,7 @@ class Nets:
         """Return the logits of public samples; these nets have no buffers."""
         return self(x)
 
-    def backward(self, slopes: Sequence[Tensor | None], out: Sequence[Tensor]) -> None:
+    def backward(self, slopes: Sequence[Tensor | None], out: list[Tensor]) -> None:
         """Compute the gradients of a loss.
 
         Args:
@@ -192,10 +192,10 @@ class Nets:
             its_out = out if is_first else [torch.empty_like(tensor) for tensor in out]
             self._backward(its_slopes, values, chosen, its_out)
             if not is_first:
-                torch._foreach_add_(list(out), its_out)
+                torch._foreach_add_(out, its_out)
             is_first = False
         if is_first:
-            torch._foreach_zero_(list(out))
+            torch._foreach_zero_(out)
 
     def _backward(
         self, slopes: Tensor, values: Sequence[Tensor], chosen: Sequence[Ways], out: Sequence[Tensor]

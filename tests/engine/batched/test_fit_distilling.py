@@ -287,7 +287,7 @@ def test_jobs_of_other_forms_have_other_keys() -> None:
     double = {TEACHER: per_sample(np.full((6, 3), 1 / 3), PUBLIC)}
     labelled = {PUBLIC: Stream(PublicSamples(np.arange(6), labelled=True), 4)}
     inline = {PUBLIC: Stream(InlineSamples(np.zeros((6, NUM_INPUTS), np.float32)), 4)}
-    every = ({}, {"extras": double}, {"streams": labelled}, {"streams": inline})
+    every: tuple[dict[str, Any], ...] = ({}, {"extras": double}, {"streams": labelled}, {"streams": inline})
     keys = [batch_key(distilling(worker, **changes)[0], worker.resources) for changes in every]
     assert None not in keys
     assert len({id(key) for key in keys}) == 4
