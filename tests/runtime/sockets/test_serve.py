@@ -151,7 +151,7 @@ def play(
                 one.cancel()
         return result, middle
 
-    return asyncio.run(asyncio.wait_for(main(), 20))
+    return asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_merge_that_leaves_the_finite_range_is_refused_here_too(world: Any) -> None:
@@ -286,7 +286,7 @@ def test_a_process_that_comes_back_is_waited_for(world: Any) -> None:
         middle.finished.set()
         await hosting
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 class Never:
