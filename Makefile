@@ -32,7 +32,7 @@ demo: $(READY)  ## run the main job and print its table
 quick: $(READY)  ## run the tests that need neither sockets nor nets
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)
 
-test: $(READY)  ## run the tests
+test: $(READY)  ## run the tests, but not the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) --durations 10
 
 slow: $(READY)  ## run what `make test` leaves out: longer runs, and runs between processes
@@ -45,7 +45,7 @@ lint: $(READY)  ## check style and formatting
 types: $(READY)  ## check types
 	$(BIN)/mypy
 
-check: lint types test  ## all of it, as CI does
+check: lint types test  ## check style, types and tests
 
 bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_startup.py --check

@@ -282,17 +282,23 @@ def _summed(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
 
 def _sum_of_small(arrays: Sequence[Array], weights: Sequence[float]) -> NDArray[np.float64]:
     """Return the weighted sum of small arrays, flat: several of them in each operation."""
+    size = arrays[0].size
     factors = np.array(weights)[:, None]
-    together = max(1, BLOCK // max(1, arrays[0].size))
-    before: list[NDArray[np.float64]] = []
+    together = min(len(arrays), max(1, BLOCK // max(1, size)))
+    sums: NDArray[np.float64] = np.empty(
+        (1 + together, size)
+    )  # first the sum so far, if any, then the next terms
     for start in range(0, len(arrays), together):
         block = arrays[start : start + together]
-        terms = (
-            np.array([array.reshape(-1) for array in block], np.float64) * factors[start : start + together]
-        )
+        terms = sums[1 : 1 + len(block)]
+        np.concatenate(block, axis=None, out=terms.reshape(-1))
+        terms *= factors[start : start + together]
+        rows = sums[: 1 + len(block)] if start else terms
         # Unlike a sum, which NumPy may add up in pairs, this adds one row after the other.
-        before = [np.add.accumulate([*before, *terms], axis=0)[-1]]
-    return before[0]
+        np.add.accumulate(rows, axis=0, out=rows)
+        sums[0] = terms[-1]
+    total: NDArray[np.float64] = sums[0]
+    return total
 
 
 @dataclass(frozen=True, slots=True)

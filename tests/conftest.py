@@ -69,11 +69,17 @@ class Disk:
         return call
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nobody_waits_for_the_disk() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     """The disk under the test's folder."""
     made = Disk(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # a real one takes its time
     for name in CALLS:
         monkeypatch.setattr(os, name, made.shim(name, getattr(os, name)))
     monkeypatch.setattr(io, "open", made.shim("open", io.open))

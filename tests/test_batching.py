@@ -23,7 +23,7 @@ SCENARIO: dict[str, Any] = {
     "data": {
         "name": "digits",
         "params": {},
-        "limit": 700,
+        "limit": 400,
         "partition": {"name": "dirichlet_class", "params": {"alpha": 1.0}},
     },
     "models": {"small": {"name": "mlp", "params": {"hidden": [12]}}},

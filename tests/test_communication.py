@@ -213,14 +213,14 @@ params = { representation = {} }
     assert fedavg.array_bytes == 4 * (fedavg.parameters(1) + fedavg.parameters(2))
 
 
-@pytest.mark.parametrize("models", ["[models.cnn]", "[models.shufflenet]"])
+@pytest.mark.parametrize("models", ["[models.cnn]", "[models.resnet18]\nparams = { width = 4 }"])
 def test_fedme_sends_twice_what_fedavg_does(models: str, tmp_path: Path) -> None:
-    # The ShuffleNet normalises: its running statistics are part of a model, and travel with it.
+    # The ResNet normalises: its running statistics are part of a model, and travel with it.
     fedavg = outcome(tmp_path, "fedavg", models=models)
     fedme = outcome(tmp_path, "fedme", models=models, public=100)
     count = 4
     (model,) = fedme.models.values()
-    assert bool(model.buffers) == ("shufflenet" in models)
+    assert bool(model.buffers) == ("resnet18" in models)
     one = array_bytes(model)
     # FedAvg: models down, models up. FedMe: the exchanged model down, a pair up, the chosen one down.
     assert fedavg.weights == [one] * count * 2 * 2

@@ -122,8 +122,19 @@ def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
     assert result.final.mean is not None
 
 
-@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize("algorithm", FOURTEEN)
+ONE_OF_EACH_PAPER = ("ktpfl", "perfed_ckt", "persfl", "fedet", "fedme")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "workers"),
+    [
+        pytest.param(
+            name, workers, marks=[] if workers == 4 and name in ONE_OF_EACH_PAPER else pytest.mark.slow
+        )
+        for name in FOURTEEN
+        for workers in (2, 4)
+    ],
+)
 def test_workers_make_no_difference(algorithm: str, workers: int, folder: Path) -> None:
     reference = _reference(folder, algorithm)
     result = _result(folder, algorithm, workers, False)

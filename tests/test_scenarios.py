@@ -62,7 +62,14 @@ def test_there_are_scenarios() -> None:
     assert len(FILES) >= 13
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+SOON = ("quickstart", "leaving", "failed_rounds", "shared_links")
+"""Which of them run whenever tests do; the others' figures are measured then, too (tests/test_figures.py)."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[] if path.stem in SOON else pytest.mark.slow, id=path.stem) for path in FILES],
+)
 def test_it_runs(path: Path) -> None:
     parts = replace(build(_small(path)), verify=True)
     result = run(parts)

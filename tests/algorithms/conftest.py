@@ -50,9 +50,12 @@ from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
 from fedsim.task import Task
 
+FEW = 200
+"""Samples of all clients and of the public set; whether anything is learned takes twice as many."""
+
 
 @cache
-def _data(num_clients: int, public_size: int) -> FederatedData:
+def _data(num_clients: int, public_size: int, num_samples: int) -> FederatedData:
     key = Key.root(7)
     dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, num_clients, key))
     return federate(
@@ -63,7 +66,7 @@ def _data(num_clients: int, public_size: int) -> FederatedData:
             shares=(0.7, 0.1, 0.2),
             public_size=public_size,
             global_test_share=0.1,
-            limit=400,
+            limit=num_samples,
         ),
         key,
     )
@@ -138,9 +141,10 @@ class World:
         lost: Callable[[Parcel, int], bool] | None = None,
         models: tuple[str, str] = ("mlp", "mlp"),
         public_size: int = 40,
+        num_samples: int = FEW,
         **changes: Any,
     ) -> Parts:
-        data = _data(num_clients, public_size)
+        data = _data(num_clients, public_size, num_samples)
         few = num_clients // 2
         groups = [GroupConfig(count=num_clients - few, device="low", model=models[0])]
         if few:
@@ -207,7 +211,7 @@ class World:
         return Notes()
 
     def data(self, num_clients: int = 4, public_size: int = 40) -> FederatedData:
-        return _data(num_clients, public_size)
+        return _data(num_clients, public_size, FEW)
 
     def holding(self, data: FederatedData, split: Split, held: Sequence[Any]) -> FederatedData:
         """Return the data with other samples of a split: one sequence of positions for each client."""

@@ -99,7 +99,7 @@ FEDDF: Table = {
     "server_clip": _tried(0.01),
     "distill_idle": _tried(False, run={**MIXED, "clients_per_round": 1}),
     # Models that have hardly been trained, so that some are no better than chance.
-    "drop_worst": _tried(True, run={"training": {"lr": 1e-3}}),
+    "drop_worst": _tried(True, run={"training": {"lr": 1e-3}, "num_samples": 400}),
 }
 DISTILLING: Table = {
     **WEIGHTING,
@@ -232,17 +232,21 @@ def known() -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.parametrize("verify", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "option"), EVERY)
-def test_every_option_makes_a_difference(name: str, option: str, world: Any, known: dict[str, Any]) -> None:
+def test_every_option_makes_a_difference(
+    name: str, option: str, verify: bool, world: Any, known: dict[str, Any]
+) -> None:
     tried = TABLES[name][option]
     usual: list[dict[str, Any]] = [{}] if tried.usual is UNSET else [{option: tried.usual}]
     found: list[Any] = []
     for change in (*usual, *({option: value} for value in tried.values)):
         params = {**tried.beside, **change}
-        key = repr((name, sorted(params.items()), sorted(tried.run.items())))
+        key = repr((name, verify, sorted(params.items()), sorted(tried.run.items())))
         if key not in known:
             known[key] = world.run(
-                world.algorithm(name, **params), **{"rounds": ROUNDS.get(name, 1), **tried.run}
+                world.algorithm(name, **params),
+                **{"rounds": ROUNDS.get(name, 1), "verify": verify, **tried.run},
             )
         result = known[key]
         found.append(result.model_hash if tried.shows == "models" else result.totals)

@@ -106,7 +106,9 @@ def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str
 
 @every
 def test_learns(name: str, world: Any) -> None:
-    result = world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=4, training={"epochs": 3})
+    result = world.run(
+        world.algorithm(name, **QUICK.get(name, {})), rounds=4, training={"epochs": 3}, num_samples=400
+    )
     assert result.final is not None
     assert result.final.mean > 0.35  # ten classes
 

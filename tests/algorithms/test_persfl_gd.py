@@ -44,7 +44,7 @@ def _personal(world: Any, name: str, **params: Any) -> dict[int, Any]:
         return after, reply
 
     algorithm.local_distil = local_distil
-    world.run(algorithm)
+    world.run(algorithm, num_samples=400)
     assert len(models) == 4
     return models
 

@@ -56,6 +56,7 @@ def test_what_a_user_has_to_know_of_the_times_is_noted(call: Call, here: Path) -
     assert end["event"] == "end"
 
 
+@pytest.mark.slow  # a run between processes
 def test_real_time_gets_no_such_note(call: Call, here: Path) -> None:
     presence = "fleet.0.availability={name = 'duty_cycle', params = {on_share = 0.9}}"
     result = call("run", "tiny.toml", "--bus", "http", "--processes", "1", "--set", presence)

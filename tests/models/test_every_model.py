@@ -209,16 +209,17 @@ def test_logits_are_the_head_of_the_features_and_every_cut_composes(
             assert torch.equal(logits, upper(given))
 
 
+@pytest.mark.parametrize("every_cut", [False, pytest.param(True, marks=pytest.mark.slow)])
 @every_model
 def test_a_cut_divides_values_and_work_and_its_parts_are_models(
-    make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case
+    make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case, every_cut: bool
 ) -> None:
     architecture = make(case.name, case.task, **case.settings)
     model, whole = initial(architecture), forward(architecture, 2).flops
     worker = Worker(resources_of(architecture), threading.Event())
     logits = run(Predict(model, ClientSamples(0), 3), worker)
-    cuts = range(1, len(architecture.layers))
-    for cut in cuts:
+    last = len(architecture.layers) - 1
+    for cut in range(1, last + 1) if every_cut else sorted({1, last}):
         lower, upper = architecture.below(cut), architecture.above(cut)
         below, above = lower.part_of(model), upper.part_of(model)
         assert [*below.params, *above.params] == list(model.params)

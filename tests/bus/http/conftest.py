@@ -191,15 +191,17 @@ class Proxy:
             there, away = await asyncio.open_connection("127.0.0.1", self.target)
             ends.append(away)
             self._writers += ends
-            await asyncio.gather(self._pump(reader, away, True), self._pump(there, writer, False))
+            with suppress(OSError):
+                await asyncio.gather(self._pump(reader, away, True), self._pump(there, writer, False))
             for end in ends:
                 end.close()
-                await end.wait_closed()
+                with suppress(OSError):
+                    await end.wait_closed()
         except OSError:
-            pass
-        finally:  # however it came: nothing is left to the collector
+            pass  # nobody is there
+        finally:
             for end in ends:
-                if not end.is_closing():
+                if not end.is_closing():  # it was cancelled
                     self._reset(end)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
@@ -375,7 +377,13 @@ async def make_world() -> AsyncIterator[Callable[..., Awaitable[World]]]:
     for world in made:
         async with asyncio.timeout(LONGEST_S):
             await world.close()
-    await until(lambda: not asyncio.all_tasks() - before - {asyncio.current_task()})  # none is left behind
+
+    def left() -> set[asyncio.Task[Any]]:
+        return asyncio.all_tasks() - before - {asyncio.current_task()}  # type: ignore[arg-type]
+
+    with suppress(TimeoutError):
+        await until(lambda: not left())
+    assert not left(), f"tasks are left behind: {left()}"
     for world in made:
         world.ledger.check()
         assert world.server.rejected["fault"] == 0, world.log.lines

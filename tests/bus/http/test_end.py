@@ -12,18 +12,18 @@ from fedsim.bus.http.store import StateFolder
 from fedsim.errors import RunError
 
 
-async def within(awaitable: Any, seconds: float = 5.0) -> Any:
+async def within(awaitable: Any, seconds: float = 60.0) -> Any:
     async with asyncio.timeout(seconds):
         return await awaitable
 
 
 async def test_who_loses_the_connection_at_the_very_end_hears_of_it_all_the_same(make_world: Any) -> None:
-    world = await make_world(patience_s=60.0)
+    world = await make_world()
     proxy = await world.proxy()
     client = await world.join(url=proxy.url)
     proxy.swallow(True)  # so that the news does not get through
     world.server.finish()
-    closing = asyncio.ensure_future(world.server.close(5.0))
+    closing = asyncio.ensure_future(world.server.close(60.0))
     await asyncio.sleep(0.01)
     proxy.reset_all()
     proxy.swallow(False)
@@ -108,7 +108,7 @@ async def test_a_process_that_has_come_back_is_asked_only_once_it_is_ready(
     second = world.client(state=state, kinds=None)
     await second.connect()  # under the session that it had, and building its data for a while
     assert not world.server.attended(0)
-    asking = asyncio.ensure_future(world.server.probe(0, b"?", 5.0))
+    asking = asyncio.ensure_future(world.server.probe(0, b"?", 60.0))
 
     async def answer(number: int, question: bytes) -> bytes:
         return b"held"
@@ -128,4 +128,4 @@ async def test_a_process_that_cannot_answer_says_so(make_world: Any) -> None:
     await world.join()
     await within(world.server.attendance([0]))
     with pytest.raises(RunError, match="nobody answers probes here"):
-        await within(world.server.probe(0, b"?", 5.0))
+        await within(world.server.probe(0, b"?", 60.0))

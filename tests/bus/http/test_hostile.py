@@ -26,7 +26,7 @@ NAME = "0123456789abcdef" * 2
 LARGE = 40_000
 
 
-async def within(awaitable: Any, seconds: float = 5.0) -> Any:
+async def within(awaitable: Any, seconds: float = 60.0) -> Any:
     async with asyncio.timeout(seconds):
         return await awaitable
 
@@ -316,7 +316,7 @@ async def test_a_flood_of_blobs_lets_go_of_those_nobody_is_at(make_world: Any) -
 
 
 async def test_too_many_messages_close_the_connection(make_world: Any) -> None:
-    world = await make_world(control_rate=50.0, control_burst=20)
+    world = await make_world(control_rate=0.1, control_burst=20)
     async with peer(world) as bad:
         for _ in range(40):
             await bad.say(encode("alive"))
@@ -330,7 +330,7 @@ async def test_answers_to_probes_nobody_asked(make_world: Any) -> None:
     world = await make_world()
     async with peer(world) as bad:
         await bad.say(encode("told", id=7, at=0, of=5) + b"12345")
-        asking = asyncio.ensure_future(world.server.probe(3, b"?", 5.0))
+        asking = asyncio.ensure_future(world.server.probe(3, b"?", 60.0))
         while (said := await bad.heard())["t"] != "ask":
             pass
         await bad.say(encode("told", id=said["id"], at=3, of=5) + b"45")
@@ -348,7 +348,7 @@ async def test_answers_to_probes_nobody_asked(make_world: Any) -> None:
 
 
 async def test_slow_strangers_are_turned_out(make_world: Any) -> None:
-    world = await make_world(handshake_timeout_s=0.05)
+    world = await make_world(handshake_timeout_s=0.5)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(b"GET /bus HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
     with suppress(ConnectionError):
@@ -358,7 +358,7 @@ async def test_slow_strangers_are_turned_out(make_world: Any) -> None:
     async with peer(world, says_hello=False) as silent:  # a WebSocket, but no hello
         await silent.closed()
     assert world.server.rejected["slow"] == 2
-    assert world.server.num_connections == 0
+    await world.until(lambda: world.server.num_connections == 0)
 
 
 async def test_a_stalled_upload_gives_its_place_back(make_world: Any) -> None:
@@ -382,7 +382,7 @@ async def test_a_stalled_upload_gives_its_place_back(make_world: Any) -> None:
     "garbage", [b"\x16\x03\x01\x02\x00\x01", b"\r\n" * 50, b"GET / HTTP/9.9\r\n\r\n", b"x" * 20_000]
 )
 async def test_what_is_no_http(make_world: Any, garbage: bytes) -> None:
-    world = await make_world(handshake_timeout_s=0.05)
+    world = await make_world(handshake_timeout_s=0.5)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(garbage)
     said = b""
@@ -550,9 +550,7 @@ class Crowd:
 
 @pytest.mark.parametrize(("attempts", "most"), [(300, 20), pytest.param(10_000, 500, marks=pytest.mark.slow)])
 async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int) -> None:
-    world = await make_world(
-        max_handshakes=most - 5, max_connections=most, handshake_timeout_s=60.0, patience_s=60.0
-    )
+    world = await make_world(max_handshakes=most - 5, max_connections=most)
     client = await world.join("0-8")
     echoing = asyncio.ensure_future(echo(world, client))
     crowd, tasks, highest = Crowd(world.port), list[asyncio.Task[None]](), 0

@@ -40,7 +40,7 @@ SIZES = {"header": 0, "small": 10, "blob": 20_000}  # floats
 COUNTS = st.integers(1, 4)
 MOST_AT_ONCE = 4
 MOST_UNANSWERED = 5
-LONGEST_S = 20.0
+LONGEST_S = 60.0
 
 
 class Talk(RuleBasedStateMachine):

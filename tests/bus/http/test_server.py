@@ -17,7 +17,7 @@ from fedsim.wire import ModelBroadcast, ModelUpdate, pack
 LARGE = 40_000  # floats: 160 kB, more than fits into a WebSocket message
 
 
-async def within(awaitable: Any, seconds: float = 5.0) -> Any:
+async def within(awaitable: Any, seconds: float = 60.0) -> Any:
     async with asyncio.timeout(seconds):
         return await awaitable
 
@@ -146,7 +146,7 @@ async def test_probes_are_apart_from_the_ledger(make_world: Any) -> None:
         return b"%d:" % number + question * 200_000
 
     client.on_probe(answer)
-    found = await within(asyncio.gather(*(world.server.probe(number, b"abc", 5.0) for number in range(5))))
+    found = await within(asyncio.gather(*(world.server.probe(number, b"abc", 60.0) for number in range(5))))
     assert found == [b"%d:" % number + b"abc" * 200_000 for number in range(5)]
     with pytest.raises(RunError, match="client 3 cannot answer: ValueError: no such state"):
         await world.server.probe(3, b"fail", 5.0)
@@ -159,7 +159,7 @@ async def test_probes_are_apart_from_the_ledger(make_world: Any) -> None:
 
 async def test_a_question_waits_for_the_process(make_world: Any) -> None:
     world = await make_world()
-    asking = asyncio.ensure_future(world.server.probe(3, b"abc", 5.0))
+    asking = asyncio.ensure_future(world.server.probe(3, b"abc", 60.0))
     await asyncio.sleep(0)
 
     async def answer(number: int, question: bytes) -> bytes:

@@ -91,7 +91,7 @@ def play(world: Any, headers: list[Header], shelf: Any = None) -> tuple[Any, Con
         await host(world.make_parts(algorithm), connection, folder=shelf)
         return connection
 
-    return algorithm, asyncio.run(asyncio.wait_for(main(), 20))
+    return algorithm, asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_hosts_until_the_run_is_over(world: Any) -> None:
@@ -153,7 +153,7 @@ def test_optimisers_outlive_a_process(world: Any) -> None:
             executor=THREADS(ExecutorConfig()),
         )
         connection = Connection(headers, [], len(headers))
-        asyncio.run(asyncio.wait_for(host(parts, connection, folder=shelf), 20))
+        asyncio.run(asyncio.wait_for(host(parts, connection, folder=shelf), 120))
         return kept
 
     shelf = Shelf([])
@@ -184,7 +184,7 @@ def test_probes_get_what_a_client_holds(world: Any) -> None:
         connection.done.set()
         await hosting
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_optimisers_stay_here_when_a_client_is_probed(world: Any) -> None:
@@ -205,7 +205,7 @@ def test_optimisers_stay_here_when_a_client_is_probed(world: Any) -> None:
             told, (world.Diary,)
         )
 
-    kept, told = asyncio.run(asyncio.wait_for(main(), 20))
+    kept, told = asyncio.run(asyncio.wait_for(main(), 120))
     assert kept.optimisers
     assert told == replace(kept, optimisers={})
 
@@ -225,7 +225,7 @@ def test_a_state_that_cannot_travel_ends_the_process(world: Any) -> None:
         with pytest.raises(RunError, match=r"client 1: .*list"):
             await hosting
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_state_that_cannot_be_read_for_the_observer_ends_the_process(world: Any) -> None:
@@ -245,7 +245,7 @@ def test_a_state_that_cannot_be_read_for_the_observer_ends_the_process(world: An
         with pytest.raises(FileError, match="cannot read states/0"):
             await hosting
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_hook_that_fails_ends_the_process(world: Any) -> None:
@@ -256,7 +256,7 @@ def test_a_hook_that_fails_ends_the_process(world: Any) -> None:
         with pytest.raises(RunError, match="no use"):
             await host(world.make_parts(world.Scripted(local=local)), Connection([ask(1, 0)], [], 1))
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_what_clients_note_is_reported_with_their_next_answer(world: Any) -> None:
@@ -274,7 +274,7 @@ def test_what_clients_note_is_reported_with_their_next_answer(world: Any) -> Non
         await host(parts, connection, warn=lambda event, **values: said.append((event, values)))
         return connection
 
-    connection = asyncio.run(asyncio.wait_for(main(), 20))
+    connection = asyncio.run(asyncio.wait_for(main(), 120))
     told = {(header.sender, header.dispatch): report.notes for (header, _), report in _pairs(connection)}
     careful = Note("warning", "careful", {"why": "it is a test"})
     assert {of: list(notes) for of, notes in told.items()} == {
@@ -307,9 +307,9 @@ def test_under_verify_a_hook_may_not_change_what_it_was_given(verify: bool, worl
 
     if verify:
         with pytest.raises(InvariantError, match="hook local_talk changed its argument 1, a ndarray"):
-            asyncio.run(asyncio.wait_for(main(), 20))
+            asyncio.run(asyncio.wait_for(main(), 120))
     else:
-        asyncio.run(asyncio.wait_for(main(), 20))
+        asyncio.run(asyncio.wait_for(main(), 120))
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -328,6 +328,6 @@ def test_under_verify_every_job_must_have_an_end(
     monkeypatch.setattr(Trace, "record", without_ends)
     if verify:
         with pytest.raises(InvariantError, match=r"jobs began and never ended: \[\('job', 1, 0, "):
-            asyncio.run(asyncio.wait_for(main(), 20))
+            asyncio.run(asyncio.wait_for(main(), 120))
     else:
-        asyncio.run(asyncio.wait_for(main(), 20))
+        asyncio.run(asyncio.wait_for(main(), 120))

@@ -144,7 +144,7 @@ def over_http(
         assert not server.rejected
         return result
 
-    return asyncio.run(asyncio.wait_for(main(), 60))
+    return asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def payload(result: RunResult) -> Counter[tuple[int, bool, str]]:
