@@ -97,7 +97,7 @@ def batch_key(job: Fit, resources: Resources) -> Hashable | None:
             return None
     form = None if not isinstance(samples, InlineSamples) else _form(samples)
     architecture = resources.architectures[model.architecture]
-    return _kind(architecture, job.step, job.optimiser, stream.batch_size, stream.shuffled, form)
+    return _kind(architecture, job.step, job.optimisers[MODEL], stream.batch_size, stream.shuffled, form)
 
 
 def _form(samples: InlineSamples) -> Hashable:
