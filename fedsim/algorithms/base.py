@@ -197,8 +197,8 @@ class About:
     """What a reader compares algorithms by, in ``fedsim list algorithms`` and in ALGORITHMS.md.
 
     Payloads are formulas in bytes: S is a model of the client's architecture (4 for each parameter and
-    running statistic, 8 for each counter), d its parameters, N the classes, p the public samples of a round, n
-    the client's training samples.
+    running statistic, 8 for each counter), d its parameters, N the classes, p the public samples of a round,
+    n the client's training samples.
 
     Attributes:
         kind: ``reference``: a point to compare with. ``one global model``: clients train it, the server
