@@ -189,10 +189,41 @@ class Setting:
     carries: bool = False
 
 
+Kind = Literal["reference", "one global model", "distillation", "personal models"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a reader compares algorithms by, in ``fedsim list algorithms`` and in ALGORITHMS.md.
+
+    Payloads are formulas in bytes: S is a model of the client's architecture (4 for each parameter and
+    running statistic, 8 for each counter), d its parameters, N the classes, p the public samples of a round,
+    n the client's training samples.
+
+    Attributes:
+        kind: ``reference``: a point to compare with. ``one global model``: clients train it, the server
+            merges models. ``distillation``: predictions travel, or the server learns from them. ``personal
+            models``: clients end with models of their own, by weights.
+        down: What a client is sent in a round.
+        up: What it sends.
+        client: What it remembers from one turn to the next.
+        server: What the server holds.
+        personal: Whether clients end with models of their own.
+    """
+
+    kind: Kind
+    down: str
+    up: str
+    client: str = "nothing"
+    server: str = "nothing"
+    personal: bool = False
+
+
 class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     """Base of all algorithms; see the module's docstring.
 
     Attributes:
+        about: What a reader compares it by; None for one that is not listed.
         messages: Kinds of message of its own, beside the common ones.
         mixed_architectures: Whether clients may have different architectures.
         needs_public: Whether there must be a public set.
@@ -201,6 +232,7 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
             where it can be paced asynchronously, with one exchange a round; None: it cannot.
     """
 
+    about: ClassVar[About | None] = None
     messages: ClassVar[tuple[type[Message], ...]] = ()
     mixed_architectures: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False

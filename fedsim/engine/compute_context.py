@@ -103,7 +103,7 @@ class ComputeContext:
         streams: Mapping[str, Stream] | None = None,
         extras: Mapping[str, Extra] | None = None,
         outputs: Tree | None = None,
-        optimiser: Optimiser | None = None,
+        optimiser: Optimiser | Mapping[str, Optimiser] | None = None,
         epochs: int | None = None,
         steps: int | None = None,
         name: str = "train",
@@ -120,7 +120,8 @@ class ComputeContext:
                 party's own training samples in batches of ``training.batch_size``.
             extras: What else the step needs.
             outputs: Start values of what the step gives beside models, arrays by name.
-            optimiser: By default that of ``training``.
+            optimiser: By default that of ``training``; or one for some trained models, by name, each of which
+                then has its own.
             epochs: Passes over the first stream. Without ``epochs`` and ``steps``, the work of ``training``.
             steps: Mini-batches, instead of ``epochs``.
             name: Names the generators of this call within the turn; calls of one name meet their samples in
@@ -148,19 +149,19 @@ class ComputeContext:
         keeping = self._keeping if keeping is None else keeping
         states = None if keeping is None else keeping.before(name, by_name, trained)
         step = DEFAULT_STEP if step is None else step
-        optimiser = self.training.make_optimiser() if optimiser is None else optimiser
+        optimisers = self._optimisers(trained, optimiser)
         extras = {} if extras is None else extras
         outputs = {} if outputs is None else outputs
         public_buffers = self.training.public_buffers
         workload = self._engine.costs.workload(
-            step, by_name, trained, streams, extras, outputs, optimiser, public_buffers, epochs, steps
+            step, by_name, trained, streams, extras, outputs, optimisers, public_buffers, epochs, steps
         )
         job = jobs.Fit(
             step=step,
             models=by_name,
             trained=trained,
             streams=streams,
-            optimiser=optimiser,
+            optimisers=optimisers,
             num_steps=workload.num_steps,
             seed=(self.key if key is None else key).child(name).seed,
             extras=extras,
@@ -213,7 +214,7 @@ class ComputeContext:
             models={MODEL: model},
             trained=(MODEL,),
             streams={TRAIN: stream},
-            optimiser=self.training.make_optimiser(),  # which has nothing to do
+            optimisers=self._optimisers((MODEL,)),  # which have nothing to do
             num_steps=num_steps,
             seed=self.key.child(name).seed,
             extras={NUM_SAMPLES: Extra(np.array(num_samples, np.float32))},
@@ -284,6 +285,21 @@ class ComputeContext:
             raise ValueError("labels of samples that have none: ask for public samples with labelled=True")
         chosen: Array = (y if rows is None else y.index_select(0, rows)).cpu().numpy()
         return chosen
+
+    def _optimisers(
+        self, trained: Sequence[str], given: Optimiser | Mapping[str, Optimiser] | None = None
+    ) -> Mapping[str, Optimiser]:
+        """Return the optimiser of each trained model."""
+        if given is None:
+            return dict.fromkeys(trained, self.training.make_optimiser())
+        if not isinstance(given, Mapping):
+            return dict.fromkeys(trained, given)
+        if unknown := given.keys() - set(trained):
+            raise ValueError(
+                f"optimisers for {', '.join(sorted(unknown))}, which the fit does not train: it trains "
+                f"{', '.join(trained)}"
+            )
+        return dict.fromkeys(trained, self.training.make_optimiser()) | dict(given)
 
     def _place(self) -> str:
         """Return whose job it is, in words behind what is said of the job."""

@@ -129,7 +129,7 @@ class Costs:
         streams: Mapping[str, Stream],
         extras: Mapping[str, Extra],
         outputs: Tree,
-        optimiser: Optimiser,
+        optimisers: Mapping[str, Optimiser],
         public_buffers: PublicBuffers,
         epochs: int | None,
         steps: int | None,
@@ -143,8 +143,8 @@ class Costs:
             ValueError: Names that do not fit together, or no model to train.
         """
         # Every dispatch asks for it, so it takes as few calls as possible to see that fits are alike.
-        shape = [getattr(step, "counted_as", step), optimiser.counted_as, trained, len(models), len(streams)]
-        shape += public_buffers, len(extras)
+        shape = [getattr(step, "counted_as", step), trained, len(models), len(streams), len(extras)]
+        shape += public_buffers, *[optimisers[name].counted_as for name in trained]
         amounts = [epochs, steps]
         for name, model in models.items():
             shape += name, model.architecture
@@ -201,7 +201,7 @@ class Costs:
                 job.streams,
                 job.extras,
                 job.outputs,
-                job.optimiser,
+                job.optimisers,
                 job.public_buffers,
                 None,
                 job.num_steps,
@@ -243,9 +243,9 @@ class Costs:
         nets = {name: self._meta_net(job, name) for name in job.models}
         sizes_by_stream = dict(zip(job.streams, sizes, strict=True))
         extras = {name: _meta_extra(extra, sizes_by_stream) for name, extra in job.extras.items()}
-        states = {name: job.optimiser.start(list(nets[name].params.values())) for name in job.trained}
+        states = {name: job.optimisers[name].start(list(nets[name].params.values())) for name in job.trained}
         outputs = {name: _meta_array(array.shape, array.dtype) for name, array in job.outputs.items()}
-        work = Work(nets, job.trained, extras, job.optimiser, states, Key.root(0).torch(), outputs)
+        work = Work(nets, job.trained, extras, job.optimisers, states, Key.root(0).torch(), outputs)
         batches = {
             name: _meta_batch(stream.samples, sizes_by_stream[name], self._resources)
             for name, stream in job.streams.items()

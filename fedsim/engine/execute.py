@@ -79,7 +79,7 @@ def fit(job: Fit, worker: Worker) -> Fitted:
     extras = {name: _tensors(extra, worker) for name, extra in job.extras.items() if not extra.stream}
     states = {name: _begun(job, name, nets[name], worker) for name in job.trained}
     outputs = {name: to_tensor(array, worker.resources.device) for name, array in job.outputs.items()}
-    work = Work(nets, job.trained, extras, job.optimiser, states, key.child("step").torch(), outputs)
+    work = Work(nets, job.trained, extras, job.optimisers, states, key.child("step").torch(), outputs)
     losses = []  # kept on the device: reading one would wait for it
     with drawing_from(work.generator):
         for _ in range(job.num_steps):
@@ -100,11 +100,11 @@ def _begun(job: Fit, name: str, net: BoundNet, worker: Worker) -> OptimiserState
     """Return the state with which a model's optimiser begins."""
     tree = job.states.get(name) if job.states else None
     if not tree:
-        return job.optimiser.start(list(net.params.values()))
+        return job.optimisers[name].start(list(net.params.values()))
     device = worker.resources.device
     # In the layout of the parameters, since kernels round otherwise in another.
     slots = {slot: to_tensor(array, device, channels_last=net.channels_last) for slot, array in tree.items()}
-    return resume(job.optimiser, net.params, slots)
+    return resume(job.optimisers[name], net.params, slots)
 
 
 def _kept(job: Fit, nets: Mapping[str, BoundNet], states: Mapping[str, OptimiserState]) -> dict[str, Tree]:

@@ -127,7 +127,7 @@ class Fit:
         trained: Names of the models that the step changes; the others are teachers and run in eval mode.
         streams: Name to samples; a step meets one batch of each.
         extras: Name to what else the step needs.
-        optimiser: Applies the gradients; each trained model has a state of its own.
+        optimisers: Name of each trained model to what applies its gradients.
         num_steps: How many steps.
         seed: Seed of the job's generators.
         states: Name of a trained model to what its optimiser goes on from, as :class:`Fitted` gives it; one
@@ -141,7 +141,7 @@ class Fit:
     models: Mapping[str, Model]
     trained: tuple[str, ...]
     streams: Mapping[str, Stream]
-    optimiser: Optimiser
+    optimisers: Mapping[str, Optimiser]
     num_steps: int
     seed: int
     extras: Mapping[str, Extra] = field(default_factory=dict)

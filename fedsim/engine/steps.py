@@ -40,8 +40,8 @@ class Work:
         models: All models by name.
         trained: Names of those that are trained.
         extras: Extras, rows already chosen for the batch at hand.
-        optimiser: Applies gradients.
-        states: The optimiser's state for each trained model.
+        optimisers: What applies the gradients of each trained model.
+        states: The state of each optimiser.
         generator: The job's generator for whatever the step draws, on the CPU.
         outputs: What the job gives beside models, by name; a step changes it, but no shape and no dtype.
     """
@@ -49,10 +49,15 @@ class Work:
     models: Models
     trained: Sequence[str]
     extras: Extras
-    optimiser: Optimiser
+    optimisers: Mapping[str, Optimiser]
     states: Mapping[str, OptimiserState]
     generator: torch.Generator
     outputs: dict[str, Tensor] = field(default_factory=dict)
+
+    def move(self, name: str, gradients: list[Tensor]) -> None:
+        """Apply gradients to a trained model with its optimiser; they are in the order of its parameters."""
+        params = list(self.models[name].params.values())
+        self.optimisers[name].update(params, gradients, self.states[name])
 
 
 class Step(Protocol):
@@ -94,7 +99,7 @@ class Descent:
         """Take gradients, correct them, apply them."""
         losses = self._losses(work, batches)
         last = work.trained[-1]
-        moves = []
+        moves = {}
         for name in work.trained:
             model = work.models[name]
             params = list(model.params.values())
@@ -106,9 +111,9 @@ class Descent:
             if self.correct is not None:
                 with torch.no_grad():
                     gradients = self.correct(model, gradients, work.extras)
-            moves.append((name, params, gradients))
-        for name, params, gradients in moves:
-            work.optimiser.update(params, gradients, work.states[name])
+            moves[name] = gradients
+        for name, gradients in moves.items():
+            work.move(name, gradients)
         first, *others = (loss.detach() for loss in losses.values())
         return sum(others, start=first)
 

@@ -19,7 +19,7 @@ from fedsim.data.federated import Holdings
 from fedsim.engine.executors.base import Executor, ExecutorConfig
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
-from fedsim.engine.optimisers import Sgd
+from fedsim.engine.optimisers import Optimiser, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture, ModelPlugin, Net
@@ -170,21 +170,24 @@ def start(architectures: Mapping[str, Architecture]) -> Callable[..., Model]:
     return make
 
 
+PLAIN = Sgd(0.1)
+
+
 @pytest.fixture(scope="session")
 def make_fit(start: Callable[..., Model]) -> Callable[..., Fit]:
-    """A fit of client 0's samples, with any field changed."""
+    """A fit of client 0's samples, with any field changed; ``optimiser`` is that of each trained model."""
 
-    def make(**changes: Any) -> Fit:
+    def make(*, optimiser: Optimiser = PLAIN, **changes: Any) -> Fit:
         fields: dict[str, Any] = {
             "step": Descent(),
             "models": {"model": start()},
             "streams": {"train": Stream(ClientSamples(0), 4)},
-            "optimiser": Sgd(0.1),
             "num_steps": 5,
             "seed": 17,
         }
         fields |= changes
         fields.setdefault("trained", tuple(fields["models"]))
+        fields.setdefault("optimisers", dict.fromkeys(fields["trained"], optimiser))
         return Fit(**fields)
 
     return make

@@ -83,7 +83,7 @@ def test_a_fit_repeats_itself_for_any_number_of_workers(images: Resources, job: 
 @pytest.mark.parametrize("optimiser", [Sgd(0.05, momentum=0.9), Adam(0.01)])
 def test_a_kept_optimiser_goes_on_bit_for_bit(images: Resources, job: Fit, optimiser: Optimiser) -> None:
     worker = Worker(images, threading.Event())
-    job = replace(job, optimiser=optimiser, states={})
+    job = replace(job, optimisers={"model": optimiser}, states={})
     whole = fit(job, worker).model
     half = fit(replace(job, num_steps=2), worker)
     rest = fit(replace(job, num_steps=2, models=half.models, states=half.states), worker)

@@ -85,7 +85,8 @@ async def test_a_fit_is_by_default_one_epoch_of_the_party_s_own_samples(
     fitted = await one.fit(start())
     job = fit_of(one)
     assert job.streams == {"train": Stream(ClientSamples(0, "train"), 4)}
-    assert (job.step, job.trained, job.optimiser, job.extras) == (Descent(), ("model",), Sgd(0.1), {})
+    assert (job.step, job.trained, job.extras) == (Descent(), ("model",), {})
+    assert job.optimisers == {"model": Sgd(0.1)}
     assert (job.num_steps, job.seed) == (3, one.key.child("train").seed)
     assert fitted.num_steps == 3
 
@@ -162,8 +163,18 @@ async def test_everything_about_a_fit_can_be_chosen(
         {"a": start(), "b": start(seed=1)}, trained=("a",), step=_Only(step), optimiser=Adam(0.1), name="x"
     )
     job = fit_of(one)
-    assert (job.trained, list(job.models), job.optimiser) == (("a",), ["a", "b"], Adam(0.1))
+    assert (job.trained, list(job.models), job.optimisers) == (("a",), ["a", "b"], {"a": Adam(0.1)})
     assert job.seed == one.key.child("x").seed
+
+
+async def test_a_trained_model_without_an_optimiser_of_its_own_has_that_of_the_training(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one, models = bench(), {"a": start(), "b": start(seed=1)}
+    await one.fit(models, step=Descent(_squares), optimiser={"b": Adam(0.1)})
+    assert fit_of(one).optimisers == {"a": Sgd(0.1), "b": Adam(0.1)}
+    with pytest.raises(ValueError, match="optimisers for b, which the fit does not train: it trains a"):
+        await one.fit(models, trained=("a",), optimiser={"b": Adam(0.1)})
 
 
 async def test_none_to_train_is_a_mistake_not_all(
@@ -185,6 +196,10 @@ class _Only:
 
     def __call__(self, work: Any, batches: Any) -> Any:
         return self.step(work, batches)
+
+
+def _squares(models: Any, batches: Any, extras: Any) -> Any:
+    return {name: model(batches["train"].x).square().mean() for name, model in models.items()}
 
 
 def _loss_of_a(models: Any, batches: Any, extras: Any) -> Any:

@@ -37,7 +37,7 @@ from fedsim.engine.jobs import (
     Stream,
     per_sample,
 )
-from fedsim.engine.losses import Batches, Extras, Models, divergence, label_loss
+from fedsim.engine.losses import Batches, Extras, Models, divergence, empirical_loss, label_loss
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Work
 from fedsim.engine.worker_state import Resources, Worker
@@ -157,6 +157,24 @@ def test_a_second_fit_goes_on_as_torch_s_own_optimiser_would(
             np.testing.assert_array_equal(array, expected[name])
     anew = fit(make_fit(models={"model": start(seed=1)}, optimiser=ours, num_steps=4, seed=1), worker)
     assert anew.model.digest() != fitted.model.digest()
+
+
+def each_alone(models: Models, batches: Batches, extras: Extras) -> dict[str, Tensor]:
+    """The loss of each model on the one batch, as if it were trained by itself."""
+    return {name: empirical_loss({"model": model}, batches, extras) for name, model in models.items()}
+
+
+def test_models_that_are_trained_together_each_have_their_own_optimiser(
+    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+) -> None:
+    optimisers = {"a": Sgd(0.1, momentum=0.9), "b": Adam(0.01)}
+    models = {"a": start(seed=1), "b": start("norm", seed=2)}
+    step = Descent(each_alone)
+    together = fit(make_fit(step=step, models=models, optimisers=optimisers, states={}), worker)
+    for name, optimiser in optimisers.items():
+        alone = fit(make_fit(models={"model": models[name]}, optimiser=optimiser, states={}), worker)
+        assert together.models[name].digest() == alone.model.digest()
+        assert list(together.states[name]) == list(alone.states["model"])
 
 
 def test_what_optimisers_hold_is_given_back_only_if_asked_for(

@@ -156,7 +156,7 @@ def test_a_part_has_no_gradient_where_it_is_a_teacher(
         return label_loss(models["model"](models["below"](batch.x)), batch.labels)
 
     streams = {"train": Stream(ClientSamples(0), 4)}
-    sgd = TrainingConfig(lr=0.1).make_optimiser()
+    sgd = {"model": TrainingConfig(lr=0.1).make_optimiser()}
     split = run(Fit(Descent(loss=through), models, ("model",), streams, sgd, 5, 17), worker)
     whole = run(Fit(Descent(), {"model": model}, ("model",), streams, sgd, 1, 17), worker)
     first = run(Fit(Descent(loss=through), models, ("model",), streams, sgd, 1, 17), worker)

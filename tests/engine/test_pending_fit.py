@@ -21,7 +21,7 @@ START = Model("net", {"w": np.zeros((2, 3), np.float32)}, {"n": np.zeros((), np.
 
 def fit(model: Model = START, **changes: Any) -> Fit:
     streams = {TRAIN: Stream(GlobalTest(), 4)}
-    return Fit(Descent(), {"model": model}, ("model",), streams, Sgd(lr=0.1), 2, 0, **changes)
+    return Fit(Descent(), {"model": model}, ("model",), streams, {"model": Sgd(lr=0.1)}, 2, 0, **changes)
 
 
 class Trained:
@@ -99,7 +99,7 @@ def test_only_fits_that_train_and_whose_optimiser_is_forgotten_can_wait() -> Non
     assert can_wait(fit())
     assert not can_wait(fit(states={}))
     assert not can_wait(Predict(START, GlobalTest(), 4))
-    nothing = Fit(Descent(), {"model": START}, ("model",), fit().streams, Sgd(lr=0.1), 0, 0)
+    nothing = Fit(Descent(), {"model": START}, ("model",), fit().streams, {"model": Sgd(lr=0.1)}, 0, 0)
     assert not can_wait(nothing)
 
 

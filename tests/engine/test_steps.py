@@ -25,7 +25,7 @@ LR = 0.5
 def work_on(models: Mapping[str, BoundNet], *trained: str, extras: Extras | None = None) -> Work:
     optimiser = Sgd(LR)
     states = {name: optimiser.start(list(models[name].params.values())) for name in trained}
-    return Work(models, trained, extras or {}, optimiser, states, Key.root(0).torch())
+    return Work(models, trained, extras or {}, dict.fromkeys(trained, optimiser), states, Key.root(0).torch())
 
 
 @pytest.fixture

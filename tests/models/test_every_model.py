@@ -105,7 +105,8 @@ def fit_of(model: Model, seed: int = 0) -> Fit:
     # Not shuffled, so that the seed makes a difference to layers that draw alone.
     stream = Stream(ClientSamples(0), 3, shuffled=False)
     # Adam's steps are of one size, so that small gradients are seen too.
-    return Fit(Descent(), {"model": model}, ("model",), {"train": stream}, Adam(0.01), 2, seed)
+    adam = {"model": Adam(0.01)}
+    return Fit(Descent(), {"model": model}, ("model",), {"train": stream}, adam, 2, seed)
 
 
 def bound(architecture: Architecture, model: Model) -> Any:

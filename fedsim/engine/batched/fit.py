@@ -1,9 +1,9 @@
 """Training many clients' small nets at once, with the bits of one at a time.
 
-Fits of one kind (:func:`batch_key`) are cut into tiles that stay in the processor's cache. The clients of a
-tile take their n-th steps together; those whose batches have one size at a step are computed at once: the
-nets by exact products, and what the loss does with their logits by its own code
-(:func:`fedsim.engine.losses.serves_many`).
+Fits of one kind (:func:`fedsim.engine.batched.fit_kinds.batch_key`) are cut into tiles that stay in the
+processor's cache. The clients of a tile take their n-th steps together; those whose batches have one size at
+a step are computed at once: the nets by exact products, and what the loss does with their logits by its own
+code (:func:`fedsim.engine.losses.serves_many`).
 
 A tile with a batch size that is new to its kind is checked: some of its clients are also trained by
 :func:`fedsim.engine.execute.fit`. Where a bit differs, fits of this kind are done one by one from then on.
@@ -11,159 +11,31 @@ A tile with a batch size that is new to its kind is checked: some of its clients
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import Layers, layers_of, num_params
+from fedsim.engine.batched.dense_net import num_params
 from fedsim.engine.batched.feed import BatchedFeed, Batches
+from fedsim.engine.batched.fit_kinds import Kind, Shape, batch_key
 from fedsim.engine.batched.slopes import Losses
 from fedsim.engine.batched.tiled_nets import TiledNets
 from fedsim.engine.execute import fit
-from fedsim.engine.jobs import Extra, Fit, Fitted, InlineSamples, PublicSamples, Samples
-from fedsim.engine.losses import can_serve_many
-from fedsim.engine.optimisers import Adam, Cosine, Optimiser, Sgd
-from fedsim.engine.steps import Descent
-from fedsim.engine.worker_state import Resources, Worker
-from fedsim.models import Architecture
+from fedsim.engine.jobs import Fit, Fitted
+from fedsim.engine.worker_state import Worker
 from fedsim.params import Model, Tree, unwarned
-from fedsim.task import Task
 
 TILE_BYTES = 4 * 2**20
 """What a tile's parameters, gradients, optimisers and batches may take: more does not stay in the cache."""
-
-ELEMENTWISE = (Sgd, Adam)
-"""Optimisers that serve stacked parameters as they are."""
-
-Shape = tuple[tuple[int, ...], bool]
-"""Sizes of the batches of each stream, and whether a client was alone with them."""
-
-
-@dataclass(slots=True, eq=False)
-class Checks:
-    """What has been found out about fits that differ in numbers only.
-
-    Attributes:
-        done: Shapes at which a client was trained both ways.
-        num_differences: How often the results differed; after the first one, no more are done together.
-    """
-
-    done: set[Shape] = field(default_factory=set)
-    num_differences: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """What fits that are done together have in common.
-
-    Attributes:
-        layers: Of each model's net.
-        trained: Names of the models that are trained.
-        step: What a step does; their losses may differ in settings.
-        optimiser: Applies the gradients.
-        batch_sizes: Of each stream.
-        checks: Shared by kinds that differ in numbers only.
-    """
-
-    layers: Mapping[str, Layers]
-    trained: tuple[str, ...]
-    step: Descent
-    optimiser: Optimiser
-    batch_sizes: tuple[int, ...]
-    checks: Checks
-
-
-class _Form(NamedTuple):
-    """What fits that are done together have in common, but for the numbers in it.
-
-    Attributes:
-        models: Names and architectures.
-        trained: Names of those that are trained.
-        step: What a step does.
-        streams: Names and forms of the samples.
-        extras: Names and forms of the extras.
-    """
-
-    models: tuple[tuple[str, Architecture], ...]
-    trained: tuple[str, ...]
-    step: Descent
-    streams: tuple[tuple[str, Hashable], ...]
-    extras: tuple[tuple[str, Hashable], ...]
-
-
-def batch_key(job: Fit, resources: Resources) -> Hashable | None:
-    """Return what jobs that can be trained together have in common; None for a job that is done by itself."""
-    step = job.step
-    # Before anything is remembered of it: a step may hold whatever its author liked.
-    if type(step) is not Descent or not can_serve_many(step.loss) or not job.num_steps:
-        return None
-    if job.states is not None or job.outputs or resources.pool is None or resources.device.type != "cpu":
-        return None
-    if step.correct is not None and not getattr(step.correct, "is_elementwise", False):
-        return None
-    extras = [(name, _form_of_extra(extra, job.models)) for name, extra in job.extras.items()]
-    if any(form is None for _, form in extras):
-        return None
-    architectures = resources.architectures
-    # Lists, not generators: this is asked for at every job.
-    form = _Form(
-        tuple([(name, architectures[model.architecture]) for name, model in job.models.items()]),
-        job.trained,
-        step.counted_as,
-        tuple([(name, _form_of_samples(stream.samples)) for name, stream in job.streams.items()]),
-        tuple(extras),
-    )
-    return _kind(form, job.optimiser, tuple([(one.batch_size, one.shuffled) for one in job.streams.values()]))
-
-
-def _form_of_extra(extra: Extra, models: Mapping[str, Model]) -> Hashable | None:
-    """Return the form of rows of a stream, or of a tree like the one model's; None for other extras."""
-    if isinstance(extra.value, Mapping):
-        return "tree" if [extra.value.keys()] == [model.params.keys() for model in models.values()] else None
-    return (extra.stream, extra.value.dtype, extra.value.shape[1:]) if extra.stream else None
-
-
-def _form_of_samples(samples: Samples) -> Hashable:
-    """Return whether samples have labels, or of those that a job carries the types and the shape."""
-    if isinstance(samples, InlineSamples):
-        return samples.x.dtype, samples.x.shape[1:], None if samples.y is None else samples.y.dtype
-    return samples.labelled if isinstance(samples, PublicSamples) else True
-
-
-@lru_cache(maxsize=1024)
-def _kind(form: _Form, optimiser: Optimiser, batches: tuple[tuple[int, bool], ...]) -> Kind | None:
-    if type(optimiser.inner if isinstance(optimiser, Cosine) else optimiser) not in ELEMENTWISE:
-        return None
-    known = {name: layers_of(architecture) for name, architecture in form.models}
-    layers = {name: found for name, found in known.items() if found is not None}
-    (_, first), *_ = form.models
-    if len(layers) < len(known) or not all(_is_usual(samples, first.task) for _, samples in form.streams):
-        return None
-    sizes = tuple(size for size, _ in batches)
-    return Kind(layers, form.trained, form.step, optimiser, sizes, _checks(form, optimiser.counted_as))
-
-
-def _is_usual(samples: Hashable, task: Task) -> bool:
-    """Return whether samples of this form have the types and the shape of the task's."""
-    usual = (np.dtype(task.dtype), task.input_shape)
-    return samples in (True, False, (*usual, None), (*usual, np.dtype(task.label_dtype)))
-
-
-@lru_cache(maxsize=1024)
-def _checks(form: _Form, optimiser: Hashable) -> Checks:
-    """Return the checks of a form and what an optimiser is counted as."""
-    return Checks()
 
 
 def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
     """Train all at once; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
 
     Args:
-        jobs: Fits of one :func:`batch_key`; any number of samples and of steps.
+        jobs: Fits of one kind; any number of samples and of steps.
         worker: Its thread has one torch thread.
 
     Raises:
@@ -199,9 +71,10 @@ def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
 def _tile_size(kind: Kind, most_samples: Sequence[int]) -> int:
     """Return how many clients to train at once."""
     batch = sum(min(both) for both in zip(kind.batch_sizes, most_samples, strict=True))
-    slots, scalars = len(kind.optimiser.start([]).slots), 0
+    scalars = 0
     for name, layers in kind.layers.items():
-        scalars += num_params(layers) * (2 + slots if name in kind.trained else 1)
+        optimiser = kind.optimisers.get(name)
+        scalars += num_params(layers) * (2 + len(optimiser.start([]).slots) if optimiser else 1)
         scalars += batch * (layers[0].num_inputs + sum(2 * layer.num_outputs for layer in layers))
     return max(2, TILE_BYTES // (4 * scalars))
 
@@ -220,7 +93,7 @@ class _Tile:
                 layers,
                 [job.models[name].params for job in jobs],
                 self._feed.most,
-                kind.optimiser if name in kind.trained else None,
+                kind.optimisers.get(name),
             )
             for name, layers in kind.layers.items()
         }
@@ -236,7 +109,7 @@ class _Tile:
 
         Which of two NaN a sum takes its sign from depends on the kernel, so such a model is left to others.
         """
-        trained = [self._nets[name] for name in self._kind.trained]
+        trained = [self._nets[name] for name in self._kind.optimisers]
         shapes: dict[Shape, int] = {}
         num_at_work, trees = 0, dict[str, Mapping[str, Tensor]]()
         for step in range(self._jobs[0].num_steps):
@@ -274,7 +147,7 @@ class _Tile:
         }
 
     def _fitted(self) -> list[Fitted]:
-        names = self._kind.trained
+        names = self._kind.optimisers
         trees = zip(*[self._nets[name].trees() for name in names], strict=True)
         return [
             Fitted(

@@ -101,7 +101,7 @@ def test_both_gradients_are_taken_before_either_model_moves() -> None:
         models: dict[str, Any] = {name: _Live(starts[name]) for name in order}
         optimiser = Sgd(lr=0.5)
         states = {name: optimiser.start(list(models[name].params.values())) for name in order}
-        work = Work(models, order, {}, optimiser, states, torch.Generator())
+        work = Work(models, order, {}, dict.fromkeys(order, optimiser), states, torch.Generator())
         Descent(loss=MutualLearning())(work, _batches([0]))
         ends.append({name: models[name].params["logits"].tolist() for name in order})
     assert ends[0] == ends[1]

@@ -379,7 +379,7 @@ async def make_world() -> AsyncIterator[Callable[..., Awaitable[World]]]:
             await world.close()
 
     def left() -> set[asyncio.Task[Any]]:
-        return asyncio.all_tasks() - before - {asyncio.current_task()}  # type: ignore[arg-type]
+        return asyncio.all_tasks() - before - {asyncio.current_task()}
 
     with suppress(TimeoutError):
         await until(lambda: not left())

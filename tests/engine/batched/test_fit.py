@@ -19,7 +19,8 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched import slopes
-from fedsim.engine.batched.fit import Kind, batch_key, fit_together
+from fedsim.engine.batched.fit import fit_together
+from fedsim.engine.batched.fit_kinds import Kind, batch_key
 from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
@@ -103,7 +104,7 @@ def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:
     with one_torch_thread():
         together = fit_together(jobs, worker)
         assert not kind.checks.num_differences  # else they were done one by one
-        assert kind.checks.done or jobs[0].optimiser == DIVERGING
+        assert kind.checks.done or jobs[0].optimisers["model"] == DIVERGING
         for one, job in zip(together, jobs, strict=True):
             assert bits(one) == bits(fit(job, worker))
 
@@ -136,7 +137,7 @@ def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
                 models={"model": model},
                 trained=("model",),
                 streams={"train": Stream(its, batch_size, shuffled=shuffled)},
-                optimiser=optimiser,
+                optimisers={"model": optimiser},
                 num_steps=draw(st.integers(1, 2 * length)) if epochs is None else epochs * length,
                 seed=draw(st.integers(0, 2**63 - 1)),
                 extras={"anchor": Extra((start(worker, 99) if has_own_start else common).params)}
@@ -158,13 +159,16 @@ def test_clients_trained_at_once_end_with_the_bits_of_one_at_a_time(
         assert_same(jobs, worker)
 
 
-def jobs_of(worker: Worker, **changes: Any) -> list[Fit]:
+PLAIN = Sgd(0.1)
+
+
+def jobs_of(worker: Worker, *, optimiser: Optimiser = PLAIN, **changes: Any) -> list[Fit]:
     """Return a fit of each client, with any field changed."""
     fields: dict[str, Any] = {
         "step": Descent(),
         "models": {"model": start(worker)},
         "trained": ("model",),
-        "optimiser": Sgd(0.1),
+        "optimisers": {"model": optimiser},
         "num_steps": 3,
     }
     sizes = worker.resources.data.sizes("train")

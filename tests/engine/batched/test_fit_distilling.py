@@ -22,7 +22,8 @@ from fedsim.algorithms.persfl import Imitating
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
-from fedsim.engine.batched.fit import Kind, batch_key, fit_together
+from fedsim.engine.batched.fit import fit_together
+from fedsim.engine.batched.fit_kinds import Kind, batch_key
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -171,7 +172,8 @@ def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
     positions = [draw(st.lists(st.integers(0, NUM_PUBLIC - 1), min_size=1, max_size=20)) for _ in sizes]
     if draw(st.booleans()):
         positions = positions[:1] * len(sizes)
-    optimiser = draw(st.sampled_from(OPTIMISERS))
+    trained = case.trained or tuple(case.models)
+    optimisers = {name: draw(st.sampled_from(OPTIMISERS)) for name in trained}
     is_proximal = len(case.models) == 1 and draw(st.booleans())
     is_double = isinstance(case.losses[0], Distillation) and draw(st.booleans())
     jobs = []
@@ -193,12 +195,12 @@ def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
             Fit(
                 step=Descent(loss, Proximal(0.3) if is_proximal else None),
                 models={name: start(worker, client, label) for name, label in case.models.items()},
-                trained=case.trained or tuple(case.models),
+                trained=trained,
                 streams={
                     name: Stream(samples[name], batch_sizes[name], shuffled=shuffled) for name in case.streams
                 },
                 extras=extras,
-                optimiser=optimiser,
+                optimisers=optimisers,
                 num_steps=draw(st.integers(1, 6)),
                 seed=draw(st.integers(0, 2**63 - 1)),
             )
@@ -225,20 +227,20 @@ def test_clients_that_distil_at_once_end_with_the_bits_of_one_at_a_time(
         patch.setattr(batched_fit, "_tile_size", lambda kind, most_samples: size)
         together = fit_together(jobs, worker)
         assert not kind.checks.num_differences  # else they were done one by one
-        assert kind.checks.done or jobs[0].optimiser == DIVERGING
+        assert kind.checks.done or DIVERGING in jobs[0].optimisers.values()
         assert [bits(one) for one in together] == [bits(fit(job, worker)) for job in jobs]
 
 
-def distilling(worker: Worker, **changes: Any) -> list[Fit]:
+def distilling(worker: Worker, trained: Sequence[str] = (MODEL,), **changes: Any) -> list[Fit]:
     """Return a distillation of each of two clients, with any field changed."""
     rows = np.full((6, 3), 1 / 3, np.float32)
     fields: dict[str, Any] = {
         "step": Descent(Distillation()),
         "models": {MODEL: start(worker, 0)},
-        "trained": (MODEL,),
+        "trained": tuple(trained),
         "streams": {PUBLIC: Stream(PublicSamples(np.arange(6)), 4)},
         "extras": {TEACHER: per_sample(rows, PUBLIC)},
-        "optimiser": Sgd(0.1),
+        "optimisers": dict.fromkeys(trained, Sgd(0.1)),
         "num_steps": 3,
     }
     return [Fit(**{**fields, **changes}, seed=client) for client in range(2)]

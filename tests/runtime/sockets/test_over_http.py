@@ -31,8 +31,9 @@ from fedsim.data.federated import Holdings
 from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.losses import Batches, label_loss
-from fedsim.engine.steps import Work
+from fedsim.engine.losses import Batches, Extras, Models, empirical_loss, label_loss
+from fedsim.engine.optimisers import Adam
+from fedsim.engine.steps import Descent, Work
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
@@ -298,7 +299,7 @@ class OneStepAhead:
         ahead = {name: (params[name] - steps[name]).detach().requires_grad_() for name in params}
         loss = label_loss(model.at(ahead)(batch.x), batch.labels)
         moves = list(torch.autograd.grad(loss, list(ahead.values())))
-        work.optimiser.update(list(params.values()), moves, work.states["model"])
+        work.move("model", moves)
         work.outputs["went"] += torch.stack([one.norm() for one in steps.values()]).sum()
         return loss.detach()
 
@@ -324,7 +325,29 @@ class Went:
     distance: float
 
 
-@pytest.mark.parametrize("plugin", [ByGradients, Ahead])
+def near_each_other(models: Models, batches: Batches, extras: Extras) -> dict[str, Tensor]:
+    """Each model's loss, and how far it is from the other."""
+    losses = {name: empirical_loss({"model": model}, batches, extras) for name, model in models.items()}
+    for name, other in (("own", "shared"), ("shared", "own")):
+        pairs = zip(models[name].params.values(), models[other].params.values(), strict=True)
+        losses[name] = losses[name] + 0.1 * sum((mine - its.detach()).square().sum() for mine, its in pairs)
+    return losses
+
+
+class Apart(FedAvg):
+    """Clients train a model of their own beside the global one, each with its own optimiser."""
+
+    async def train(self, client: ClientContext, state: Any, message: ModelBroadcast) -> tuple[Any, Any]:
+        models = {"own": state, "shared": message.model}
+        fitted = await client.fit(models, step=Descent(near_each_other), optimiser={"own": Adam(0.01)})
+        reply = ModelUpdate.of(fitted.models["shared"], num_samples=client.num_samples())
+        return fitted.models["own"], reply
+
+    def join(self, client: ClientContext) -> Any:
+        return client.initial_model()
+
+
+@pytest.mark.parametrize("plugin", [ByGradients, Ahead, Apart])
 @pytest.mark.parametrize("batching", ["auto", "off"])
 def test_what_steps_can_do_they_can_do_over_sockets(plugin: type[FedAvg], batching: Any) -> None:
     def changes(workers: int = 1, batching: Any = batching) -> dict[str, Any]:
