@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass
-from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, Samples
+from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, PublicSamples, Samples
 from fedsim.engine.losses import Batch
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
@@ -203,9 +203,10 @@ def _samples(samples: Sequence[Samples], resources: Resources) -> tuple[Tensor, 
         x = torch.from_numpy(np.concatenate([some.x for some in inline]))
         y = None if first.y is None else np.concatenate([cast(Array, some.y) for some in inline])
         return x, y, np.arange(len(x))
+    x, labels = cast("tuple[Tensor, Tensor]", resources.pool)
+    has_labels = not isinstance(first, PublicSamples) or first.labelled
     rows = np.concatenate([rows_of(some, resources) for some in samples])
-    x, labels, _ = resources.tensors(first)
-    return x, None if labels is None else labels.numpy(), rows
+    return x, labels.numpy() if has_labels else None, rows
 
 
 def rows_of(samples: Samples, resources: Resources) -> Array:
