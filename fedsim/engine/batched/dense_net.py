@@ -78,11 +78,11 @@ def num_params(layers: Layers) -> int:
     return sum((layer.num_inputs + 1) * layer.num_outputs for layer in layers)
 
 
-def are_turned(layers: Layers, batch_size: int, num_clients: int) -> list[bool]:
+def are_turned(layers: Layers, batch_size: int) -> list[bool]:
     """Say of each parameter whether it is laid out turned, since products of such a batch are faster then."""
     turned = []
     for number, layer in enumerate(layers):
-        way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True, is_alone=num_clients == 1)
+        way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True)
         turned += [way.are_direct(is_first=number == 0), False]
     return turned
 
@@ -173,9 +173,7 @@ class Nets:
         self.logits.append(logits)
         return logits
 
-    def public(self, x: Tensor) -> Tensor:
-        """Return the logits of public samples; these nets have no buffers."""
-        return self(x)
+    public = __call__  # these nets have no buffers
 
     def backward(self, slopes: Sequence[Tensor | None], out: list[Tensor]) -> None:
         """Compute the gradients of a loss.

@@ -47,7 +47,7 @@ class Ways(NamedTuple):
 
 
 @cache
-def ways(b: int, i: int, o: int, *, is_turned: bool, is_alone: bool) -> Ways:
+def ways(b: int, i: int, o: int, *, is_turned: bool, is_alone: bool = False) -> Ways:
     """Return how to compute a layer's products.
 
     Args:

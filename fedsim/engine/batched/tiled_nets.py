@@ -28,7 +28,7 @@ class TiledNets:
         self, layers: Layers, trees: Sequence[Tree], batch_size: int, optimiser: Optimiser | None
     ) -> None:
         self._layers = layers
-        self._turned = are_turned(layers, batch_size, len(trees))
+        self._turned = are_turned(layers, batch_size)
         self._optimiser = optimiser
         self._params, self._gradients = stack(trees, layers, self._turned), list[Tensor]()
         if optimiser is not None:
