@@ -12,7 +12,7 @@ A tile with a batch size that is new to its kind is checked: some of its clients
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -111,16 +111,14 @@ class _Tile:
         """
         trained = [self._nets[name] for name in self._kind.optimisers]
         shapes: dict[Shape, int] = {}
-        num_at_work, trees = 0, dict[str, Mapping[str, Tensor]]()
         for step in range(self._jobs[0].num_steps):
             self._worker.pause_point()
-            before, num_at_work = num_at_work, self._feed.num_at_work(step)
-            if num_at_work != before:
-                trees = self._trees_of(slice(0, num_at_work))
+            num_at_work = self._feed.num_at_work(step)
             for batches in self._feed.at(step):
                 self._take_gradients(step, batches)
                 first, last = batches.clients.start, batches.clients.stop - 1
                 shapes[batches.sizes, first == last] = last
+            trees = self._trees_of(slice(0, num_at_work))
             for nets in trained:
                 nets.update(num_at_work, self._kind.step.correct, trees)
         are_finite = zip(*[nets.are_finite() for nets in trained], strict=True)
@@ -168,18 +166,11 @@ class _Tile:
             if shape in checks.done or (one := fitted[number]) is None:
                 continue
             if number not in same:
-                same[number] = _are_same(one, fit(self._jobs[number], self._worker))
+                same[number] = _bits(one) == _bits(fit(self._jobs[number], self._worker))
                 checks.num_differences += not same[number]
             checks.done.add(shape)
 
 
-def _are_same(one: Fitted, other: Fitted) -> bool:
-    if np.float64(one.loss).tobytes() != np.float64(other.loss).tobytes():
-        return False
-    return list(one.models) == list(other.models) and all(
-        _have_same_bits(one.models[name].params, other.models[name].params) for name in one.models
-    )
-
-
-def _have_same_bits(one: Tree, other: Tree) -> bool:
-    return list(one) == list(other) and all(one[name].tobytes() == other[name].tobytes() for name in one)
+def _bits(fitted: Fitted) -> Any:
+    params = [(name, *leaf) for name, model in fitted.models.items() for leaf in model.params.items()]
+    return np.float64(fitted.loss).tobytes(), [(name, leaf, array.tobytes()) for name, leaf, array in params]
