@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedsim.algorithms.base import About
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import Extra
@@ -51,6 +52,8 @@ class Proximal:
 
 class FedProx(FedAvg):
     """FedAvg with a proximal term."""
+
+    about = About(kind="one global model", down="S", up="S", server="the global model")
 
     Config = FedProxConfig
     config: FedProxConfig
