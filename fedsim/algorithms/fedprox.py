@@ -62,11 +62,8 @@ class FedProx(FedAvg):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train with the proximal term towards the model that came down."""
-        training = client.training
         share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-        passes = 1 if training.epochs is None else training.epochs
-        batches = ceil(client.num_samples() / training.batch_size)
-        whole = passes * batches if training.steps is None else training.steps
+        whole = client.usual_steps(message.model.architecture)
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),
