@@ -227,7 +227,7 @@ def test_samples_without_labels_fail_as_they_do_by_themselves() -> None:
     worker = world((64, 10), (5, 5))
     jobs = [with_samples(job, InlineSamples(np.zeros((5, 64), np.float32))) for job in jobs_of(worker)]
     for train in (lambda: fit(jobs[0], worker), lambda: fit_together(jobs, worker)):
-        with one_torch_thread(), pytest.raises(ValueError, match="carry no labels"):
+        with one_torch_thread(), pytest.raises(ValueError, match="have no labels"):
             train()
 
 
