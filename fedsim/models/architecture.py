@@ -103,7 +103,8 @@ class Architecture:
     @cached_property
     def layers(self) -> tuple[str, ...]:
         """Names of the layers in their order: the blocks, then the head."""
-        return (*(name for name, _ in self.structure.body.named_children()), "head")
+        # Unlike named_children(), _modules lists a block again that stands in several places.
+        return (*self.structure.body._modules, "head")
 
     @property
     def output_shape(self) -> tuple[int, ...]:

@@ -84,6 +84,25 @@ def test_a_text_becomes_features_at_a_cut(make: Callable[..., Architecture]) -> 
     assert Architectures({"lstm_text": words})[both.architecture].task == words.task
 
 
+def with_one_relu() -> Net:
+    relu = nn.ReLU()
+    blocks = {"fc1": nn.Linear(6, 5), "relu1": relu, "fc2": nn.Linear(5, 4), "relu2": relu}
+    return Net(named(**blocks), nn.Linear(4, 3))
+
+
+def test_a_block_that_stands_twice_is_two_layers() -> None:
+    net = private(with_one_relu)
+    assert net.layers == ("fc1", "relu1", "fc2", "relu2", "head")
+    model, x = net.initial(Key.root(0)), torch.rand(2, 6, generator=Key.root(2).torch())
+    with torch.no_grad():
+        whole = net.module(model)(x)
+    for cut in (2, 3, -1):
+        lower, upper = net.below(cut), net.above(cut)
+        below, above = lower.part_of(model), upper.part_of(model)
+        assert [*below.params, *above.params] == list(model.params)
+        assert torch.equal(stacked_by_hand(lower.module(below), upper.module(above), x), whole)
+
+
 class Own(Net):
     """Computes in its own way."""
 
