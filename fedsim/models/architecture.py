@@ -216,10 +216,14 @@ def _uncut(whole: Architecture, cut: int) -> Fault | None:
 
     if "[" in whole.label:  # as in fedsim.models.parts
         return fault(", since it is a part or has parts", "cut a whole model at another place")
-    own = type(net).forward is not Net.forward or type(net).features is not Net.features
-    if own or not isinstance(net.body, nn.Sequential):
+    own = ""
+    if type(net).forward is not Net.forward or type(net).features is not Net.features:
+        own = f"net, a {type(net).__name__}"
+    elif type(net.body).forward is not nn.Sequential.forward:
+        own = f"body, a {type(net.body).__name__}"
+    if own:
         return fault(
-            f": its net, a {type(net).__name__}, computes in its own way",
+            f": its {own}, computes in its own way",
             "let build() return a fedsim.models.Net of named blocks and a head, one after the other",
         )
     if not -len(layers) <= cut <= len(layers):

@@ -138,6 +138,15 @@ class Body(nn.Module):
         return x
 
 
+class Residual(nn.Sequential):
+    """Blocks in a row, but what passes between them is not what they give."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self:
+            x = x + block(x)
+        return x
+
+
 def tied() -> Net:
     first, second = nn.Linear(6, 6), nn.Linear(6, 6)
     second.weight = first.weight
@@ -148,7 +157,12 @@ def tied() -> Net:
     ("make", "cut", "fault"),
     [
         (lambda: Own(named(fc=nn.Linear(6, 6)), nn.Linear(6, 3)), 1, "its net, a Own, computes in its own"),
-        (lambda: Net(Body(), nn.Linear(6, 3)), 0, "its net, a Net, computes in its own way"),  # type: ignore[arg-type]
+        (lambda: Net(Body(), nn.Linear(6, 3)), 0, "its body, a Body, computes in its own way"),  # type: ignore[arg-type]
+        (
+            lambda: Net(Residual(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(6, 3)),
+            1,
+            "its body, a Residual, computes in its own way — let build",
+        ),
         (plain, 5, "at 5: its layers are norm, fc1, fc2, head — cut it at 0 to 4"),
         (plain, -5, "at -5: its layers are"),
         (tied, 1, "above 'first': 'body.first.weight' belongs to layers on both sides"),
