@@ -140,9 +140,19 @@ class Architecture:
         return _uncut(self, cut)
 
     def part_of(self, model: Model) -> Model:
-        """Return what a model has of this part of its architecture; pending as long as the model is."""
+        """Return what a model has of this part of its architecture; pending as long as the model is.
+
+        Raises:
+            ValueError: The model is of another architecture.
+        """
         if model.architecture == self.label:
             return model
+        whole = self.plugin.whole.label if isinstance(self.plugin, _Layers) else self.label
+        if model.architecture != whole:
+            raise ValueError(
+                f"{self.label!r} is a part of models {whole!r}, and this is a model {model.architecture!r}: "
+                "take the part of its own architecture, architectures[model.architecture]"
+            )
         params, buffers = self._names
         return Model(self.label, selected(model.params, params), selected(model.buffers, buffers))
 
@@ -177,10 +187,11 @@ class _Layers(ModelPlugin[Config]):
 
     def __init__(self, whole: Architecture, start: int, stop: int) -> None:
         super().__init__(Config())
-        self._whole, self._start, self._stop = whole, start, stop
+        self.whole = whole
+        self._start, self._stop = start, stop
 
     def build(self, task: Task) -> Net:
-        return self._whole.plugin.build(self._whole.task).part(self._start, self._stop)
+        return self.whole.plugin.build(self.whole.task).part(self._start, self._stop)
 
 
 @lru_cache(maxsize=256)

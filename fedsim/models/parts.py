@@ -34,7 +34,7 @@ def with_part(model: Model, *parts: Model) -> Model:
     """Return a model with the values of parts of it in place of its own.
 
     Raises:
-        ValueError: A part has a name that the model does not have.
+        ValueError: A part has an array whose name or shape the model does not have.
     """
     params, buffers = dict(model.params), dict(model.buffers)
     for part in parts:
@@ -44,6 +44,13 @@ def with_part(model: Model, *parts: Model) -> Model:
                     f"{part.architecture!r} is no part of a model {model.architecture!r}, which has no "
                     f"{strange[0]!r}"
                 )
+            for name, array in its.items():
+                if array.shape != mine[name].shape:
+                    raise ValueError(
+                        f"{name!r} of {part.architecture!r} is of shape {array.shape}, and that of a model "
+                        f"{model.architecture!r} of {mine[name].shape}: take a part of a model whose layers "
+                        "are alike there"
+                    )
             mine.update(its)
     return Model(model.architecture, params, buffers)
 

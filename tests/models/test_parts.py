@@ -213,6 +213,29 @@ def test_a_part_of_a_model_goes_back_into_a_model() -> None:
         with_part(base, head)
 
 
+def test_a_part_is_taken_of_a_model_of_its_own_architecture() -> None:
+    other = Model("big", NET.initial(Key.root(0)).params)
+    upper = NET.above(2)
+    assert upper.part_of(upper.initial(Key.root(0))).architecture == "net[2:]"
+    for part, label in ((upper, "net"), (NET, "net"), (NET.above(0), "net")):
+        with pytest.raises(ValueError, match=f"part of models '{label}', and this is a model 'big': take"):
+            part.part_of(other)
+    registry = Architectures({"net": NET})
+    both = registry["net[:2]+net[2:]"]
+    with pytest.raises(ValueError, match=r"part of models 'net\[:2\]\+net\[2:\]', and this"):
+        both.part_of(other)
+
+
+def test_a_part_of_other_shapes_does_not_go_into_a_model() -> None:
+    wide = Architecture("wide", Private(lambda: Net(named(**dense(6, 7)), nn.Linear(7, 3))), TASK)
+    head = wide.above(-1).part_of(wide.initial(Key.root(0)))
+    with pytest.raises(
+        ValueError,
+        match=r"'head.weight' of 'wide\[1:\]' is of shape \(3, 7\), .* 'net' of \(3, 4\): take a part",
+    ):
+        with_part(NET.initial(Key.root(0)), head)
+
+
 def test_a_part_of_a_pending_model_is_pending() -> None:
     model, computed = NET.initial(Key.root(0)), list[str]()
 
