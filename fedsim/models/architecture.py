@@ -135,9 +135,9 @@ class Architecture:
         place = self._place(cut)
         return _part(self, place, len(self.layers)) if place else self
 
-    def uncut(self, cut: int) -> Fault | None:
+    def cut_fault(self, cut: int) -> Fault | None:
         """Return why the net cannot be cut there, see :meth:`below`, for an algorithm's ``misfits``."""
-        return _uncut(self, cut)
+        return _cut_fault(self, cut)
 
     def part_of(self, model: Model) -> Model:
         """Return what a model has of this part of its architecture; pending as long as the model is.
@@ -157,7 +157,7 @@ class Architecture:
         return Model(self.label, selected(model.params, params), selected(model.buffers, buffers))
 
     def _place(self, cut: int) -> int:
-        if (fault := self.uncut(cut)) is not None:
+        if (fault := self.cut_fault(cut)) is not None:
             raise DataError(str(replace(fault, path="")))
         return cut % len(self.layers) if cut < 0 else cut
 
@@ -219,7 +219,7 @@ def _passing(whole: Architecture) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=256)
-def _uncut(whole: Architecture, cut: int) -> Fault | None:
+def _cut_fault(whole: Architecture, cut: int) -> Fault | None:
     net, layers = whole.skeleton(), whole.layers
 
     def fault(problem: str, mend: str) -> Fault:

@@ -59,7 +59,7 @@ NET = private(plain)
 )
 def test_labels_are_slices_and_the_whole_is_itself(cut: int, below: str, above: str) -> None:
     assert NET.layers == ("norm", "fc1", "fc2", "head")
-    assert NET.uncut(cut) is None
+    assert NET.cut_fault(cut) is None
     assert (NET.below(cut).label, NET.above(cut).label) == (below, above)
     assert NET.below(cut) is NET.below(cut)
     assert NET.below(4) is NET.above(0) is NET
@@ -177,7 +177,7 @@ def tied() -> Net:
 )
 def test_a_net_that_cannot_be_cut_says_why(make: Callable[[], Net], cut: int, fault: str) -> None:
     architecture = private(make)
-    why = architecture.uncut(cut)
+    why = architecture.cut_fault(cut)
     assert why is not None
     assert str(why).startswith("models.net: model 'net' cannot be cut")
     for side in (architecture.below, architecture.above):
@@ -187,14 +187,15 @@ def test_a_net_that_cannot_be_cut_says_why(make: Callable[[], Net], cut: int, fa
 
 
 def test_where_one_cut_is_impossible_others_may_be_possible() -> None:
-    assert private(tied).uncut(2) is None
-    assert private(lambda: Net(named(two=Pair(), one=First()), nn.Linear(6, 3))).uncut(2) is None
+    assert private(tied).cut_fault(2) is None
+    assert private(lambda: Net(named(two=Pair(), one=First()), nn.Linear(6, 3))).cut_fault(2) is None
 
 
 def test_a_part_is_not_cut_again() -> None:
     registry = Architectures({"net": NET})
     for label in ("net[:2]", "net[2:]", "net[:2]+net[2:]"):
-        assert f"{label!r} cannot be cut, since it is a part or has parts" in str(registry[label].uncut(1))
+        why = str(registry[label].cut_fault(1))
+        assert f"{label!r} cannot be cut, since it is a part or has parts" in why
 
 
 def test_a_part_of_a_model_goes_back_into_a_model() -> None:
