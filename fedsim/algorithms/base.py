@@ -165,6 +165,7 @@ class Setting:
         server: The server's architecture.
         num_public: Samples in the public set.
         public_labelled: Whether these have labels of the task.
+        public_at_clients: Whether clients hold them from the start, or only the server does.
         architectures: All of the run, by label, those that nobody starts with too.
         training: How clients train unless the algorithm says otherwise.
         num_rounds: Rounds of the run.
@@ -180,6 +181,7 @@ class Setting:
     server: Architecture
     num_public: int
     public_labelled: bool
+    public_at_clients: bool = True
     architectures: Mapping[str, Architecture] = field(default_factory=dict)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     num_rounds: int = 1
