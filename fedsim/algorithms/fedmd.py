@@ -183,9 +183,13 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse probabilities where there are no classes, and public labels that clients do not have."""
         yield from super().misfits(setting)
-        if self.config.exchange == "probs" and setting.task.kind != "classification":
-            problem = f"a {setting.task.kind} has no probabilities of classes"
-            yield Fault("algorithm.params.exchange", problem, "write 'logits'")
+        if setting.task.kind != "classification":
+            if self.config.exchange == "probs":
+                problem = f"a {setting.task.kind} has no probabilities of classes"
+                yield Fault("algorithm.params.exchange", problem, "write 'logits'")
+            if self.config.digest == "kl":
+                problem = f"it compares probabilities of classes, and the task is a {setting.task.kind}"
+                yield Fault("algorithm.params.digest", problem, "write 'mae' or 'mse'")
         if not self.config.pretrain_public:
             return
         path = "algorithm.params.pretrain_public"

@@ -225,7 +225,9 @@ def test_probabilities_are_digested_by_kl_divergence_alone(world: Any) -> None:
         world.algorithm("fedmd", exchange="probs")
     regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
     probs = world.algorithm("fedmd", exchange="probs", digest="kl")
-    assert "a regression has no probabilities of classes" in world.misfits(probs, regression)
+    assert "a regression has no probabilities of classes — write 'logits'" in world.misfits(probs, regression)
+    logits = world.algorithm("fedmd", digest="kl")
+    assert "and the task is a regression — write 'mae' or 'mse'" in world.misfits(logits, regression)
     assert not world.misfits(world.algorithm("fedmd"), regression)
 
 
