@@ -102,8 +102,9 @@ class Exchange(Generic[S, P, D, U]):
         local: What a client does. Left out, a client does nothing, and no frame goes up.
         merge: Merges the replies. Left out, the server's state stays.
         when: ``opening``, once before round 1; ``round``; ``closing``, once after the last round.
-        who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before. Before
-            the first round and after the last there is no cohort, so it means all.
+        who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before; where
+            there is none before it, the cohort. Before the first round and after the last there is no cohort,
+            and all clients stand for it.
         reply: What comes back; a reply of another kind is rejected. None: no frame goes up.
     """
 
