@@ -11,7 +11,7 @@ are the paper's: update, predict, aggregate, distil, so a client is measured aft
 softmax is taken of mean *probabilities*, as the paper has it. Predictions are about the samples of one round:
 those that a pacing carries over into another are rejected. Clients are measured with their own models, the
 server's, which is the paper's result, on the global test set (D-003-15). With forty clients of few classes,
-four a round, and images of other hands as public set, three seeds, clients' own models had 73 % after their
+four a round, and images of other writers as public set, three seeds, clients' own models had 73 % after their
 distillation, and 89 % if they distilled at their next turn, before they train; the server's had 66 and 67 %.
 """
 

@@ -80,7 +80,7 @@ def composed(lower: Model, upper: Model) -> Model:
 
 
 def _moved(tree: Tree, place: str) -> Tree:
-    """Return a tree under the names that it has in a composed net; the head keeps its own."""
+    """Return a tree under the names that it has in a composed net; arrays of the head keep their names."""
     return {re.sub(r"^body\.", f"body.{place}.", name): array for name, array in tree.items()}
 
 
@@ -101,7 +101,7 @@ class Architectures(dict[str, Architecture]):
         """Return the start values of an architecture or a part; None where there is none of this label.
 
         Args:
-            label: Whoever gives it may lie.
+            label: It may come from a client, so it need not be a label of anything.
             initial: Gives the start values of whole architectures.
         """
         if label in self:
