@@ -39,7 +39,7 @@ class CentralizedConfig(FineTuningConfig):
 
     @model_validator(mode="after")
     def _tunes(self) -> Self:
-        if self.finetune_epochs is not None and not self.finetune:
+        if self.finetune_epochs != "chosen" and not self.finetune:
             raise ValueError("finetune_epochs without fine-tuning: add finetune = true, or leave it out")
         return self
 

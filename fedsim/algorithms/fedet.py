@@ -202,8 +202,8 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
         """Refuse heads that cannot be averaged, and a task without classes."""
         yield from super().misfits(setting)
         models = {one.label: one for one in (setting.server, *setting.clients.values())}
-        if uncut := [fault for one in models.values() if (fault := one.uncut(-1)) is not None]:
-            yield from uncut
+        if faults := [fault for one in models.values() if (fault := one.cut_fault(-1)) is not None]:
+            yield from faults
             return
         wanted = _head_shapes(setting.server)
         for label, architecture in setting.clients.items():

@@ -216,7 +216,7 @@ class Distilling(FedAvg):
         if teacher is None:  # not measured, or no loss was a number, or no round has merged anything
             teacher = message.model
             state = ClientState(teacher, state.loss, client.round - 1)
-        # What the teacher says on the client's training samples is said once, for all students.
+        # The teacher predicts the client's training samples once, for all students.
         extras = {TEACHER: per_sample(await client.predict(teacher, client.own("train")), TRAIN)}
         best, least, chosen = teacher, None, UNSEEN
         for pair in (UNSEEN,) if unseen else self.grid:

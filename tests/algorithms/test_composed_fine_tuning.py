@@ -156,7 +156,7 @@ def test_the_optimiser_goes_on_over_passes_that_are_chosen(world: Any) -> None:
     # All samples are one mini-batch, so a pass is a step, and its order matters by rounding alone.
     training = {"batch_size": 1000, "lr": 0.01, "momentum": 0.9}
 
-    def models(passes: int | None, **changes: Any) -> list[Model]:
+    def models(passes: Any, **changes: Any) -> list[Model]:
         class Tuned(FineTuning[FineTuningConfig, Model], Halves):
             Config = FineTuningConfig
 
@@ -165,7 +165,7 @@ def test_the_optimiser_goes_on_over_passes_that_are_chosen(world: Any) -> None:
         return [models["personal"] for models in result.models.values()]
 
     # With so small a rate the last pass is the best for everybody.
-    fixed, chosen, kept = models(10), models(None), models(None, keep_optimiser=True)
+    fixed, chosen, kept = models(10), models("chosen"), models("chosen", keep_optimiser=True)
     for left, right, again in zip(fixed, chosen, kept, strict=True):
         assert right.digest() == again.digest()
         for name, array in left.params.items():

@@ -496,7 +496,7 @@ class _Tuning:
 
 
 @pytest.mark.parametrize(
-    ("finetune_epochs", "num_val", "passes"), [(None, 3, 2), (None, 0, 5), (3, 3, 3), (0, 3, 0)]
+    ("finetune_epochs", "num_val", "passes"), [("chosen", 3, 2), ("chosen", 0, 5), (3, 3, 3), (0, 3, 0)]
 )
 def test_clients_may_choose_how_long_to_fine_tune(
     finetune_epochs: Any, num_val: int, passes: int, world: Any

@@ -29,20 +29,6 @@ Passes: TypeAlias = Epochs | Literal["chosen"]
 """How long to fine-tune: a number of passes, or as many as serve the client best."""
 
 
-class FineTuningConfig(Config):
-    """How long to fine-tune."""
-
-    finetune_epochs: Epochs | None = None
-    """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
-    loss, and makes 5 where it has no validation samples. The papers do not say. All passes are one training,
-    whose optimiser goes on, whether their number is fixed or chosen."""
-
-    @property
-    def passes(self) -> Passes | None:
-        """How long to fine-tune."""
-        return "chosen" if self.finetune_epochs is None else self.finetune_epochs
-
-
 class OptionalFineTuningConfig(Config):
     """Whether to fine-tune, and how long."""
 
@@ -54,6 +40,15 @@ class OptionalFineTuningConfig(Config):
     def passes(self) -> Passes | None:
         """How long to fine-tune; None: not at all."""
         return self.finetune_epochs
+
+
+class FineTuningConfig(OptionalFineTuningConfig):
+    """How long to fine-tune."""
+
+    finetune_epochs: Passes = "chosen"
+    """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
+    loss, and makes 5 where it has no validation samples. The papers do not say. All passes are one training,
+    whose optimiser goes on, whether their number is fixed or chosen."""
 
 
 class _Settings(Protocol):
