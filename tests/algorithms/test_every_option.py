@@ -110,6 +110,13 @@ DISTILLING: Table = {
     # With so high a rate the last model is not the best for everybody.
     "teacher": _tried("final", run={"rounds": 5, "training": {"epochs": 4, "lr": 0.5}}),
 }
+SERVER_OPTIMISER: Table = {**WEIGHTING, "server_lr": _tried(0.01)}
+ADAPTIVE: Table = {
+    **SERVER_OPTIMISER,
+    "beta1": _tried(0.0),
+    "beta2": _tried(0.5),
+    "epsilon": _tried(0.1),
+}
 SHORT: dict[str, Any] = {"lambdas": (0.5,), "temperatures": (5.0,), "distill_epochs": 2}
 
 TABLES: dict[str, Table] = {
@@ -127,8 +134,15 @@ TABLES: dict[str, Table] = {
         "kd_lr": _tried(0.01),
         "kd_batch_size": _tried(20),
     },
+    "fedadagrad": {**SERVER_OPTIMISER, "beta1": _tried(0.9), "epsilon": _tried(0.1)},
+    "fedadam": ADAPTIVE,
     "fedavg": WEIGHTING,
     "fedavg_ft": {**WEIGHTING, **TUNING},
+    "fedavgm": {
+        **SERVER_OPTIMISER,
+        "momentum": _tried(0.0, run={"rounds": 2}),
+        "nesterov": _tried(True),
+    },
     "feddf": _beside(FEDDF, server_steps=10),
     "fedet": _beside(
         {
@@ -169,6 +183,7 @@ TABLES: dict[str, Table] = {
         **TUNING,
     },
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
+    "fedyogi": ADAPTIVE,
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
         **COEFFICIENTS,
