@@ -207,6 +207,10 @@ TABLES: dict[str, Table] = {
     ),
     "persfl_gd": _beside(DISTILLING, **SHORT),
     "pfeddf": _beside({**FEDDF, **TUNING}, server_steps=10, finetune_epochs=1),
+    "scaffold": {
+        "option": _tried("I", run={"rounds": 2}),
+        "server_lr": _tried(0.5),
+    },
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
