@@ -195,6 +195,12 @@ TABLES: dict[str, Table] = {
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
+    "moon": {
+        **WEIGHTING,
+        "mu": _tried(0.0, 5.0),
+        "temperature": _tried(0.1),
+        "buffer": _tried(2, run={"rounds": 3}),
+    },
     "perfed_ckt": {
         **OWN_START,
         "clusters": _tried(1, 2),
@@ -214,7 +220,7 @@ TABLES: dict[str, Table] = {
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
-ROUNDS = {"ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2}
+ROUNDS = {"ktpfl": 2, "ktpfl_w": 2, "moon": 2, "perfed_ckt": 2}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 
