@@ -31,7 +31,8 @@ class FedYogi(AdaptiveOptimisation[FedYogiConfig]):
 
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return the second moment, moved towards the squares."""
-        return v - (1 - self.config.beta2) * squared * np.sign(v - squared)
+        moved: Array = v - (1 - self.config.beta2) * squared * np.sign(v - squared)
+        return moved
 
 
 PLUGIN = FedYogi

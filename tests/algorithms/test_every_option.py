@@ -208,6 +208,14 @@ TABLES: dict[str, Table] = {
         "public_batch_size": _tried(8),
         "public_size": _tried(20),
     },
+    "perfedavg": {
+        "weighting": _tried("samples"),
+        "variant": _tried("hf"),
+        "alpha": _tried(0.0, 0.1),
+        "beta": _tried(0.01),
+        "delta": _tried(1.0, variant="hf"),
+        "adapt_steps": _tried(0, 3),
+    },
     "persfl": _beside(
         {**DISTILLING, "kl_direction": _tried("reverse"), "kl_reduction": _tried("mean")}, **SHORT
     ),

@@ -139,11 +139,11 @@ def _states(algorithm: Any) -> list[dict[int, tuple[Tree, Tree]]]:
 def test_the_server_s_control_is_the_mean_of_the_clients_also_when_uploads_are_lost(
     option: str, world: Any
 ) -> None:
-    uploads = []
+    uploads: list[bool] = []
 
     def every_third_upload(parcel: Any, ordinal: int) -> bool:
         uploads.append(parcel.receiver < 0)
-        return parcel.receiver < 0 and sum(uploads) % 3 == 0
+        return uploads[-1] and sum(uploads) % 3 == 0
 
     algorithm = world.algorithm("scaffold", option=option)
     states = _states(algorithm)

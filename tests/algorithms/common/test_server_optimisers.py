@@ -28,7 +28,8 @@ def _merged(algorithm: Any, state: ServerState, *changes: tuple[float, int]) -> 
         Reply(client, 0, "train", 0, 0, 1.0, ModelUpdate.of(_model(value), samples))
         for client, (value, samples) in enumerate(changes)
     ]
-    return asyncio.run(algorithm.merge(None, state, replies))
+    after: ServerState = asyncio.run(algorithm.merge(None, state, replies))
+    return after
 
 
 @pytest.mark.parametrize("name", NAMES)
