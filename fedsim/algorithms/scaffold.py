@@ -140,7 +140,7 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         message = ControlledModel(model.architecture, model.params, model.buffers, state.control)
         return state, dict.fromkeys(cohort, message)
 
-    async def train(  # type: ignore[override] - what send() makes
+    async def train(  # type: ignore[override]  # what send() makes
         self, client: ClientContext, state: ClientState, message: ControlledModel
     ) -> tuple[ClientState, ControlledChange]:
         """Train along ``g - c_k + c`` to y; send ``y - w`` and ``c_k+ - c_k``."""

@@ -221,6 +221,14 @@ TABLES: dict[str, Table] = {
     ),
     "persfl_gd": _beside(DISTILLING, **SHORT),
     "pfeddf": _beside({**FEDDF, **TUNING}, server_steps=10, finetune_epochs=1),
+    "pfedme": {
+        **WEIGHTING,
+        "lam": _tried(0.0, 5.0),
+        "eta": _tried(0.05),
+        "inner_steps": _tried(1),
+        "beta": _tried(2.0),
+        "all_train": _tried(True, run={"clients_per_round": 2}),
+    },
     "scaffold": {
         "option": _tried("I", run={"rounds": 2}),
         "server_lr": _tried(0.5),

@@ -17,7 +17,8 @@ HESSIAN = 2 * INPUTS.T @ INPUTS / 3
 
 
 def _slope(w: Array) -> Array:
-    return 2 * INPUTS.T @ (INPUTS @ w - Y) / 3
+    slope: Array = 2 * INPUTS.T @ (INPUTS @ w - Y) / 3
+    return slope
 
 
 def _flat(model: Model) -> Array:
