@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsim.config import Config
-from fedsim.engine.batched.dense_net import dense_layers
+from fedsim.engine.batched.dense_net import layers_of
 from fedsim.errors import DataError
 from fedsim.models import Architecture, Architectures, ModelPlugin, Net, composed, with_part
 from fedsim.models.base import dense, named
@@ -249,7 +249,7 @@ def test_nets_of_linear_layers_are_still_that_when_composed(make: Callable[..., 
     # So many of them are evaluated together.
     registry = Architectures({"mlp": make("mlp", TASK, hidden=[5, 4])})
     labels = ["mlp[:2]+mlp[2:]", "mlp[:2]", "mlp[2:]"]
-    found = [dense_layers(registry[label].skeleton()) for label in labels]
+    found = [layers_of(registry[label]) for label in labels]
     assert [len(layers or ()) for layers in found] == [3, 1, 2]
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
 from fedsim.algorithms.common.distillation import kl_divergence
-from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss
+from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss, serves_many
 
 PERSONAL = "personal"
 """Name of a client's own model in a job of two."""
@@ -32,6 +32,7 @@ class MutualLearning:
 
     imitate: bool = True
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
         """Return the loss of each of the two models."""
         batch = batches[TRAIN]
@@ -44,4 +45,4 @@ class MutualLearning:
 
 
 def _towards(teacher: Tensor, student: Tensor) -> Tensor:
-    return kl_divergence(F.softmax(teacher, dim=1), F.log_softmax(student, dim=1))
+    return kl_divergence(F.softmax(teacher, dim=-1), F.log_softmax(student, dim=-1))
