@@ -24,8 +24,9 @@ class FedAdagradConfig(AdaptiveConfig):
 class FedAdagrad(AdaptiveOptimisation[FedAdagradConfig]):
     """Adagrad at the server."""
 
+    about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
+
     Config = FedAdagradConfig
-    about = About(kind="one global model", down="S", up="S + 8", server="the model, two moments: S + 16d")
 
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return the sum of the squares."""

@@ -24,8 +24,9 @@ class FedAdamConfig(AdaptiveConfig):
 class FedAdam(AdaptiveOptimisation[FedAdamConfig]):
     """Adam at the server."""
 
+    about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
+
     Config = FedAdamConfig
-    about = About(kind="one global model", down="S", up="S + 8", server="the model, two moments: S + 16d")
 
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return a moving average of the squares."""

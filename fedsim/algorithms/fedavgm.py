@@ -28,8 +28,9 @@ class FedAvgMConfig(ServerOptimiserConfig):
 class FedAvgM(ServerOptimisation[FedAvgMConfig]):
     """Momentum at the server."""
 
+    about = About(kind="one global model", down="S", up="S", server="the global model and its velocity")
+
     Config = FedAvgMConfig
-    about = About(kind="one global model", down="S", up="S + 8", server="the model, its velocity: S + 8d")
 
     def first_moments(self, like: Array) -> tuple[Array, ...]:
         """Return a velocity of 0."""

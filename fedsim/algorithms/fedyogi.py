@@ -26,8 +26,9 @@ class FedYogiConfig(AdaptiveConfig):
 class FedYogi(AdaptiveOptimisation[FedYogiConfig]):
     """Yogi at the server."""
 
+    about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
+
     Config = FedYogiConfig
-    about = About(kind="one global model", down="S", up="S + 8", server="the model, two moments: S + 16d")
 
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return the second moment, moved towards the squares."""

@@ -84,11 +84,12 @@ class Contrast:
 class Moon(FedAvg):
     """FedAvg with a contrast of models."""
 
+    about = About(
+        kind="one global model", down="S", up="S", client="its last model", server="the global model"
+    )
+
     Config = MoonConfig
     config: MoonConfig
-    about = About(
-        kind="one global model", down="S", up="S + 8", client="its last models: S each", server="the model: S"
-    )
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin without a previous model."""

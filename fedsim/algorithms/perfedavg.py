@@ -13,7 +13,7 @@ Meta-Learning Approach, NeurIPS 2020 (arXiv 2002.07948), algorithm 1 and section
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -75,12 +75,14 @@ class MetaDescent:
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Move the model; return the loss after the step ahead."""
         model, alpha, delta = work.models[MODEL], self.alpha, self.delta
-        first = batches[AHEAD]
-        here = torch.autograd.grad(label_loss(model(first.x), first.labels), list(model.params.values()))
-        loss, gradients = _gradients(model, batches[TRAIN], -alpha, here)
+        _, here = _gradients(model, batches[AHEAD], model.params)
+        # Running statistics follow the second mini-batch alone, as they follow the only one of FedAvg.
+        ahead = _moved(model, here, -alpha)
+        loss, gradients = _gradients(model, batches[TRAIN], ahead, moves_buffers=True)
         if delta is not None:
             (_, up), (_, down) = (
-                _gradients(model, batches[CURVATURE], sign * delta, gradients) for sign in (1, -1)
+                _gradients(model, batches[CURVATURE], _moved(model, gradients, along))
+                for along in (delta, -delta)
             )
             gradients = [
                 gradient - alpha * (above - below) / (2 * delta)
@@ -90,24 +92,31 @@ class MetaDescent:
         return loss
 
 
+Params = Mapping[str, Tensor]
+
+
+def _moved(model: LiveModel, direction: Sequence[Tensor], factor: float) -> Params:
+    """Return ``w + factor * direction``."""
+    places = zip(model.params.items(), direction, strict=True)
+    return {name: param.detach() + factor * along for (name, param), along in places}
+
+
 def _gradients(
-    model: LiveModel, batch: Batch, factor: float, direction: Sequence[Tensor]
+    model: LiveModel, batch: Batch, params: Params, *, moves_buffers: bool = False
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the loss of a batch and its gradients at ``w + factor * direction``."""
-    places = {
-        name: (param + factor * along).detach().requires_grad_()
-        for (name, param), along in zip(model.params.items(), direction, strict=True)
-    }
-    loss = label_loss(model.at(places)(batch.x), batch.labels)
+    """Return the loss of a batch at some parameters, and its gradients there."""
+    places = {name: param.detach().requires_grad_() for name, param in params.items()}
+    loss = label_loss(model.at(places, moves_buffers=moves_buffers)(batch.x), batch.labels)
     return loss.detach(), list(torch.autograd.grad(loss, list(places.values())))
 
 
 class PerFedAvg(FedAvg):
     """FedAvg with steps on the loss after adaptation."""
 
+    about = About(kind="personal models", down="S", up="S", server="the global model", personal=True)
+
     Config = PerFedAvgConfig
     config: PerFedAvgConfig
-    about = About(kind="personal models", down="S", up="S + 8", server="the model: S", personal=True)
 
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast

@@ -108,16 +108,17 @@ class EnvelopeDescent:
 class PFedMe(FedAvg):
     """Personal models beside the global one."""
 
-    Config = PFedMeConfig
-    config: PFedMeConfig
     about = About(
         kind="personal models",
         down="S",
-        up="S + 8",
-        client="its own model: S",
-        server="the model: S",
+        up="S",
+        client="its model",
+        server="the global model",
         personal=True,
     )
+
+    Config = PFedMeConfig
+    config: PFedMeConfig
 
     @property
     def exchanges(self) -> Exchanges[Model, ClientState]:

@@ -35,9 +35,8 @@ class ScaffoldConfig(Config):
     """SCAFFOLD's own parameters."""
 
     option: Literal["I", "II"] = "II"
-    """What a client's control becomes: I, the gradient of its loss at the model that came, which takes
-    another pass over its samples; II, the mean of the gradients that it has met, which follows from how far
-    it went (in the paper's experiments II)."""
+    """What a client's control becomes: I, its gradient at the model that came, for another pass over its
+    samples; II, the mean of the gradients that it met, from how far it went (II in the paper's runs)."""
     server_lr: LearningRate = 1.0
     """How far the server goes along the mean change, eta_g (the paper: 1)."""
 
@@ -103,15 +102,16 @@ class DriftCorrection:
 class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
     """Stochastic controlled averaging."""
 
-    Config = ScaffoldConfig
-    messages = (ControlledModel, ControlledChange)
     about = About(
         kind="one global model",
         down="S + 4d",
-        up="S + 4d + 8",
-        client="its control: 4d",
-        server="the model, its control: S + 4d",
+        up="S + 4d",
+        client="its control",
+        server="the global model and a control",
     )
+
+    Config = ScaffoldConfig
+    messages = (ControlledModel, ControlledChange)
 
     @property
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
@@ -148,11 +148,11 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         shift = difference(shared, own)
         step = Descent(correct=DriftCorrection())
         fitted = await client.fit(start, step=step, extras={"shift": Extra(shift)})
-        end, control = fitted.model, own
-        if fitted.num_steps and self.config.option == "I":
+        end, control, num_steps = fitted.model, own, fitted.num_steps
+        if num_steps and self.config.option == "I":
             control = await client.gradient(start)
-        elif fitted.num_steps:
-            rate = 1 / (fitted.num_steps * client.training.lr)
+        elif num_steps:
+            rate = 1 / (num_steps * client.training.lr)
             control = combination([start.params, end.params, shift], [rate, -rate, -1.0])
         moved, learned = difference(end.params, start.params), difference(control, own)
         change = ControlledChange(end.architecture, moved, end.buffers, client.num_samples(), learned)

@@ -6,14 +6,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fedsim.algorithms import perfedavg
+from fedsim.config import Config
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
+from fedsim.task import Task
 
 X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
 INPUTS = np.concatenate([X, np.ones((3, 1))], 1)
 HESSIAN = 2 * INPUTS.T @ INPUTS / 3
 """Of the mean squared error, in the weight and the bias."""
+
+
+class Normed(ModelPlugin[Config]):
+    """A hidden layer with BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__(Config())
+
+    def build(self, task: Task) -> Net:
+        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
+        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
 
 
 def _slope(w: Array) -> Array:
@@ -46,6 +62,14 @@ def test_alpha_zero_is_uniform_fedavg_at_rate_beta_bit_for_bit(
     )
     assert meta.models[0]["global"].digest() == plain.models[0]["global"].digest()
     assert meta.totals == plain.totals
+
+
+def test_running_statistics_are_those_of_fedavg_too(world: Any) -> None:
+    nets = {"architectures": {"mlp": Architecture("mlp", Normed(), world.data().task)}}
+    meta = world.run(world.algorithm("perfedavg", alpha=0.0), rounds=1, **nets)
+    plain = world.run(world.algorithm("fedavg", weighting="uniform"), rounds=1, **nets)
+    assert meta.models[0]["global"].buffers
+    assert meta.models[0]["global"].digest() == plain.models[0]["global"].digest()
 
 
 @pytest.mark.parametrize("variant", ["fo", "hf"])

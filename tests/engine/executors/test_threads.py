@@ -166,7 +166,7 @@ def test_every_worker_has_one_torch_thread(
 def test_a_worker_keeps_its_one_torch_thread_when_another_thread_gets_more(
     threads: Callable[[int], Executor], two_torch_threads: None
 ) -> None:
-    # The waiting thread sets its own number after each job; a worker that has not computed yet followed it.
+    # As whoever waits does after a job of its own; a worker that had not computed yet would follow.
     pool = threads(1)
     assert pool.wait(pool.submit(call(int, "1"), (0, 0))) == 1
     torch.set_num_threads(2)
