@@ -22,7 +22,11 @@ from fedsim.rng import Key
 MIXED = ("local", "fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt")
 """Algorithms for mixed architectures; Fed-ET is one too, with heads of one shape."""
 WITH_PUBLIC = (*MIXED[1:], "fedet")
-WITHOUT_CLASSES = ("local", "fedavg", "fedavg_ft", "fedprox", "centralized", "ktpfl_w", "perfed_ckt", "fedmd")
+WITH_SERVER_OPTIMISERS = ("fedadagrad", "fedadam", "fedavgm", "fedyogi")
+WITHOUT_CLASSES = (
+    *("local", "fedavg", "fedavg_ft", "fedprox", "centralized", "ktpfl_w", "perfed_ckt", "fedmd"),
+    *(*WITH_SERVER_OPTIMISERS, "moon", "perfedavg", "pfedme", "scaffold"),
+)
 """Those that take a regression."""
 ALGORITHMS = (
     *MIXED,
@@ -34,6 +38,11 @@ ALGORITHMS = (
     "ktpfl_w",
     "persfl",
     "persfl_gd",
+    *WITH_SERVER_OPTIMISERS,
+    "moon",
+    "perfedavg",
+    "pfedme",
+    "scaffold",
 )
 PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
@@ -87,6 +96,7 @@ def random_scenario(seed: int) -> RandomScenario:
         "engine": {"executor": "null" if is_null else "threads", "workers": dice.whole(1, 4)},
         "evaluation": _evaluation(dice.child("evaluation"), num_clients),
     }
+    _make_fit(scenario)
     split = scenario["data"].get("split")
     if split is not None and scenario["evaluation"]["every"]:  # there has to be something to measure on
         share = 1 if scenario["evaluation"].get("split") == "val" else 2
@@ -94,6 +104,18 @@ def random_scenario(seed: int) -> RandomScenario:
         if all(not one[share] for one in several):
             scenario["evaluation"]["split"] = "test" if share == 1 else "val"
     return RandomScenario(scenario, files)
+
+
+def _make_fit(scenario: Table) -> None:
+    """Change what the algorithm would refuse."""
+    params, training = scenario["algorithm"]["params"], scenario["training"]
+    match scenario["algorithm"]["name"]:
+        case "pfedme":
+            params["lam"] = 1 / training["lr"]
+        case "scaffold":
+            scenario["participation"]["pacing"]["params"].pop("late", None)
+            if training.keys() & {"optimiser", "momentum", "weight_decay"}:
+                params["option"] = "I"
 
 
 def _data_name(dice: Dice, algorithm: str, *, is_null: bool) -> str:
@@ -184,7 +206,7 @@ def _models(dice: Dice, algorithm: str) -> Table:
         models = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]} | head} for hidden in (4, 6)}
     else:
         mlps = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]}} for hidden in (4, 6)}
-        models = {"linear": {}} | mlps
+        models = ({} if algorithm == "moon" else {"linear": {}}) | mlps
     several = algorithm in (*MIXED, "fedet") and dice.chance(0.6)
     labels = list(models)
     first = dice.whole(0, len(labels) - 1)
@@ -217,6 +239,18 @@ def _params(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
             return weighting | {"mu": rate} | dice.some(0.3, gamma=0.5)
         case "fedavg_ft":
             return weighting | tuning
+        case "fedavgm":
+            return weighting | dice.some(0.5, momentum=0.5, nesterov=True)
+        case "fedadagrad" | "fedadam" | "fedyogi":
+            return weighting | {"server_lr": rate} | dice.some(0.5, beta1=0.5, epsilon=0.1)
+        case "moon":
+            return weighting | dice.some(0.5, mu=rate, buffer=2)
+        case "perfedavg":
+            return weighting | dice.some(0.5, variant="hf", beta=rate, adapt_steps=dice.whole(0, 2))
+        case "pfedme":
+            return weighting | {"inner_steps": 2} | dice.some(0.3, all_train=True, beta=0.5)
+        case "scaffold":
+            return dice.some(0.4, option="I", server_lr=0.5)
         case "centralized":
             return dice.some(0.5, upload=True, finetune=True)
         case "local":

@@ -110,6 +110,13 @@ DISTILLING: Table = {
     # With so high a rate the last model is not the best for everybody.
     "teacher": _tried("final", run={"rounds": 5, "training": {"epochs": 4, "lr": 0.5}}),
 }
+SERVER_OPTIMISER: Table = {**WEIGHTING, "server_lr": _tried(0.01)}
+ADAPTIVE: Table = {
+    **SERVER_OPTIMISER,
+    "beta1": _tried(0.0),
+    "beta2": _tried(0.5),
+    "epsilon": _tried(0.1),
+}
 SHORT: dict[str, Any] = {"lambdas": (0.5,), "temperatures": (5.0,), "distill_epochs": 2}
 
 TABLES: dict[str, Table] = {
@@ -127,8 +134,15 @@ TABLES: dict[str, Table] = {
         "kd_lr": _tried(0.01),
         "kd_batch_size": _tried(20),
     },
+    "fedadagrad": {**SERVER_OPTIMISER, "beta1": _tried(0.9), "epsilon": _tried(0.1)},
+    "fedadam": ADAPTIVE,
     "fedavg": WEIGHTING,
     "fedavg_ft": {**WEIGHTING, **TUNING},
+    "fedavgm": {
+        **SERVER_OPTIMISER,
+        "momentum": _tried(0.0, run={"rounds": 2}),
+        "nesterov": _tried(True),
+    },
     "feddf": _beside(FEDDF, server_steps=10),
     "fedet": _beside(
         {
@@ -169,6 +183,7 @@ TABLES: dict[str, Table] = {
         **TUNING,
     },
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
+    "fedyogi": ADAPTIVE,
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
         **COEFFICIENTS,
@@ -180,6 +195,12 @@ TABLES: dict[str, Table] = {
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
+    "moon": {
+        **WEIGHTING,
+        "mu": _tried(0.0, 5.0),
+        "temperature": _tried(0.1),
+        "buffer": _tried(2, run={"rounds": 3}),
+    },
     "perfed_ckt": {
         **OWN_START,
         "clusters": _tried(1, 2),
@@ -187,15 +208,35 @@ TABLES: dict[str, Table] = {
         "public_batch_size": _tried(8),
         "public_size": _tried(20),
     },
+    "perfedavg": {
+        "weighting": _tried("samples"),
+        "variant": _tried("hf"),
+        "alpha": _tried(0.0, 0.1),
+        "beta": _tried(0.01),
+        "delta": _tried(1.0, variant="hf"),
+        "adapt_steps": _tried(0, 3),
+    },
     "persfl": _beside(
         {**DISTILLING, "kl_direction": _tried("reverse"), "kl_reduction": _tried("mean")}, **SHORT
     ),
     "persfl_gd": _beside(DISTILLING, **SHORT),
     "pfeddf": _beside({**FEDDF, **TUNING}, server_steps=10, finetune_epochs=1),
+    "pfedme": {
+        **WEIGHTING,
+        "lam": _tried(0.0, 5.0),
+        "eta": _tried(0.05),
+        "inner_steps": _tried(1),
+        "beta": _tried(2.0),
+        "all_train": _tried(True, run={"clients_per_round": 2}),
+    },
+    "scaffold": {
+        "option": _tried("I", run={"rounds": 2}),
+        "server_lr": _tried(0.5),
+    },
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
-ROUNDS = {"ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2}
+ROUNDS = {"ktpfl": 2, "ktpfl_w": 2, "moon": 2, "perfed_ckt": 2}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 

@@ -32,6 +32,8 @@ QUICK: dict[str, dict[str, Any]] = {
     # By default each client trains 29 students for 20 passes: here 3 students for 3.
     "persfl": FEW,
     "persfl_gd": FEW,
+    # The paper's rates are for hundreds of rounds.
+    "pfedme": {"lam": 1.0, "eta": 0.5},
     # The paper's rate is for thousands of public samples, and slow with forty.
     "fedet": {"server_lr": 0.1, "server_steps": 30},
     "feddf": {"server_steps": 10},
