@@ -118,6 +118,7 @@ TABLES: dict[str, Table] = {
         "finetune": _tried(True),
         "finetune_epochs": _tried(0, 3, finetune=True),
     },
+    "ditto": {**WEIGHTING, "lam": _tried(0.0, 2.0), "personal_epochs": _tried(2)},
     "dsfl": {
         **OWN_START,
         "aggregation": _tried("sa"),
