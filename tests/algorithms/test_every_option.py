@@ -169,6 +169,7 @@ TABLES: dict[str, Table] = {
         "literal_upload": _tried(True, shows="traffic", run={"rounds": 2}),
         **TUNING,
     },
+    "fedper": {**WEIGHTING, "personal_layers": _tried(0, 2)},
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
