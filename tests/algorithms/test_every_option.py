@@ -113,6 +113,14 @@ DISTILLING: Table = {
 SHORT: dict[str, Any] = {"lambdas": (0.5,), "temperatures": (5.0,), "distill_epochs": 2}
 
 TABLES: dict[str, Table] = {
+    "apfl": {
+        "weighting": _tried("samples", mix_with="server"),
+        "alpha": _tried(0.0, 0.9),
+        "adapt": _tried("never", "step"),
+        "alpha_lr": _tried(0.01),
+        "alpha_decay": _tried(0.02),
+        "mix_with": _tried("server"),
+    },
     "centralized": {
         "upload": _tried(True, shows="traffic"),
         "finetune": _tried(True),
