@@ -11,10 +11,8 @@ Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Person
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from fedsim.algorithms.base import About, Predictor, Predictors
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.base import About, Algorithm, Predictor, Predictors
+from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.algorithms.fedprox import Proximal
 from fedsim.engine.jobs import Extra
@@ -48,6 +46,9 @@ class Ditto(FedAvg):
         personal=True,
     )
 
+    # A client goes on with the model that it has, so nothing is sent after the last round.
+    own_model, send_last = Algorithm.own_model, Algorithm.send_last
+
     def join(self, client: ClientContext) -> Model:
         """Begin with the start values."""
         return client.initial_model()
@@ -65,16 +66,6 @@ class Ditto(FedAvg):
             name="personal",
         )
         return own.model, ModelUpdate.of(trained.model, num_samples=client.num_samples())
-
-    async def own_model(self, client: ClientContext, state: Model, message: ModelBroadcast | None) -> Model:
-        """Return the client's own model."""
-        return state
-
-    async def send_last(
-        self, server: ServerContext, state: Model, cohort: Sequence[int]
-    ) -> tuple[Model, Mapping[int, None]]:
-        """Send nothing: clients have their own models."""
-        return state, dict.fromkeys(cohort)
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: Model

@@ -179,6 +179,13 @@ TABLES: dict[str, Table] = {
     },
     "fedper": {**WEIGHTING, "personal_layers": _tried(0, 2)},
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
+    "fml": {
+        **OWN_START,
+        "weighting": _tried("samples"),
+        "alpha": _tried(0.0, 1.0),
+        "beta": _tried(0.0, 1.0),
+        "clip": _tried(0.1),
+    },
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
         **COEFFICIENTS,
