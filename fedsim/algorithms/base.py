@@ -14,7 +14,7 @@ the replies sorted by client, finite and vetted. All numbers in the server's sta
 what is not known: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is refused.
 
 A pacing may merge replies to dispatches from before other merges. How much such a stale reply counts is for
-the pacing to say: its ``discount``, from 0 to 1. What that acts on is for the algorithm to say
+the pacing to say: its ``discount``, at most 1 and above 0. What that acts on is for the algorithm to say
 (``discounted``): on ``shares`` of a mean (:func:`fedsim.algorithms.common.model_rounds.shares`), where only
 their ratios count, so that the discount of a single reply vanishes; or on ``steps``, which the algorithm
 multiplies by it, as in FedBuff's ``sum of discount * delta / K`` and FedAsync's ``alpha * discount``, so that
@@ -74,7 +74,7 @@ class Reply(Generic[U]):
         exchange: The name of the exchange.
         version: The server's version (number of merges) at the dispatch.
         staleness: Merges since then; 0 in a synchronous round.
-        discount: How much it counts for its staleness, from 0 to 1; 1 in a synchronous round.
+        discount: How much it counts for its staleness, above 0 and at most 1; 1 in a synchronous round.
         message: What came back.
     """
 

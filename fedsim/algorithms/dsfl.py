@@ -24,7 +24,16 @@ from typing import Literal
 
 import numpy as np
 
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply, broadcast
+from fedsim.algorithms.base import (
+    About,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    broadcast,
+)
 from fedsim.algorithms.common import public_predictions, public_set_delivery, share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
@@ -95,6 +104,15 @@ def soft_labels(values: Array, given: Array, era_temperature: float | None) -> t
 
 class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
     """Distillation-based semi-supervised federated learning."""
+
+    about = About(
+        kind="distillation",
+        down="4pN + 8p",
+        up="4pN",
+        client="its model",
+        server="the global model and the last soft labels",
+        personal=True,
+    )
 
     Config = DSFLConfig
     needs_classes = True

@@ -25,7 +25,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
 from fedsim import toml
-from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
+from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Setting
 from fedsim.algorithms.common.distillation import distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
 from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_architecture, shares, start_models
@@ -150,6 +150,10 @@ class ServerState:
 
 class FedET(ModelTraining[FedETConfig, ServerState]):
     """Ensemble transfer."""
+
+    about = About(
+        kind="distillation", down="S", up="S", server="one small model of each architecture and a large one"
+    )
 
     Config = FedETConfig
     mixed_architectures = True

@@ -27,7 +27,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import model_validator
 
-from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
+from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_predictions, share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.public_predictions import Announced
@@ -87,6 +87,15 @@ class ServerState(share_and_distil.ServerState):
 
 class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     """Model distillation over logits or probabilities."""
+
+    about = About(
+        kind="distillation",
+        down="4pN + 8p",
+        up="4pN",
+        client="its model",
+        server="the consensus of a round",
+        personal=True,
+    )
 
     Config = FedMDConfig
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedsim.algorithms.base import About
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import Extra
@@ -52,6 +53,8 @@ class Proximal:
 class FedProx(FedAvg):
     """FedAvg with a proximal term."""
 
+    about = About(kind="one global model", down="S", up="S", server="the global model")
+
     Config = FedProxConfig
     config: FedProxConfig
 
@@ -59,11 +62,8 @@ class FedProx(FedAvg):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train with the proximal term towards the model that came down."""
-        training = client.training
         share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-        passes = 1 if training.epochs is None else training.epochs
-        batches = ceil(client.num_samples() / training.batch_size)
-        whole = passes * batches if training.steps is None else training.steps
+        whole = client.usual_steps(message.model.architecture)
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),

@@ -24,7 +24,16 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
+from fedsim.algorithms.base import (
+    About,
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    broadcast,
+)
 from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.common.model_rounds import broadcasts
@@ -97,6 +106,15 @@ class ServerState:
 
 class KTpFLW(Algorithm[KTpFLWConfig, ServerState, Model]):
     """Personal mixtures of models; a client's state is its own model."""
+
+    about = About(
+        kind="personal models",
+        down="S",
+        up="S",
+        client="its model",
+        server="every client's last model and the coefficient matrix",
+        personal=True,
+    )
 
     Config = KTpFLWConfig
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
+from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
@@ -117,6 +117,15 @@ def nearest(centroids: Array, predictions: Array) -> int:
 
 class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]):
     """Clustered knowledge transfer; the server's state is the newest clusters, None before there are any."""
+
+    about = About(
+        kind="distillation",
+        down="4CpN + 4C for C clusters",
+        up="4pN",
+        client="its model and its predictions",
+        server="the centroids",
+        personal=True,
+    )
 
     Config = PerFedCKTConfig
     messages = (Centroids,)

@@ -28,7 +28,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import AfterValidator
 from torch import Tensor
 
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors
+from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors
 from fedsim.algorithms.common.distillation import divergences
 from fedsim.algorithms.common.fine_tuning import validation_loss
 from fedsim.algorithms.common.model_check import same
@@ -250,6 +250,15 @@ async def considered(client: ClientContext, state: ClientState, model: Model) ->
 
 class PersFL(Distilling):
     """Distillation by KL divergence."""
+
+    about = About(
+        kind="personal models",
+        down="S, and once more after the last round",
+        up="S",
+        client="its best teacher, then its student",
+        server="the global model",
+        personal=True,
+    )
 
     Config = PersFLConfig
     config: PersFLConfig

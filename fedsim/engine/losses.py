@@ -35,18 +35,22 @@ class LiveModel(Protocol):
         """Return logits ``[b, N]``."""
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the penultimate activations ``[b, f]``."""
+        """Return what the head takes, ``[b, f]``."""
 
     def head(self, features: Tensor) -> Tensor:
-        """Return the logits ``[b, N]`` that follow from them, so that one forward pass gives both."""
+        """Return the logits ``[b, N]`` of features, so that one forward pass gives both.
+
+        Those of a net that computes in its own way may be others (:meth:`fedsim.models.Architecture.uncut`).
+        """
 
     def public(self, x: Tensor) -> Tensor:
         """Return logits ``[b, N]`` of public samples; buffers do as the fit's ``public_buffers`` says."""
 
-    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``; buffers do not move.
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
+        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``.
 
-        Gradients flow to the parameters that are given; the model's own stay as they are.
+        Gradients flow to the parameters that are given; the model's own stay as they are. So do its buffers,
+        unless they are to move as if the parameters were its own.
         """
 
 
@@ -64,7 +68,9 @@ class Batch:
     def labels(self) -> Tensor:
         """The labels; an error where the samples have none."""
         if self.y is None:
-            raise ValueError("public samples carry no labels: use a stream of the client's own samples")
+            raise ValueError(
+                "these samples have no labels: use the client's own, or public ones with labelled=True"
+            )
         return self.y
 
 

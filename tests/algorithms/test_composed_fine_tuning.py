@@ -62,6 +62,23 @@ def _digest(models: Mapping[str, Model], name: str) -> bytes:
     return models[name].digest()
 
 
+def test_what_a_client_goes_on_with_is_not_what_it_sends(world: Any) -> None:
+    merged = []
+    for algorithm in (Halves(Config()), world.algorithm("fedavg")):
+        merge, models = algorithm.merge, list[bytes]()
+
+        async def watched(*arguments: Any, merge: Any = merge, models: list[bytes] = models) -> Any:
+            model = await merge(*arguments)
+            models.append(model.digest())
+            return model
+
+        algorithm.merge = watched  # type: ignore[method-assign]
+        world.run(algorithm, rounds=2)
+        merged.append(models)
+    assert len(merged[0]) == 2
+    assert merged[0] == merged[1]
+
+
 class TunedHalves(FineTuning[Any, Model], Halves):
     """No more than this."""
 

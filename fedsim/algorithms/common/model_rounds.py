@@ -40,7 +40,7 @@ class ModelTraining(Algorithm[C, S, Any]):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train the model on the client's own samples and send it back (ClientUpdate of FedAvg)."""
-        fitted = await client.fit(await self.own_model(client, state, message))
+        fitted = await client.fit(message.model)
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def own_model(self, client: ClientContext, state: Any, message: ModelBroadcast) -> Model:
