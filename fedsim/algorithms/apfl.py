@@ -10,7 +10,7 @@ Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020 (arXiv 200
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -20,11 +20,11 @@ from pydantic import model_validator
 from torch import Tensor
 
 from fedsim.algorithms.base import About, Predictor, Predictors
-from fedsim.algorithms.common.interpolation import between, slopes, slopes_between
+from fedsim.algorithms.common.interpolation import between, loss_between
 from fedsim.algorithms.common.model_rounds import Weighting
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.losses import Batches
+from fedsim.engine.losses import TRAIN, Batches, label_loss
 from fedsim.engine.steps import Work
 from fedsim.params import Model, Tree, selected
 from fedsim.ranges import Coefficient, LearningRate, Share
@@ -94,36 +94,43 @@ class Interpolated:
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Move w, then v at ``alpha v + (1 - alpha) w``, and alpha by its gradient there."""
-        shared, own, alpha = work.models[SHARED], work.models[OWN], work.outputs[ALPHA]
-        loss, gradients = slopes(shared, batches)
-        work.move(SHARED, gradients)
-        mixed_loss, gradients = slopes_between(own, shared.params, alpha, batches)
+        batch, shared, own = batches[TRAIN], work.models[SHARED], work.models[OWN]
+        loss = label_loss(shared(batch.x), batch.labels)
+        work.move(SHARED, _slopes(loss, shared.params.values()))
+
+        other = {name: param.detach() for name, param in shared.params.items()}
+        alpha = work.outputs[ALPHA].detach().requires_grad_()
+        mixed = loss_between(own, other, alpha, batch)
+        *gradients, slope = _slopes(mixed, [*own.params.values(), alpha])
+        work.move(OWN, gradients)
         if self.adapt != "never":
             with torch.no_grad():
-                pairs = zip(own.params.values(), shared.params.values(), gradients, strict=True)
-                slope = self.decay * alpha + sum(((v - w) * gradient).sum() for v, w, gradient in pairs)
                 # Where models have diverged the slope may be no number; alpha stays one.
-                move = self.lr * work.outputs[REST] * slope.nan_to_num()
+                move = self.lr * work.outputs[REST] * (slope + self.decay * alpha).nan_to_num()
                 work.outputs[ALPHA] = (alpha - move).clamp(0, 1)
             if self.adapt == "round":
-                work.outputs[REST] = torch.zeros_like(alpha)
-        work.move(OWN, [alpha * gradient for gradient in gradients])
-        return loss + mixed_loss
+                work.outputs[REST] = torch.zeros_like(move)
+        return (loss + mixed).detach()
+
+
+def _slopes(loss: Tensor, by: Iterable[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(by), allow_unused=True, materialize_grads=True))
 
 
 class APFL(FedAvg):
     """FedAvg beside clients' own models, each mixed with the global one."""
 
-    Config = APFLConfig
-    config: APFLConfig
     about = About(
         kind="personal models",
         down="S",
-        up="S + 8",
+        up="S",
         client="its own model, the global one as it trained it, alpha",
         server="the global model",
         personal=True,
     )
+
+    Config = APFLConfig
+    config: APFLConfig
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values, twice."""

@@ -12,9 +12,9 @@ Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Person
 from __future__ import annotations
 
 from fedsim.algorithms.base import About, Algorithm, Predictor, Predictors
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.algorithms.fedprox import Proximal
 from fedsim.engine.jobs import Extra
 from fedsim.engine.steps import Descent
 from fedsim.params import Model
@@ -35,16 +35,17 @@ class DittoConfig(FedAvgConfig):
 class Ditto(FedAvg):
     """FedAvg beside clients' own models; a client's state is its own model."""
 
-    Config = DittoConfig
-    config: DittoConfig
     about = About(
         kind="personal models",
         down="S",
-        up="S + 8",
+        up="S",
         client="its own model",
         server="the global model",
         personal=True,
     )
+
+    Config = DittoConfig
+    config: DittoConfig
 
     # A client goes on with the model that it has, so nothing is sent after the last round.
     own_model, send_last = Algorithm.own_model, Algorithm.send_last

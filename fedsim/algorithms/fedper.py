@@ -37,16 +37,17 @@ class FedPerConfig(FedAvgConfig):
 class FedPer(FedAvg):
     """FedAvg of the lower layers; the server's state is the base, a client's is its head."""
 
-    Config = FedPerConfig
-    config: FedPerConfig
     about = About(
         kind="personal models",
         down="S of the base",
-        up="S of the base + 8",
+        up="S of the base",
         client="its head",
         server="the base",
         personal=True,
     )
+
+    Config = FedPerConfig
+    config: FedPerConfig
     mixed_architectures = True
 
     def start(self, server: ServerContext) -> Model:

@@ -78,16 +78,17 @@ def _loss(student: Tensor, teacher: Tensor, labels: Tensor, share: float) -> Ten
 class FML(FedAvg):
     """FedAvg of memes beside clients' own models; a client's state is its own model."""
 
-    Config = FMLConfig
-    config: FMLConfig
     about = About(
         kind="personal models",
         down="S of the meme",
-        up="S of the meme + 8",
+        up="S of the meme",
         client="its own model",
         server="the meme",
         personal=True,
     )
+
+    Config = FMLConfig
+    config: FMLConfig
     mixed_architectures = True
     needs_classes = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsim.algorithms.common.interpolation import between, slopes, slopes_between
-from fedsim.engine.losses import TRAIN, Batch
+from fedsim.algorithms.common.interpolation import between, loss_between
+from fedsim.engine.losses import Batch
 from fedsim.params import Model
 
 
@@ -37,22 +38,22 @@ class _Line:
     """Gives ``x w``; the squared error of x = 1, y = 0 is ``w^2``, its gradient ``2 w``."""
 
     def __init__(self, w: float) -> None:
-        self.params = {"w": torch.tensor([w], requires_grad=True), "idle": torch.ones(2, requires_grad=True)}
+        self.params = {"w": torch.tensor([w], requires_grad=True)}
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return x * self.params["w"]
-
-
-BATCHES = {TRAIN: Batch(torch.ones(1, 1), torch.zeros(1))}
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool) -> Callable[[Tensor], Tensor]:
+        assert moves_buffers
+        return lambda x: x * params["w"]
 
 
-@pytest.mark.parametrize("share", [0.25, torch.tensor(0.25)])
-def test_gradients_are_those_by_the_mixture(share: Any) -> None:
+@pytest.mark.parametrize(("share", "gradient"), [(0.25, 0.25 * 14), (1.0, 8.0), (0.0, 0.0)])
+def test_gradients_go_to_the_model_and_to_its_share(share: float, gradient: float) -> None:
     model: Any = _Line(4.0)
-    loss, (gradient, idle) = slopes(model, BATCHES)
-    assert (float(loss), gradient.tolist(), idle.tolist()) == (16.0, [8.0], [0.0, 0.0])
-    other = {"w": torch.tensor([8.0]), "idle": torch.ones(2)}
-    loss, (gradient, _) = slopes_between(model, other, share, BATCHES)
-    assert (float(loss), gradient.tolist()) == (49.0, [14.0])  # at 0.25 * 4 + 0.75 * 8
-    assert not loss.requires_grad
-    assert model.params["w"].tolist() == [4.0]
+    weight, other = torch.tensor(share, requires_grad=True), {"w": torch.tensor([8.0])}
+    batch = Batch(torch.ones(1, 1), torch.zeros(1))
+    loss = loss_between(model, other, weight, batch)
+    mixture = share * 4 + (1 - share) * 8
+    assert float(loss.detach()) == mixture**2
+    by_model, by_share = torch.autograd.grad(loss, [model.params["w"], weight])
+    assert by_model.tolist() == [gradient]
+    assert float(by_share) == (4 - 8) * 2 * mixture
+    assert float(loss_between(model, other, share, batch).detach()) == mixture**2
