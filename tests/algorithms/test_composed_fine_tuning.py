@@ -148,6 +148,7 @@ def test_what_clients_mirror_is_settled_before(world: Any) -> None:
         "ktpfl",
         "ktpfl_w",
         "local",
+        "mapper",
         "perfed_ckt",
     ],
 )

@@ -197,6 +197,7 @@ TABLES: dict[str, Table] = {
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
+    "mapper": {**WEIGHTING, "lambdas": _tried((0.0,), (0.1, 0.9)), "global_steps": _tried(0, 3)},
     "perfed_ckt": {
         **OWN_START,
         "clusters": _tried(1, 2),
