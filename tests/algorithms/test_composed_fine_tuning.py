@@ -147,6 +147,7 @@ def test_what_clients_mirror_is_settled_before(world: Any) -> None:
         "fml",
         "ktpfl",
         "ktpfl_w",
+        "l2sgd",
         "local",
         "mapper",
         "perfed_ckt",

@@ -196,6 +196,7 @@ TABLES: dict[str, Table] = {
         "pull_epochs": _tried(0, 2, usual=1, pull_lr=0.1),
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
+    "l2sgd": {"probability": _tried(0.5, 1.0), "pull": _tried(0.0, 1.0)},
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
     "mapper": {**WEIGHTING, "lambdas": _tried((0.0,), (0.1, 0.9)), "global_steps": _tried(0, 3)},
     "perfed_ckt": {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from fedsim.engine.losses import Batch, LiveModel, label_loss
@@ -28,5 +29,9 @@ def loss_between(
     Gradients flow to the model, and to the share if it is a tensor. The forward pass is the model's, so its
     running statistics are those of the mixture.
     """
-    mixture = {name: share * param + (1 - share) * other[name] for name, param in model.params.items()}
+    # Laid out as the model's own parameters, since kernels round otherwise in another layout.
+    mixture = {
+        name: torch.zeros_like(param).add_(share * param).add_((1 - share) * other[name])
+        for name, param in model.params.items()
+    }
     return label_loss(model.at(mixture, moves_buffers=True)(batch.x), batch.labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -57,3 +57,21 @@ def test_gradients_go_to_the_model_and_to_its_share(share: float, gradient: floa
     assert by_model.tolist() == [gradient]
     assert float(by_share) == (4 - 8) * 2 * mixture
     assert float(loss_between(model, other, share, batch).detach()) == mixture**2
+
+
+def test_a_mixture_is_laid_out_as_the_model() -> None:
+    # A convolution of one channel, whose channels come last.
+    weight = torch.ones(6, 3, 3, 1).movedim(3, 1).requires_grad_()
+
+    class Model:
+        params: ClassVar[dict[str, Tensor]] = {"w": weight}
+
+        def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool) -> Callable[[Tensor], Tensor]:
+            strides.append(params["w"].stride())
+            return lambda x: x * params["w"].sum()
+
+    strides, model = list[tuple[int, ...]](), cast(Any, Model())
+    batch = Batch(torch.ones(1, 1), torch.zeros(1))
+    loss_between(model, {"w": torch.zeros(6, 1, 3, 3)}, 0.25, batch)
+    assert strides == [weight.stride()]
+    assert weight.stride() != torch.zeros(6, 1, 3, 3).stride()
