@@ -30,7 +30,7 @@ from fedsim.params import Model, Tree, selected
 from fedsim.ranges import Coefficient, LearningRate, Share
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
-SHARED, OWN, ALPHA, REST = "shared", "own", "alpha", "rest"
+SHARED, OWN, ALPHA, MAY_MOVE = "shared", "own", "alpha", "may_move"
 
 
 class APFLConfig(FedAvgConfig):
@@ -80,7 +80,7 @@ class ClientState:
 class Interpolated:
     """A step of the global model, and one of the own model and of alpha at the mixture.
 
-    The job's outputs are ``alpha`` and ``rest``, of which alpha moves by: 0 once it has moved for the round.
+    The job's outputs are ``alpha`` and ``may_move``: 1, or 0 if alpha is not to move again in this round.
 
     Attributes:
         adapt: When alpha moves.
@@ -106,10 +106,10 @@ class Interpolated:
         if self.adapt != "never":
             with torch.no_grad():
                 # Where models have diverged the slope may be no number; alpha stays one.
-                move = self.lr * work.outputs[REST] * (slope + self.decay * alpha).nan_to_num()
+                move = self.lr * work.outputs[MAY_MOVE] * (slope + self.decay * alpha).nan_to_num()
                 work.outputs[ALPHA] = (alpha - move).clamp(0, 1)
             if self.adapt == "round":
-                work.outputs[REST] = torch.zeros_like(move)
+                work.outputs[MAY_MOVE] = torch.zeros_like(move)
         return (loss + mixed).detach()
 
 
@@ -146,7 +146,7 @@ class APFL(FedAvg):
         fitted = await client.fit(
             {SHARED: message.model, OWN: state.model},
             step=Interpolated(config.adapt, rate, config.alpha_decay),
-            outputs={ALPHA: state.alpha[ALPHA], REST: np.array(1, np.float32)},
+            outputs={ALPHA: state.alpha[ALPHA], MAY_MOVE: np.array(1, np.float32)},
         )
         shared = fitted.models[SHARED]
         state = ClientState(fitted.models[OWN], shared, selected(fitted.outputs, [ALPHA]))

@@ -27,7 +27,7 @@ class DittoConfig(FedAvgConfig):
 
     lam: Coefficient = 1.0
     """How strongly a client's own model is held near the global one (the paper tries 0.1, 1 and 2); 0 is
-    Local in the rounds in which the client is selected. Times the learning rate it is less than 1."""
+    Local in the rounds in which the client is selected. Keep lam times the learning rate below 1."""
     personal_epochs: PositiveEpochs | None = None
     """Passes over the client's samples for its own model; by default as much work as for the global one."""
 
@@ -58,7 +58,7 @@ class Ditto(FedAvg):
         self, client: ClientContext, state: Model, message: ModelBroadcast
     ) -> tuple[Model, ModelUpdate]:
         """Train the global model and send it back; train the client's own near the one that came."""
-        trained = await client.fit(message.model)
+        _, update = await super().train(client, None, message)
         own = await client.fit(
             state,
             step=Descent(correct=Proximal(self.config.lam)),
@@ -66,7 +66,7 @@ class Ditto(FedAvg):
             epochs=self.config.personal_epochs,
             name="personal",
         )
-        return own.model, ModelUpdate.of(trained.model, num_samples=client.num_samples())
+        return own.model, update
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: Model

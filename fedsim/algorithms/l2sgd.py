@@ -7,7 +7,7 @@ move, ``w <- (1 - a) w + a mean`` (specification 5.D.6). A second move in a row 
 left out. A client that does not get the mean keeps its model.
 
 Hanzely, Richtarik: Federated Learning of a Mixture of Global and Local Models, 2020 (arXiv 2002.05516),
-algorithm 2 without control variates.
+algorithm 1, with gradients of mini-batches.
 """
 
 from __future__ import annotations

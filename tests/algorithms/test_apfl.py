@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsim.algorithms.apfl import ALPHA, OWN, REST, SHARED, ClientState, Interpolated
+from fedsim.algorithms.apfl import ALPHA, MAY_MOVE, OWN, SHARED, ClientState, Interpolated
 from fedsim.engine.losses import TRAIN, Batch
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Work
@@ -55,12 +55,12 @@ class _Line:
         return lambda x: x * params["w"]
 
 
-def _stepped(step: Interpolated, times: int = 1, alpha: float = 0.5) -> tuple[float, float, float]:
-    """Return w, v and alpha after steps of size 0.1 from w = 1 and v = 3."""
+def _stepped(step: Interpolated, times: int = 1) -> tuple[float, float, float]:
+    """Return w, v and alpha after steps of size 0.1 from w = 1, v = 3 and alpha = 0.5."""
     models: Any = {SHARED: _Line(1.0), OWN: _Line(3.0)}
     sgd = {name: Sgd(0.1) for name in models}
     states = {name: sgd[name].start(list(models[name].params.values())) for name in models}
-    outputs = {ALPHA: torch.tensor(alpha), REST: torch.tensor(1.0)}
+    outputs = {ALPHA: torch.tensor(0.5), MAY_MOVE: torch.tensor(1.0)}
     work = Work(models, (SHARED, OWN), {}, sgd, states, torch.Generator(), outputs)
     for _ in range(times):
         step(work, {TRAIN: Batch(torch.ones(1, 1), torch.zeros(1))})
