@@ -19,31 +19,20 @@ from random_fleets import PERIODS, RATES, capacity, group, law
 from fedsim import toml
 from fedsim.rng import Key
 
-MIXED = ("local", "fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt")
-"""Algorithms for mixed architectures; Fed-ET is one too, with heads of one shape."""
-WITH_PUBLIC = (*MIXED[1:], "fedet")
-WITH_SERVER_OPTIMISERS = ("fedadagrad", "fedadam", "fedavgm", "fedyogi")
-WITHOUT_CLASSES = (
-    *("local", "fedavg", "fedavg_ft", "fedprox", "centralized", "ktpfl_w", "perfed_ckt", "fedmd"),
-    *(*WITH_SERVER_OPTIMISERS, "moon", "perfedavg", "pfedme", "scaffold"),
+MIXED = (
+    *("local", "fml"),
+    *("fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt"),
 )
+"""Algorithms for mixed architectures; so are Fed-ET, with heads of one shape, and FedPer, with like bases."""
+WITH_PUBLIC = (*MIXED[2:], "fedet")
+WEIGHTS = (
+    *("fedavg", "fedavg_ft", "fedprox", "ktpfl_w", "apfl", "ditto", "fedper", "l2sgd", "mapper"),
+    *("fedadagrad", "fedadam", "fedavgm", "fedyogi", "moon", "perfedavg", "pfedme", "scaffold"),
+)
+"""Algorithms that exchange weights and take any task."""
+WITHOUT_CLASSES = (*WEIGHTS, "local", "centralized", "perfed_ckt", "fedmd")
 """Those that take a regression."""
-ALGORITHMS = (
-    *MIXED,
-    "fedet",
-    "fedavg",
-    "fedavg_ft",
-    "fedprox",
-    "centralized",
-    "ktpfl_w",
-    "persfl",
-    "persfl_gd",
-    *WITH_SERVER_OPTIMISERS,
-    "moon",
-    "perfedavg",
-    "pfedme",
-    "scaffold",
-)
+ALGORITHMS = (*MIXED, *WEIGHTS, "fedet", "centralized", "persfl", "persfl_gd")
 PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
 
@@ -237,6 +226,22 @@ def _params(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
             return weighting
         case "fedprox":
             return weighting | {"mu": rate} | dice.some(0.3, gamma=0.5)
+        case "apfl":
+            return {"alpha": dice.pick(0.0, 0.5, 1.0)} | dice.some(
+                0.4, weighting="samples", adapt="step", alpha_lr=rate, alpha_decay=0.02, mix_with="server"
+            )
+        case "ditto":
+            return weighting | dice.some(0.5, lam=rate, personal_epochs=1)
+        case "fedper":
+            return weighting | dice.some(0.5, personal_layers=dice.whole(0, 2))
+        case "fml":
+            return {"alpha": dice.pick(0.0, 0.5, 1.0)} | dice.some(
+                0.4, weighting="samples", beta=0.1, clip=1.0, same_start=False
+            )
+        case "l2sgd":
+            return {"probability": dice.pick(0.3, 1.0)} | dice.some(0.5, pull=dice.pick(0.0, 1.0))
+        case "mapper":
+            return weighting | dice.some(0.5, lambdas=[0.0, 0.5], global_steps=dice.whole(0, 2))
         case "fedavg_ft":
             return weighting | tuning
         case "fedavgm":

@@ -9,17 +9,14 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
-from typing import Any, ClassVar
-
-from torch import Tensor
+from typing import Any
 
 from fedsim.algorithms.base import About
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import Extra
-from fedsim.engine.losses import Extras, LiveModel
 from fedsim.engine.steps import Descent
 from fedsim.ranges import Coefficient, PositiveShare
 from fedsim.wire import ModelBroadcast, ModelUpdate
@@ -32,22 +29,6 @@ class FedProxConfig(FedAvgConfig):
     """Weight of the proximal term (the paper tries 0.001, 0.01, 0.1 and 1); 0 is FedAvg, bit for bit."""
     gamma: PositiveShare = 1.0
     """Least share of its mini-batches that a client does; each dispatch draws its share from [gamma, 1]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proximal:
-    """Adds ``mu (w - w_global)`` to the gradient, outside autograd, so that ``mu = 0`` adds exact zeros."""
-
-    mu: float
-    is_elementwise: ClassVar[bool] = True
-
-    def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
-        """Return the corrected gradients, in the order of the model's parameters."""
-        anchor = extras["anchor"]
-        return [
-            gradient + self.mu * (param - anchor[name])
-            for gradient, (name, param) in zip(gradients, model.params.items(), strict=True)
-        ]
 
 
 class FedProx(FedAvg):

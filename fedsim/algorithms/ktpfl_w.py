@@ -34,6 +34,7 @@ from fedsim.algorithms.base import (
     Replies,
     broadcast,
 )
+from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
@@ -196,13 +197,6 @@ def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
         mean_model([models[one] for one in np.flatnonzero(row).tolist()], row[row != 0].tolist())
         for row in weights
     ]
-
-
-def between(own: Model, other: Model, strength: float) -> Model:
-    """Return ``own + strength (other - own)``, buffers included; an end exactly where strength is 0 or 1."""
-    if strength in (0, 1):
-        return other if strength else own
-    return mean_model([own, other], [1 - strength, strength])
 
 
 def scaled(products: Array) -> Array:

@@ -20,12 +20,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf
 from typing import Annotated, Any, Literal
 
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
-from pydantic import AfterValidator
 from torch import Tensor
 
 from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors
@@ -34,7 +32,7 @@ from fedsim.algorithms.common.fine_tuning import validation_loss
 from fedsim.algorithms.common.model_check import same
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.config import AsTuple
+from fedsim.config import Ascending, AsTuple
 from fedsim.engine.jobs import per_sample
 from fedsim.engine.losses import (
     MODEL,
@@ -58,14 +56,6 @@ UNSEEN = (0.5, 5.0)
 
 Soft = Literal["forward", "reverse", "cross_entropy"]
 
-
-def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    if any(left >= right for left, right in pairwise(values)):
-        raise ValueError(f"the grid is gone through from low to high: give {values} ascending, each once")
-    return values
-
-
-Ascending = AfterValidator(_ascending)
 TEMPERATURES = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0, 25.0)
 
 

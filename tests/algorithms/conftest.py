@@ -17,6 +17,7 @@ import pytest
 
 from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import ClientContext
+from fedsim.algorithms.local import Local, LocalConfig
 from fedsim.bus import Ledger
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.client import HttpClient
@@ -171,6 +172,15 @@ class World:
 
     def run(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         return run(self.parts(algorithm, **changes))
+
+    def local(self, name: str = "train", **work: Any) -> Algorithm[Any, Any, Any]:
+        """Return Local in the rounds of a cohort, with the streams of trainings of another name."""
+
+        class Named(Local):
+            async def train(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
+                return (await client.fit(state, name=name, **work)).model, None
+
+        return Named(LocalConfig(follow_selection=True))
 
     def run_over_sockets(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         """Run over sockets on one loop, with a connection for client 0 and one for the others."""

@@ -136,7 +136,22 @@ def test_what_clients_mirror_is_settled_before(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["dsfl", "feddf", "fedmd", "fedprox", "ktpfl", "ktpfl_w", "local", "perfed_ckt"]
+    "name",
+    [
+        "ditto",
+        "dsfl",
+        "feddf",
+        "fedmd",
+        "fedper",
+        "fedprox",
+        "fml",
+        "ktpfl",
+        "ktpfl_w",
+        "l2sgd",
+        "local",
+        "mapper",
+        "perfed_ckt",
+    ],
 )
 def test_it_composes_with_algorithms_as_they_are(name: str, world: Any) -> None:
     method: Any = load("fedsim.algorithms", name)

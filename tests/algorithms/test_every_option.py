@@ -120,11 +120,20 @@ ADAPTIVE: Table = {
 SHORT: dict[str, Any] = {"lambdas": (0.5,), "temperatures": (5.0,), "distill_epochs": 2}
 
 TABLES: dict[str, Table] = {
+    "apfl": {
+        "weighting": _tried("samples", mix_with="server"),
+        "alpha": _tried(0.0, 0.9),
+        "adapt": _tried("never", "step"),
+        "alpha_lr": _tried(0.01),
+        "alpha_decay": _tried(0.02),
+        "mix_with": _tried("server"),
+    },
     "centralized": {
         "upload": _tried(True, shows="traffic"),
         "finetune": _tried(True),
         "finetune_epochs": _tried(0, 3, finetune=True),
     },
+    "ditto": {**WEIGHTING, "lam": _tried(0.0, 2.0), "personal_epochs": _tried(2)},
     "dsfl": {
         **OWN_START,
         "aggregation": _tried("sa"),
@@ -182,8 +191,16 @@ TABLES: dict[str, Table] = {
         "literal_upload": _tried(True, shows="traffic", run={"rounds": 2}),
         **TUNING,
     },
+    "fedper": {**WEIGHTING, "personal_layers": _tried(0, 2)},
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
     "fedyogi": ADAPTIVE,
+    "fml": {
+        **OWN_START,
+        "weighting": _tried("samples"),
+        "alpha": _tried(0.0, 1.0),
+        "beta": _tried(0.0, 1.0),
+        "clip": _tried(0.1),
+    },
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
         **COEFFICIENTS,
@@ -194,7 +211,9 @@ TABLES: dict[str, Table] = {
         "pull_epochs": _tried(0, 2, usual=1, pull_lr=0.1),
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
+    "l2sgd": {"probability": _tried(0.5, 1.0), "pull": _tried(0.0, 1.0)},
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
+    "mapper": {**WEIGHTING, "lambdas": _tried((0.0,), (0.1, 0.9)), "global_steps": _tried(0, 3)},
     "moon": {
         **WEIGHTING,
         "mu": _tried(0.0, 5.0),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsim.algorithms.fedprox import Proximal
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.wire import ModelBroadcast

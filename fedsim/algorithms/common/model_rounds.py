@@ -49,7 +49,7 @@ class ModelTraining(Algorithm[C, S, Any]):
 
     async def send_last(
         self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, ModelBroadcast]]:
+    ) -> tuple[S, Mapping[int, ModelBroadcast | None]]:
         """Send every client its model."""
         return await self.send(server, state, cohort)
 

@@ -39,10 +39,11 @@ class MutualLearning:
         own, other = models[PERSONAL](batch.x), models[EXCHANGED](batch.x)
         losses = {PERSONAL: label_loss(own, batch.labels), EXCHANGED: label_loss(other, batch.labels)}
         if self.imitate:
-            losses[PERSONAL] = losses[PERSONAL] + _towards(other, own)
-            losses[EXCHANGED] = losses[EXCHANGED] + _towards(own, other)
+            losses[PERSONAL] = losses[PERSONAL] + towards(other, own)
+            losses[EXCHANGED] = losses[EXCHANGED] + towards(own, other)
         return losses
 
 
-def _towards(teacher: Tensor, student: Tensor) -> Tensor:
+def towards(teacher: Tensor, student: Tensor) -> Tensor:
+    """Return KL(teacher || student) of the softmax of logits ``[b, N]``; no gradient goes to the teacher."""
     return kl_divergence(F.softmax(teacher, dim=-1), F.log_softmax(student, dim=-1))
