@@ -169,6 +169,12 @@ TABLES: dict[str, Table] = {
         **TUNING,
     },
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
+    "hypcluster": {
+        **WEIGHTING,
+        "clusters": _tried(1, 3),
+        "choose_on": _tried("val", run={"rounds": 3}),
+        "finetune_epochs": _tried(0, 3, "chosen"),
+    },
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
         **COEFFICIENTS,
