@@ -175,6 +175,13 @@ TABLES: dict[str, Table] = {
         "choose_on": _tried("val", run={"rounds": 3}),
         "finetune_epochs": _tried(0, 3, "chosen"),
     },
+    "ifca": {
+        "clusters": _tried(1, 2),
+        "choose_on": _tried("val", run={"rounds": 3}),
+        "option": _tried("grad_avg"),
+        "server_lr": _tried(0.01, option="grad_avg"),
+        "shared_base": _tried(True),
+    },
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
         **COEFFICIENTS,
