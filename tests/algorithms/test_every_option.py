@@ -127,6 +127,14 @@ TABLES: dict[str, Table] = {
         "kd_lr": _tried(0.01),
         "kd_batch_size": _tried(20),
     },
+    "fedamp": {
+        "lam": _tried(0.0, 0.3),
+        "alpha": _tried(1.0, 10.0),
+        "alpha_decay": _tried(0.1, alpha=1.0, run={"rounds": 31, "training": {"steps": 1}}),
+        "sigma": _tried(1.0, 10.0),
+        "heur": _tried(True, alpha=1.0),
+        "start": _tried("mixture"),
+    },
     "fedavg": WEIGHTING,
     "fedavg_ft": {**WEIGHTING, **TUNING},
     "feddf": _beside(FEDDF, server_steps=10),
@@ -208,7 +216,7 @@ TABLES: dict[str, Table] = {
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
-ROUNDS = {"ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2}
+ROUNDS = {"fedamp": 2, "ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 
