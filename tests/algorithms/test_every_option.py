@@ -148,6 +148,11 @@ TABLES: dict[str, Table] = {
         },
         server_steps=10,
     ),
+    "fedfomo": {
+        "offers": _tried(0, 1, run={"rounds": 4}),
+        "epsilon": _tried(0.0, 1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
+        "epsilon_decay": _tried(0.0, epsilon=1.0, usual=1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
+    },
     "fedmd": {
         **OWN_START,
         "public_per_round": _tried(10),
