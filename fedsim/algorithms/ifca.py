@@ -138,9 +138,7 @@ class IFCA(ModelClusters[IFCAConfig]):
         base = self._base(server, self._moved(server, state[0], replies, len(replies)))
         return tuple(with_part(model, base) for model in merged)
 
-    def _moved(
-        self, server: ServerContext, model: Model, group: Replies[ClusterUpdate], num_replies: int
-    ) -> Model:
+    def _moved(self, server: ServerContext, model: Model, group: Replies[Any], num_replies: int) -> Model:
         """Return the mean of a group's models, or ``w - gamma / m * sum of g``."""
         if self.config.option == "model_avg":
             return mean_of_models(group, "uniform")

@@ -13,7 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from fedsim.algorithms.base import Algorithm
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.plugins import available
+from fedsim.task import Task
 
 FOUND = available("fedsim.algorithms")
 UNSET: Any = object()
@@ -54,6 +57,7 @@ def _tried(
 Table = dict[str, Tried]
 
 MIXED = {"models": ("mlp", "linear")}
+DEEP = {"architectures": {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16, 16))), Task((64,), 10))}}
 WEIGHTING: Table = {"weighting": _tried("uniform")}
 TUNING: Table = {"finetune_epochs": _tried(0, 3)}
 OWN_START: Table = {"same_start": _tried(False)}
@@ -153,6 +157,18 @@ TABLES: dict[str, Table] = {
         "epsilon": _tried(0.0, 1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
         "epsilon_decay": _tried(0.0, epsilon=1.0, usual=1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
     },
+    "fedgkt": _beside(
+        {
+            "cut": _tried(1),
+            "server_cut": _tried(3, run=DEEP),
+            "temperature": _tried(1.0),
+            "alpha": _tried(0.0, 2.0),
+            "server_kd": _tried(False),
+            "server_epochs": _tried(1),
+            "server_lr": _tried(0.01),
+        },
+        server_epochs=3,
+    ),
     "fedmd": {
         **OWN_START,
         "public_per_round": _tried(10),
@@ -221,7 +237,7 @@ TABLES: dict[str, Table] = {
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
-ROUNDS = {"fedamp": 2, "ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2}
+ROUNDS = {"fedamp": 2, "fedgkt": 2, "ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 

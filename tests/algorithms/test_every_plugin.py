@@ -36,6 +36,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "fedet": {"server_lr": 0.1, "server_steps": 30},
     "feddf": {"server_steps": 10},
     "pfeddf": {"server_steps": 10},
+    "fedgkt": {"server_epochs": 3},
 }
 """Settings for what takes long by default and means the same with less, or is made for larger worlds."""
 WITHOUT_A_PAPER = {"centralized"}

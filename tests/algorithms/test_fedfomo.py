@@ -83,7 +83,8 @@ def test_the_chance_of_others_falls(world: Any) -> None:
         server: Any = SimpleNamespace(key=Key.root(at), round=at, initial_model=lambda: _model(0.0))
         after, messages = asyncio.run(world.algorithm("fedfomo", offers=1, **params).send(server, state, [0]))
         assert sorted(messages[0].models) == list(after.offered[0])
-        return after.offered[0]
+        found: tuple[int, ...] = after.offered[0]
+        return found
 
     assert {offered(at) for at in range(7, 40)} == {(1,)}
     assert offered(1, epsilon=1.0) != (1,)

@@ -24,7 +24,7 @@ def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
 def squared_distances(products: Array) -> Array:
     """Return squared distances of vectors from their inner products, both ``[m, m]``."""
     squares = np.diagonal(products)
-    distances = np.maximum(squares[:, None] + squares[None, :] - 2 * products, 0)
+    distances: Array = np.maximum(squares[:, None] + squares[None, :] - 2 * products, 0)
     np.fill_diagonal(distances, 0)
     return distances
 

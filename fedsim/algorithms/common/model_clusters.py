@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from fedsim.algorithms.base import (
     Algorithm,
@@ -26,7 +26,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Model
 from fedsim.ranges import Clients
-from fedsim.wire import ModelUpdate, message
+from fedsim.wire import Message, ModelUpdate, message
 
 Models: TypeAlias = tuple[Model, ...]
 """The server's state: the model of each cluster."""
@@ -58,7 +58,7 @@ class ClusterUpdate(ModelUpdate):
 class ModelClusters(Algorithm[G, Models, Any]):
     """Rounds in which each client trains the model that suits it best; a class derived merges them."""
 
-    messages = (ModelSet, ClusterUpdate)
+    messages: ClassVar[tuple[type[Message], ...]] = (ModelSet, ClusterUpdate)
 
     @property
     def exchanges(self) -> Exchanges[Models, Any]:
