@@ -157,6 +157,13 @@ TABLES: dict[str, Table] = {
         "epsilon": _tried(0.0, 1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
         "epsilon_decay": _tried(0.0, epsilon=1.0, usual=1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
     },
+    "fedgems": {
+        **OWN_START,
+        "epsilon": _tried(0.0, 1.0),
+        "public_epochs": _tried(0, 2),
+        "server_epochs": _tried(0, 2),
+        "server_lr": _tried(0.01),
+    },
     "fedgkt": _beside(
         {
             "cut": _tried(1),
