@@ -241,10 +241,21 @@ TABLES: dict[str, Table] = {
     ),
     "persfl_gd": _beside(DISTILLING, **SHORT),
     "pfeddf": _beside({**FEDDF, **TUNING}, server_steps=10, finetune_epochs=1),
+    "pfedhn": {
+        "embedding": _tried(5),
+        "hidden": _tried(20),
+        "hidden_layers": _tried(0, 1),
+        "updates": _tried("each"),
+        "server_lr": _tried(0.1),
+        "momentum": _tried(0.0),
+        "weight_decay": _tried(0.1),
+        "server_clip": _tried(0.01),
+        "client_clip": _tried(0.01),
+    },
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
-ROUNDS = {"fedamp": 2, "fedgkt": 2, "ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2}
+ROUNDS = {"fedamp": 2, "fedgkt": 2, "ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2, "pfedhn": 2}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 

@@ -113,7 +113,8 @@ def test_only_logits_on_samples_that_the_server_never_had_right_go_up(world: Any
 
 def _predicted(model: Any, x: Array) -> Array:
     weight, bias, head, head_bias = model.params.values()
-    return (np.maximum(x @ weight.T + bias, 0) @ head.T + head_bias).argmax(axis=1)
+    found: Array = (np.maximum(x @ weight.T + bias, 0) @ head.T + head_bias).argmax(axis=1)
+    return found
 
 
 def test_where_the_server_is_right_everywhere_nothing_goes_up(world: Any) -> None:

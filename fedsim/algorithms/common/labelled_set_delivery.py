@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from fedsim.algorithms.base import C, S, Setting, broadcast
 from fedsim.algorithms.common import public_set_delivery
@@ -17,7 +18,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.errors import Fault
 from fedsim.params import Array
-from fedsim.wire import PublicData, message
+from fedsim.wire import Message, PublicData, message
 
 
 @message("labelled_data", data=True)
@@ -38,13 +39,13 @@ class ClientState(public_set_delivery.ClientState):
     labels: Array | None = None
 
 
-P = TypeVar("P", bound=ClientState)
+P = TypeVar("P", bound=ClientState, default=Any)
 
 
 class LabelledSetDelivery(PublicSetDelivery[C, S, P]):
     """Sends clients the public set and its labels first, if they do not hold it."""
 
-    messages = (LabelledData,)
+    messages: ClassVar[tuple[type[Message], ...]] = (LabelledData,)
 
     async def instruct_hand_out(
         self, server: ServerContext, state: S, cohort: Sequence[int]

@@ -42,7 +42,8 @@ class Guided:
         logits = model.public(x) if self.is_foreign else model(x)
         hard = F.cross_entropy(logits, extras[LABELS], reduction="none")
         soft = divergences(extras[TEACHER], F.log_softmax(logits, dim=1))
-        return ((1 - imitation) * hard + imitation * soft).mean()
+        loss: Tensor = ((1 - imitation) * hard + imitation * soft).mean()
+        return loss
 
 
 def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
