@@ -13,7 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from fedsim.algorithms.base import Algorithm
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.plugins import available
+from fedsim.task import Task
 
 FOUND = available("fedsim.algorithms")
 UNSET: Any = object()
@@ -54,6 +57,7 @@ def _tried(
 Table = dict[str, Tried]
 
 MIXED = {"models": ("mlp", "linear")}
+DEEP = {"architectures": {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16, 16))), Task((64,), 10))}}
 WEIGHTING: Table = {"weighting": _tried("uniform")}
 TUNING: Table = {"finetune_epochs": _tried(0, 3)}
 OWN_START: Table = {"same_start": _tried(False)}
@@ -145,6 +149,14 @@ TABLES: dict[str, Table] = {
     },
     "fedadagrad": {**SERVER_OPTIMISER, "beta1": _tried(0.9), "epsilon": _tried(0.1)},
     "fedadam": ADAPTIVE,
+    "fedamp": {
+        "lam": _tried(0.0, 0.3),
+        "alpha": _tried(1.0, 10.0),
+        "alpha_decay": _tried(0.1, alpha=1.0, run={"rounds": 31, "training": {"steps": 1}}),
+        "sigma": _tried(1.0, 10.0),
+        "heur": _tried(True, alpha=1.0),
+        "start": _tried("mixture"),
+    },
     "fedavg": WEIGHTING,
     "fedavg_ft": {**WEIGHTING, **TUNING},
     "fedavgm": {
@@ -162,6 +174,30 @@ TABLES: dict[str, Table] = {
             "div_normalise": _tried(True),
         },
         server_steps=10,
+    ),
+    "fedfomo": {
+        "offers": _tried(0, 1, run={"rounds": 4}),
+        "epsilon": _tried(0.0, 1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
+        "epsilon_decay": _tried(0.0, epsilon=1.0, usual=1.0, offers=1, run={"rounds": 4, "num_clients": 8}),
+    },
+    "fedgems": {
+        **OWN_START,
+        "epsilon": _tried(0.0, 1.0),
+        "public_epochs": _tried(0, 2),
+        "server_epochs": _tried(0, 2),
+        "server_lr": _tried(0.01),
+    },
+    "fedgkt": _beside(
+        {
+            "cut": _tried(1),
+            "server_cut": _tried(3, run=DEEP),
+            "temperature": _tried(1.0),
+            "alpha": _tried(0.0, 2.0),
+            "server_kd": _tried(False),
+            "server_epochs": _tried(1),
+            "server_lr": _tried(0.01),
+        },
+        server_epochs=3,
     ),
     "fedmd": {
         **OWN_START,
@@ -200,6 +236,19 @@ TABLES: dict[str, Table] = {
         "alpha": _tried(0.0, 1.0),
         "beta": _tried(0.0, 1.0),
         "clip": _tried(0.1),
+    },
+    "hypcluster": {
+        **WEIGHTING,
+        "clusters": _tried(1, 3),
+        "choose_on": _tried("val", run={"rounds": 3}),
+        "finetune_epochs": _tried(0, 3, "chosen"),
+    },
+    "ifca": {
+        "clusters": _tried(1, 2),
+        "choose_on": _tried("val", run={"rounds": 3}),
+        "option": _tried("grad_avg"),
+        "server_lr": _tried(0.01, option="grad_avg"),
+        "shared_base": _tried(True),
     },
     "ktpfl": {**CO_PERSONAL, **COEFFICIENTS, "c_batch_size": _tried(8)},
     "ktpfl_w": {
@@ -240,6 +289,17 @@ TABLES: dict[str, Table] = {
     ),
     "persfl_gd": _beside(DISTILLING, **SHORT),
     "pfeddf": _beside({**FEDDF, **TUNING}, server_steps=10, finetune_epochs=1),
+    "pfedhn": {
+        "embedding": _tried(5),
+        "hidden": _tried(20),
+        "hidden_layers": _tried(0, 1),
+        "updates": _tried("each"),
+        "server_lr": _tried(0.1),
+        "momentum": _tried(0.0),
+        "weight_decay": _tried(0.1),
+        "server_clip": _tried(0.01),
+        "client_clip": _tried(0.01),
+    },
     "pfedme": {
         **WEIGHTING,
         "lam": _tried(0.0, 5.0),
@@ -255,7 +315,15 @@ TABLES: dict[str, Table] = {
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
-ROUNDS = {"ktpfl": 2, "ktpfl_w": 2, "moon": 2, "perfed_ckt": 2}
+ROUNDS = {
+    "fedamp": 2,
+    "fedgkt": 2,
+    "ktpfl": 2,
+    "ktpfl_w": 2,
+    "moon": 2,
+    "perfed_ckt": 2,
+    "pfedhn": 2,
+}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 

@@ -38,6 +38,9 @@ QUICK: dict[str, dict[str, Any]] = {
     "fedet": {"server_lr": 0.1, "server_steps": 30},
     "feddf": {"server_steps": 10},
     "pfeddf": {"server_steps": 10},
+    "fedgkt": {"server_epochs": 3},
+    # The authors make thousands of rounds.
+    "pfedhn": {"server_lr": 0.2, "hidden": 20},
 }
 """Settings for what takes long by default and means the same with less, or is made for larger worlds."""
 WITHOUT_A_PAPER = {"centralized"}

@@ -1,0 +1,135 @@
+"""Several global models, one for each cluster of clients: the round that HypCluster and IFCA have in common.
+
+The server sends every client all its models. The client takes the one with the least loss on its own samples,
+the first of equals, trains that and says which it was. A model that nobody took stays as it is.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+
+from fedsim.algorithms.base import (
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    broadcast,
+)
+from fedsim.algorithms.common.fine_tuning import validation_loss
+from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.config import Config
+from fedsim.params import Model
+from fedsim.ranges import Clients
+from fedsim.wire import Message, ModelUpdate, message
+
+Models: TypeAlias = tuple[Model, ...]
+"""The server's state: the model of each cluster."""
+
+
+class ModelClustersConfig(Config):
+    """How many models there are, and how clients choose."""
+
+    clusters: Clients = 2
+    """Models of the server, q, each of which begins with values of its own."""
+    choose_on: Literal["train", "val"] = "train"
+    """Samples on which a client compares the models: those that it trains on, or its validation samples."""
+
+
+G = TypeVar("G", bound=ModelClustersConfig)
+
+
+@message("cluster_update")
+class ClusterUpdate(ModelUpdate):
+    """What a client sends.
+
+    Attributes:
+        cluster: Which of the models it has trained, from 0.
+    """
+
+    cluster: int
+
+
+class ModelClusters(Algorithm[G, Models, Any]):
+    """Rounds in which each client trains the model that suits it best; a class derived merges them."""
+
+    messages: ClassVar[tuple[type[Message], ...]] = (ModelSet, ClusterUpdate)
+
+    @property
+    def exchanges(self) -> Exchanges[Models, Any]:
+        """One: choose and train."""
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=ClusterUpdate)
+        return (train,)
+
+    def start(self, server: ServerContext) -> Models:
+        """Begin with different start values of the server's architecture."""
+        return tuple(server.initial_model(variant=number) for number in range(self.config.clusters))
+
+    @abstractmethod
+    async def merge(self, server: ServerContext, state: Models, replies: Replies[ClusterUpdate]) -> Models:
+        """Return the models after what came back."""
+
+    async def send(
+        self, server: ServerContext, state: Models, cohort: Sequence[int]
+    ) -> tuple[Models, Mapping[int, Any]]:
+        """Send everyone all models."""
+        return state, broadcast(cohort, ModelSet.of(dict(enumerate(state))))
+
+    def received(self, client: ClientContext, message: Any) -> Models:
+        """Return the models that a message carries."""
+        return tuple(message.models.values())
+
+    async def choice(self, party: ClientContext, models: Models) -> int:
+        """Return which model has the least loss on the client's own samples, the first of equals."""
+        if len(models) == 1:
+            return 0
+        losses = [await validation_loss(party, model, self.config.choose_on) for model in models]
+        return losses.index(min(losses))
+
+    async def own_model(self, client: ClientContext, state: Any, message: Any) -> Model:
+        """Return the model that suits the client best."""
+        models = self.received(client, message)
+        return models[await self.choice(client, models)]
+
+    async def send_last(
+        self, server: ServerContext, state: Models, cohort: Sequence[int]
+    ) -> tuple[Models, Mapping[int, Any]]:
+        """Send everyone all models."""
+        return await self.send(server, state, cohort)
+
+    async def train(self, client: ClientContext, state: Any, message: Any) -> tuple[Any, ClusterUpdate]:
+        """Choose a model, train it and send it back."""
+        models = self.received(client, message)
+        chosen = await self.choice(client, models)
+        trained = await self.trained(client, models[chosen])
+        return state, ClusterUpdate(
+            trained.architecture, trained.params, trained.buffers, client.num_samples(), chosen
+        )
+
+    async def trained(self, client: ClientContext, model: Model) -> Model:
+        """Return what a client sends for the model that it has chosen."""
+        return (await client.fit(model)).model
+
+    def vet(self, server: ServerContext, state: Models, reply: Reply) -> str | None:
+        """Refuse a model of another architecture, and a cluster that there is not."""
+        if not 0 <= reply.message.cluster < len(state):
+            return f"cluster {reply.message.cluster}, and there are {len(state)} from 0 on"
+        return super().vet(server, state, reply)
+
+    async def models_of(self, observer: ClientContext, server_state: Models, client_state: Any) -> Predictors:
+        """Return the model that suits the client best now."""
+        return {"personal": Predictor(server_state[await self.choice(observer, server_state)])}
+
+
+def members(server: ServerContext, state: Models, replies: Replies[ClusterUpdate]) -> list[list[Reply]]:
+    """Return the replies of each cluster, and note how many they are."""
+    groups: list[list[Reply]] = [[] for _ in state]
+    for reply in replies:
+        groups[reply.message.cluster].append(reply)
+    server.note("cluster sizes", sizes=[len(group) for group in groups])
+    return groups

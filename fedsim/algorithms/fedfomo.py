@@ -1,0 +1,197 @@
+"""FedFomo: clients mix the models of others, by what each would do for their own validation loss.
+
+The server stores clients' models and offers each client of the cohort a few of them: those that have served
+it best so far, each replaced at random with a probability that falls. A client goes from the model with which
+its last training began towards each that has a smaller validation loss, its own trained model included, the
+more the greater the gain for the distance; there it trains, and sends its model and the weights
+(specification 5.D.4). Where no model gains anything it goes on with its own. A client that never uploaded is
+sent the start model alone.
+
+Zhang, Sapra, Fidler, Yeung, Alvarez: Personalized Federated Learning with First Order Model Optimization,
+ICLR 2021 (arXiv 2012.08565), equation 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedsim.algorithms.base import (
+    About,
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+)
+from fedsim.algorithms.common.first_order_mixing import best_offers, moved
+from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.config import Config
+from fedsim.params import Array, Model, count
+from fedsim.ranges import MOST_CLIENTS, Share
+from fedsim.wire import ModelUpdate, message
+
+START = -1
+"""Number of the start model in a set."""
+
+
+class FedFomoConfig(Config):
+    """FedFomo's own parameters."""
+
+    offers: Annotated[int, Field(ge=0, le=MOST_CLIENTS)] = 5
+    """Models that a client is sent, M, as far as there are so many (the paper: 5 and 10); with 0 it is Local,
+    bit for bit."""
+    epsilon: Share = 0.3
+    """Probability with which one of them is replaced by any other in the first round (the paper: 0.3)."""
+    epsilon_decay: Share = 0.05
+    """What it falls by in each round, down to 0 (the authors' code: 0.05)."""
+
+
+@message("weighed_update")
+class WeighedUpdate(ModelUpdate):
+    """A model, and what each that was offered was worth, before scaling, in their order, float32 ``[M]``."""
+
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        models: The last model of each client that ever uploaded one.
+        worth: By client and other client, the sum of the weights that the one has given the other's models.
+        offered: By client, whose models it was sent last, ascending.
+    """
+
+    models: Mapping[int, Model] = field(default_factory=dict)
+    worth: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    offered: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What a client keeps.
+
+    Attributes:
+        model: Its own, as its last training has left it.
+        previous: The model with which that began; None before the first.
+    """
+
+    model: Model
+    previous: Model | None = None
+
+
+class FedFomo(Algorithm[FedFomoConfig, ServerState, ClientState]):
+    """First-order model optimisation."""
+
+    Config = FedFomoConfig
+    about = About(
+        kind="personal models",
+        down="M S",
+        up="S + 4M",
+        client="w_k, before and after its last training",
+        server="every client's last w_k, sums of weights",
+        personal=True,
+    )
+    messages = (ModelSet, WeighedUpdate)
+
+    @property
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+        """One: mix and train."""
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=WeighedUpdate)
+        return (train,)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Nothing is known yet."""
+        return ServerState()
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values."""
+        return ClientState(client.initial_model())
+
+    async def send(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, ModelSet | None]]:
+        """Offer each client models of others; the start model to those who never uploaded."""
+        first = ModelSet.of({START: server.initial_model()})
+        epsilon = max(0.0, self.config.epsilon - self.config.epsilon_decay * (server.round - 1))
+        offered: dict[int, tuple[int, ...]] = dict.fromkeys(cohort, ())
+        sent: dict[int, ModelSet | None] = dict.fromkeys(cohort, first)
+        for client in cohort:
+            if client in state.models:
+                worth = {other: state.worth.get(client, {}).get(other, 0.0) for other in sorted(state.models)}
+                del worth[client]
+                key = server.key.child("offers", client)
+                offered[client] = best_offers(key, worth, self.config.offers, epsilon)
+                models = {other: state.models[other] for other in offered[client]}
+                sent[client] = ModelSet.of(models) if models else None
+        return replace(state, offered={**state.offered, **offered}), sent
+
+    async def train(
+        self, client: ClientContext, state: ClientState, message: ModelSet | None
+    ) -> tuple[ClientState, WeighedUpdate]:
+        """Mix, train there, and send the model and the weights of those that were offered."""
+        sent = {} if message is None else message.models
+        start, weights = await self._mixed(client, state, [sent[other] for other in sent if other != START])
+        model = (await client.fit(start)).model
+        reply = WeighedUpdate(model.architecture, model.params, model.buffers, client.num_samples(), weights)
+        return ClientState(model, start), reply
+
+    async def _mixed(
+        self, client: ClientContext, state: ClientState, offered: Sequence[Model]
+    ) -> tuple[Model, Array]:
+        """Return where the client's training begins, and the weights of the models offered."""
+        weights = np.zeros(len(offered), np.float32)
+        if not offered or state.previous is None:
+            return state.model, weights
+        if not client.num_samples("val"):
+            client.warn("no validation samples", instead="the client's own model")
+            return state.model, weights
+        models = [*offered, state.model]
+        before, *losses = [
+            (await client.evaluate(model, client.own("val"))).loss for model in (state.previous, *models)
+        ]
+        gains = [before - loss for loss in losses]
+        flops = float(max(1, 5 * len(models) * count(state.model.params)))
+        mixed, found = await client.call(moved, state.previous, models, gains, flops=flops)
+        return (state.model if mixed is None else mixed), found[:-1]
+
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Replies[WeighedUpdate]
+    ) -> ServerState:
+        """Keep the models, and add up what others were worth."""
+        models, worth = dict(state.models), dict(state.worth)
+        for reply in replies:
+            models[reply.client] = reply.message.model
+            sums = dict(worth.get(reply.client, {}))
+            for other, weight in zip(
+                state.offered[reply.client], reply.message.weights.tolist(), strict=True
+            ):
+                sums[other] = sums.get(other, 0.0) + weight
+            worth[reply.client] = sums
+        return replace(state, models=models, worth=worth)
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse a model of another architecture, and weights that cannot be."""
+        weights, num_offered = reply.message.weights, len(state.offered[reply.client])
+        if weights.shape != (num_offered,) or (weights < 0).any():
+            return f"weights that are not {num_offered} non-negative numbers"
+        return super().vet(server, state, reply)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+    ) -> Predictors:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}
+
+
+PLUGIN = FedFomo

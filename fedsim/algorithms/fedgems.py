@@ -1,0 +1,199 @@
+"""FedGEMS: clients of any architecture teach a large model at the server where it is wrong and they are not.
+
+All have a public set with labels. In a round the server sends its logits on all public samples, and the
+numbers of those on which it is wrong and never was right. Clients learn from labels and logits, then train on
+their own samples, and send their logits on these samples. The server trains on the public set: from labels
+alone where it is right; where it is wrong also from its own logits of the last time when it was right, which
+it keeps in a pool, or from those of the clients that are right, the surer the heavier (specification 5.C.6).
+
+Cheng, Wu, Xiao, Liu: FedGEMS: Federated Learning of Larger Server Models via Selective Knowledge Fusion, 2021
+(arXiv 2110.11027). There is no public code; what the specification says is from memory of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.algorithms.base import (
+    About,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    broadcast,
+)
+from fedsim.algorithms.common.distillation import distil, softmax
+from fedsim.algorithms.common.finite_outputs import unless_diverged
+from fedsim.algorithms.common.labelled_set_delivery import ClientState, LabelledSetDelivery
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
+from fedsim.algorithms.common.public_predictions import predictions, stacked, unusable
+from fedsim.algorithms.common.public_set_delivery import held
+from fedsim.algorithms.common.selective_fusion import IMITATION, LABELS, Guided, fused
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.engine.losses import TEACHER
+from fedsim.params import Array, Model
+from fedsim.ranges import Epochs, LearningRate, Share
+from fedsim.wire import LogitsUp, Message, counted, message
+
+
+class FedGEMSConfig(OwnStartConfig):
+    """FedGEMS' own parameters."""
+
+    epsilon: Share = 0.5
+    """Weight of labels against logits (the paper: 0.25, 0.5 and 0.75); with 1 the server learns from labels
+    alone."""
+    public_epochs: Epochs = 1
+    """A client's passes over the public set in each round."""
+    server_epochs: Epochs = 1
+    """The server's passes over it."""
+    server_lr: LearningRate | None = None
+    """The server's learning rate; that of the training by default."""
+
+
+@message("lesson")
+class Lesson(Message):
+    """The server's logits on the public set, ``[p, N]``, and where it asks for those of clients, ``[q]``."""
+
+    values: NDArray[np.float32] = counted()
+    wanted: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        model: Its own.
+        pool: Its logits on public samples from when it was right last, float32 ``[p, N]``.
+        pooled: On which it ever was, booleans ``[p]``.
+        right: On which it was at the start of the round, booleans ``[p]``.
+        wanted: Positions of the samples that clients were asked about, int64 ``[q]``.
+    """
+
+    model: Model
+    pool: Array
+    pooled: Array
+    right: Array
+    wanted: Array = field(default_factory=partial(np.empty, 0, np.int64))
+
+
+class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
+    """Selective knowledge fusion."""
+
+    Config = FedGEMSConfig
+    about = About(
+        kind="distillation",
+        down="4pN + 8q",
+        up="4qN, q samples on which the server never was right",
+        client="w_k",
+        server="a large model, its logits on the public set",
+        personal=True,
+    )
+    messages = (*LabelledSetDelivery.messages, Lesson)
+    needs_classes = True
+
+    @property
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+        """Deliver the public set; learn in every round."""
+        learn = Exchange(
+            "learn",
+            instruct=self.instruct_learn,
+            local=self.local_learn,
+            merge=self.merge_learn,
+            reply=LogitsUp,
+        )
+        return (*super().exchanges, learn)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of the server's architecture, right nowhere."""
+        p = server.num_public
+        nowhere = np.zeros(p, np.bool_)
+        pool = np.zeros((p, server.task.num_outputs), np.float32)
+        return ServerState(server.initial_model(), pool, nowhere, nowhere)
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(own_start(client, self.config))
+
+    async def instruct_learn(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Lesson]]:
+        """See where the server is right; send its logits, and ask where it never was."""
+        positions = self.public_positions(server)
+        logits = await server.predict(state.model, server.public(positions))
+        right = logits.argmax(axis=1) == self.labels(server)
+        pool, pooled = np.where(right[:, None], logits, state.pool), state.pooled | right
+        state = replace(state, pool=pool, pooled=pooled, right=right, wanted=positions[~pooled])
+        return state, broadcast(cohort, Lesson(logits, state.wanted))
+
+    async def local_learn(
+        self, client: ClientContext, state: ClientState, message: Lesson
+    ) -> tuple[ClientState, LogitsUp]:
+        """Learn from the server, train on the client's own samples, and say what was asked."""
+        model = state.model
+        samples, positions = held(client, state, self.public_positions(client))
+        if len(positions):
+            labels = self.labels(client) if state.labels is None else state.labels
+            imitation = np.full(len(positions), 1 - self.config.epsilon, np.float32)
+            model = await distil(
+                client,
+                model,
+                samples,
+                {TEACHER: softmax(message.values), LABELS: labels, IMITATION: imitation},
+                loss=Guided(),
+                batch_size=client.training.batch_size,
+                epochs=self.config.public_epochs,
+                name="distil",
+            )
+        model = (await client.fit(model)).model
+        asked, positions = held(client, state, message.wanted)
+        logits = await client.predict(model, asked)
+        return replace(state, model=model), predictions(logits, positions, "logits")
+
+    async def merge_learn(
+        self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
+    ) -> ServerState:
+        """Train on the public set: from labels, from the pool and from the clients that are right."""
+        positions = self.public_positions(server)
+        labels = self.labels(server)
+        values, given = stacked(state.wanted, server.task.num_outputs, replies)
+        flops = float(max(1, 10 * values.size))
+        ensemble, known = await server.call(fused, values, given, labels[state.wanted], flops=flops)
+        teacher, taught = softmax(state.pool), state.pooled & ~state.right
+        teacher[state.wanted], taught[state.wanted] = ensemble, known
+        model = await distil(
+            server,
+            state.model,
+            server.public(positions),
+            {
+                TEACHER: teacher,
+                LABELS: labels,
+                IMITATION: np.where(taught, 1 - self.config.epsilon, 0).astype(np.float32),
+            },
+            loss=Guided(is_foreign=False),
+            batch_size=server.training.batch_size,
+            optimiser=server.training.make_optimiser(self.config.server_lr),
+            epochs=self.config.server_epochs,
+            name="train",
+        )
+        return replace(state, model=unless_diverged(server, model, state.model))
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse predictions on other samples, or of another shape."""
+        return unusable(reply.message, state.wanted, server.task.num_outputs, "logits")
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+    ) -> Predictors:
+        """Return the client's own model and the server's."""
+        return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
+
+
+PLUGIN = FedGEMS

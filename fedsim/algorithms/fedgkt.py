@@ -1,0 +1,200 @@
+"""FedGKT: clients train small models, the server a large one on the features that they send.
+
+A client trains a small model, from labels and from the server's logits on its samples. Then it sends what its
+lower layers make of each sample, with its logits and its labels, which so leave the client. The server trains
+the layers of its own model above the cut on these, from labels and from the clients' logits, and answers a
+client that is asked again with its logits on that client's last features (specification 5.C.5). What is
+measured are a client's lower layers under the server's upper ones.
+
+The original has all clients in every round. Otherwise, as in appendix B of Fed-ET, the server trains on the
+features of those who replied. A client that never did so learns from labels alone. Unlike in the authors'
+code logits meet their samples by number, so the samples may be shuffled, and the server's optimiser begins
+anew in each round.
+
+He, Annavaram, Avestimehr: Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge, NeurIPS
+2020 (arXiv 2007.14513), algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedsim.algorithms.base import (
+    About,
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+)
+from fedsim.algorithms.common.feature_transfer import (
+    Cut,
+    FeatureMaps,
+    ServerLogits,
+    Transfer,
+    cut_faults,
+    unusable,
+)
+from fedsim.algorithms.common.finite_outputs import unless_diverged
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.config import Config
+from fedsim.engine.jobs import InlineSamples, Stream, per_sample
+from fedsim.engine.losses import TEACHER, TRAIN
+from fedsim.engine.steps import Descent
+from fedsim.errors import Fault
+from fedsim.models import composed
+from fedsim.params import Model
+from fedsim.ranges import Coefficient, LearningRate, PositiveEpochs, Temperature
+
+SERVER_EPOCHS = ((20, 20), (30, 15), (40, 10), (100, 5), (150, 3))
+"""The server's passes up to a round, as in the authors' code; later two."""
+
+
+class FedGKTConfig(Config):
+    """FedGKT's own parameters."""
+
+    cut: Cut = 2
+    """Layers of a client's model whose outputs it sends; -1 means all but the head (the authors: those before
+    the first residual block, 1 in `resnet8`)."""
+    server_cut: Cut | None = None
+    """Layers of the server's model in whose place those of a client stand; as many as `cut` by default."""
+    temperature: Temperature = 3.0
+    """What logits are divided by; the divergence is multiplied by its square (the authors' code: 3)."""
+    alpha: Coefficient = 1.0
+    """Factor of the divergence at clients, and of the labels' loss at the server (the authors' code: 1); with
+    0 clients are those of Local, bit for bit."""
+    server_kd: bool = True
+    """Let the server learn from the clients' logits too, as in the paper; by default the authors' code does
+    not."""
+    server_epochs: PositiveEpochs | None = None
+    """The server's passes over the features of a round; by default 20 up to round 20, 15 up to 30, 10 up to
+    40, 5 up to 100, 3 up to 150, then 2 (the authors' code)."""
+    server_lr: LearningRate | None = None
+    """The server's learning rate; that of the training by default."""
+
+    @property
+    def cut_at_server(self) -> int:
+        """Layers of the server's model in whose place those of a client stand."""
+        return self.cut if self.server_cut is None else self.server_cut
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        upper: Its layers above the cut.
+        maps: By client, what came from it last.
+    """
+
+    upper: Model
+    maps: Mapping[int, FeatureMaps] = field(default_factory=dict)
+
+
+class FedGKT(Algorithm[FedGKTConfig, ServerState, Model]):
+    """Group knowledge transfer; a client's state is its small model."""
+
+    Config = FedGKTConfig
+    about = About(
+        kind="distillation",
+        down="4nN + 8n",
+        up="4n(f + N) + 16n, f numbers of a feature map",
+        client="a small model",
+        server="upper layers of a large model, the last features of every client",
+        personal=True,
+    )
+    messages = (FeatureMaps, ServerLogits)
+    mixed_architectures = True
+    needs_classes = True
+
+    @property
+    def exchanges(self) -> Exchanges[ServerState, Model]:
+        """One: train and send features."""
+        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=FeatureMaps),)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of the layers above the cut."""
+        upper = server.architectures[server.architecture].above(self.config.cut_at_server)
+        return ServerState(upper.part_of(server.initial_model()))
+
+    def join(self, client: ClientContext) -> Model:
+        """Begin with the start values of the client's architecture."""
+        return client.initial_model()
+
+    async def send(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, ServerLogits | None]]:
+        """Send each client the server's logits on its last features, if there are any."""
+        sent: dict[int, ServerLogits | None] = dict.fromkeys(cohort)
+        for client in cohort:
+            if (maps := state.maps.get(client)) is not None:
+                logits = await server.predict(state.upper, InlineSamples(maps.features))
+                sent[client] = ServerLogits(maps.sample_ids, logits)
+        return state, sent
+
+    async def train(
+        self, client: ClientContext, state: Model, message: ServerLogits | None
+    ) -> tuple[Model, FeatureMaps]:
+        """Train the small model, and send what it makes of the client's samples."""
+        step, extras = Descent(), {}
+        if message is not None and self.config.alpha:
+            teacher = np.empty_like(message.values)
+            teacher[message.sample_ids] = message.values
+            step = Descent(loss=Transfer(1.0, self.config.alpha, self.config.temperature))
+            extras = {TEACHER: per_sample(teacher, TRAIN)}
+        model = (await client.fit(state, step=step, extras=extras)).model
+        whole, own = client.architectures[client.architecture], client.own("train")
+        features = await client.predict(whole.below(self.config.cut).part_of(model), own)
+        logits = await client.predict(whole.above(self.config.cut).part_of(model), InlineSamples(features))
+        return model, FeatureMaps(np.arange(len(features)), features, logits, client.labels(own))
+
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Replies[FeatureMaps]
+    ) -> ServerState:
+        """Train the upper layers on all features that came."""
+        config, came = self.config, [reply.message for reply in replies]
+        features, labels = (
+            np.concatenate([getattr(maps, name) for maps in came]) for name in ("features", "labels")
+        )
+        step, extras = Descent(), {}
+        if config.server_kd:
+            step = Descent(loss=Transfer(config.alpha, 1.0, config.temperature))
+            extras = {TEACHER: per_sample(np.concatenate([maps.logits for maps in came]), TRAIN)}
+        usual = next((passes for last, passes in SERVER_EPOCHS if server.round <= last), 2)
+        fitted = await server.fit(
+            state.upper,
+            step=step,
+            streams={TRAIN: Stream(InlineSamples(features, labels), server.training.batch_size)},
+            extras=extras,
+            optimiser=server.training.make_optimiser(config.server_lr),
+            epochs=config.server_epochs or usual,
+        )
+        maps = {**state.maps, **{reply.client: reply.message for reply in replies}}
+        return ServerState(unless_diverged(server, fitted.model, state.upper), maps)
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse features of another shape, and labels and numbers of samples that cannot be."""
+        shape = server.architectures[state.upper.architecture].task.input_shape
+        return unusable(reply.message, shape, server.task.num_outputs)
+
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Refuse models that cannot be cut, and features that the server's layers do not take."""
+        yield from super().misfits(setting)
+        yield from cut_faults(setting, self.config.cut, self.config.cut_at_server)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: Model
+    ) -> Predictors:
+        """Return the client's lower layers under the server's upper ones; globally if it ever replied."""
+        lower = observer.architectures[observer.architecture].below(self.config.cut).part_of(client_state)
+        both = Predictor(composed(lower, server_state.upper))
+        return {"personal": both, **({"global": both} if observer.client in server_state.maps else {})}
+
+
+PLUGIN = FedGKT

@@ -1,0 +1,198 @@
+"""FedAMP: the specification's sanity checks (5.D.3)."""
+
+from __future__ import annotations
+
+from math import exp
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.algorithms.common.attentive_mixtures import (
+    by_cosine,
+    by_distance,
+    mixtures,
+    scales,
+    squared_distances,
+)
+from fedsim.algorithms.fedamp import ImplicitPull, ServerState
+from fedsim.params import Model
+from fedsim.runtime.run import run
+
+SCALARS = 64 * 16 + 16 + 16 * 10 + 10
+
+
+def _sent(algorithm: Any) -> list[tuple[ServerState, dict[int, Any]]]:
+    """Have the state and the messages of each round written down."""
+    calls: list[tuple[ServerState, dict[int, Any]]] = []
+    send = algorithm.send
+
+    async def recorder(server: Any, state: Any, cohort: Any) -> Any:
+        calls.append(await send(server, state, cohort))
+        return calls[-1]
+
+    algorithm.send = recorder
+    return calls
+
+
+# Arithmetic
+
+
+def test_distances_follow_from_inner_products() -> None:
+    vectors = np.array([[0.0, 3.0], [4.0, 0.0], [0.0, 3.0]])
+    assert squared_distances(vectors @ vectors.T).tolist() == [[0, 25, 0], [25, 0, 25], [0, 25, 0]]
+
+
+def test_weights_by_distance() -> None:
+    distances = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])
+    weights, num_heavy = by_distance(distances, 2.0, 0.5)
+    near, far, farthest = (0.25 * exp(-one) for one in (1, 2, 3))
+    wanted = [[1 - near - far, near, far], [near, 1 - near - farthest, farthest], [far, farthest, 0]]
+    wanted[2][2] = 1 - far - farthest
+    np.testing.assert_allclose(weights, wanted)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert (weights == weights.T).all()
+    assert num_heavy == 0
+
+
+def test_weights_of_others_are_scaled_where_they_are_more_than_one() -> None:
+    distances = np.array([[0.0, 0.0, 50.0], [0.0, 0.0, 50.0], [50.0, 50.0, 0.0]])
+    weights, num_heavy = by_distance(distances, 1.0, 2.0)
+    assert num_heavy == 2
+    np.testing.assert_allclose(weights[:2], [[1 / 3, 2 / 3, 0], [2 / 3, 1 / 3, 0]], atol=1e-12)
+    np.testing.assert_allclose(weights[2], [0, 0, 1], atol=1e-12)
+
+
+def test_without_a_scale_all_keep_to_themselves() -> None:
+    weights, _ = by_distance(np.zeros((2, 2)), None, 0.0)
+    assert weights.tolist() == [[1, 0], [0, 1]]
+
+
+def test_weights_by_cosine() -> None:
+    vectors = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    weights = by_cosine(vectors @ vectors.T, 2.0)
+    same, across = (2 / 3 * part / (exp(2) + 1) for part in (exp(2), 1))
+    np.testing.assert_allclose(weights[0], [1 / 3, across, same])
+    np.testing.assert_allclose(weights[1], [1 / 3, 1 / 3, 1 / 3])
+    assert by_cosine(np.ones((1, 1)), 2.0).tolist() == [[1.0]]
+
+
+def test_scales_are_found_when_there_are_two_models() -> None:
+    distances = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])
+    sigma, alpha = scales(distances, None, None)
+    assert sigma == 4.0
+    assert alpha is not None
+    weights, _ = by_distance(distances, sigma, alpha)
+    assert (1 - np.diagonal(weights)).mean() == pytest.approx(0.5)
+    assert scales(distances, 1.0, 2.0) == (1.0, 2.0)
+    assert scales(np.zeros((1, 1)), None, None) == (None, None)
+    assert scales(np.zeros((2, 2)), None, None) == (None, None)
+
+
+def test_equal_clients_get_equal_mixtures() -> None:
+    models = [Model("mlp", {"w": np.array([value], np.float32)}) for value in (1.0, 1.0, 2.0)]
+    vectors = np.array([[1.0], [1.0], [2.0]])
+    weights, _ = by_distance(squared_distances(vectors @ vectors.T), 1.0, 0.5)
+    one, other, third = (model.params["w"] for model in mixtures(models, weights))
+    np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert one < third
+
+
+def test_a_step_with_the_pull_is_the_proximal_step() -> None:
+    # w' minimises g w' + pull/2 (w' - u)^2 + (w' - w)^2 / (2 lr).
+    w, u, g, pull, lr = 3.0, 1.0, 0.5, 4.0, 0.1
+    model: Any = SimpleNamespace(params={"w": torch.tensor([w])})
+    (gradient,) = ImplicitPull(pull, lr)(model, [torch.tensor([g])], {"mixture": {"w": torch.tensor([u])}})
+    after = w - lr * float(gradient)
+    assert after == pytest.approx((w / lr + pull * u - g) / (1 / lr + pull))
+    (same,) = ImplicitPull(0.0, lr)(model, [torch.tensor([g])], {"mixture": {"w": torch.tensor([u])}})
+    assert float(same) == g
+
+
+# Runs
+
+
+@pytest.mark.parametrize("clients_per_round", [None, 2])
+def test_without_attraction_it_is_local_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
+    changes = {"clients_per_round": clients_per_round}
+    apart = world.run(world.algorithm("fedamp", lam=0.0), **changes)
+    assert (
+        apart.model_hash == world.run(world.algorithm("local", follow_selection=True), **changes).model_hash
+    )
+
+
+def test_alone_it_is_local_bit_for_bit(world: Any) -> None:
+    alone = world.run(world.algorithm("fedamp"), num_clients=1)
+    assert alone.model_hash == world.run(world.algorithm("local"), num_clients=1).model_hash
+
+
+def test_a_model_goes_down_and_one_up(world: Any) -> None:
+    totals = world.run(world.algorithm("fedamp")).totals
+    assert totals.parameters_up == totals.parameters_down == 3 * 4 * SCALARS
+    for sent in (totals.bytes_up, totals.bytes_down):
+        assert 0 < sent - 4 * 3 * 4 * SCALARS < 3 * 4 * 600
+
+
+def test_half_of_a_mixture_are_others(world: Any) -> None:
+    algorithm = world.algorithm("fedamp")
+    calls = _sent(algorithm)
+    world.run(algorithm)
+    (first, opening), (second, mixed), (third, _) = calls
+    assert (first.sigma, first.alpha) == (None, None)
+    assert len({id(message) for message in opening.values()}) == 1
+    assert opening[0].pull == 0.0
+    assert (second.sigma, second.alpha) == (third.sigma, third.alpha)
+    assert mixed[0].pull == pytest.approx(1 / second.alpha)  # type: ignore[operator]
+    # A mixture of models that are all alike far is half a client's own and half of the others.
+    name, *_ = mixed[0].params
+    own = [second.models[client].params[name] for client in range(4)]
+    apart = np.stack([mixed[client].params[name] - own[client] for client in range(4)])
+    away = np.stack([(sum(own) - model) / 3 - model for model in own])
+    assert 0.3 < np.vdot(apart, away) / np.vdot(away, away) < 0.7
+
+
+def test_who_never_uploaded_gets_the_start_model_and_is_in_no_mixture(world: Any) -> None:
+    algorithm = world.algorithm("fedamp")
+    calls = _sent(algorithm)
+    world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
+    start = world.parts(algorithm).initial()("mlp")
+    for state, messages in calls[1:]:
+        assert set(state.models) == {0, 2, 3}
+        assert messages[1].model.digest() == start.digest()
+        assert messages[0].model.digest() != start.digest()
+
+
+def test_alpha_shrinks_after_thirty_rounds(world: Any) -> None:
+    algorithm = world.algorithm("fedamp", alpha=2.0, alpha_decay=0.5)
+    calls = _sent(algorithm)
+    world.run(algorithm, rounds=31, clients_per_round=1, training={"steps": 1})
+    pulls = [next(iter(messages.values())).pull for _, messages in calls]
+    assert pulls == [0.5] * 30 + [1.0]
+
+
+def test_a_strong_pull_does_not_diverge(world: Any) -> None:
+    # An explicit step would multiply the distance by 1 - 0.1 * 1000 in each mini-batch.
+    algorithm = world.algorithm("fedamp", lam=1000.0, alpha=1.0)
+    models = world.watched(algorithm)
+    world.run(algorithm)
+    assert all(
+        np.abs(array).max() < 10 for one in models.values() for array in one["personal"].params.values()
+    )
+
+
+def test_heavy_mixtures_are_told(world: Any) -> None:
+    notes = world.notes()
+    run(world.parts(world.algorithm("fedamp", alpha=1e4, sigma=1.0), rounds=2), log=notes)
+    assert notes.of("others weigh more than a mixture holds")
+
+
+def test_cosines_need_alpha(world: Any) -> None:
+    with pytest.raises(ValueError, match="give alpha as well"):
+        world.algorithm("fedamp", heur=True)
+
+
+@pytest.mark.slow
+def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
+    world.run_every_way(lambda: world.algorithm("fedamp"))

@@ -1,0 +1,197 @@
+"""FedGKT: the specification's sanity checks (5.C.5)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from math import exp, log
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.common.feature_transfer import FeatureMaps, ServerLogits, Transfer, unusable
+from fedsim.algorithms.fedgkt import ServerState
+from fedsim.engine.losses import Batch
+from fedsim.engine.training_config import TrainingConfig
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.params import Model
+
+QUICK = {"server_epochs": 2}
+
+
+def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
+    """Have a hook's arguments and results written down."""
+    calls: list[tuple[tuple[Any, ...], Any]] = []
+    original = getattr(algorithm, hook)
+
+    async def recorder(*arguments: Any) -> Any:
+        result = await original(*arguments)
+        calls.append((arguments, result))
+        return result
+
+    setattr(algorithm, hook, recorder)
+    return calls
+
+
+def _small_models(
+    world: Any, name: str, params: dict[str, Any], **changes: Any
+) -> dict[tuple[int, int], bytes]:
+    """Return what each client has trained, by round and client."""
+    algorithm = world.algorithm(name, **params)
+    calls = _recorded(algorithm, "train")
+    world.run(algorithm, **changes)
+    found = {}
+    for (client, *_), (after, _) in calls:
+        found[client.round, client.client] = after.digest()
+    return found
+
+
+# Arithmetic
+
+
+def test_the_loss_has_both_terms() -> None:
+    logits, teacher = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 4.0]])
+    models: Any = {"model": lambda x: logits}
+    batches = {"train": Batch(torch.zeros(1, 1), torch.tensor([0]))}
+    found = float(Transfer(0.5, 3.0, 2.0)(models, batches, {"teacher": teacher}))
+    hard = log(1 + exp(-2))
+    own, other = 1 / (1 + exp(-1)), 1 / (1 + exp(2))
+    divergence = other * log(other / own) + (1 - other) * log((1 - other) / (1 - own))
+    assert found == pytest.approx(0.5 * hard + 3 * 4 * divergence, rel=1e-5)
+
+
+MAPS = FeatureMaps(
+    np.array([1, 0]), np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32), np.array([3, 0])
+)
+
+
+@pytest.mark.parametrize(
+    ("lie", "fault"),
+    [
+        ({}, None),
+        ({"labels": np.array([4, 0])}, "labels"),
+        ({"labels": np.array([-1, 0])}, "labels"),
+        ({"labels": np.zeros(0, np.int64)}, "labels"),
+        ({"features": np.zeros((2, 2), np.float32)}, "features of shape"),
+        ({"logits": np.zeros((2, 3), np.float32)}, "features of shape"),
+        ({"sample_ids": np.array([1, 1])}, "samples that are not"),
+        ({"sample_ids": np.array([1, 2])}, "samples that are not"),
+    ],
+)
+def test_what_cannot_be_is_refused(lie: dict[str, Any], fault: str | None) -> None:
+    found = unusable(replace(MAPS, **lie), (3,), 4)
+    assert (found is None) if fault is None else (found or "").startswith(fault)
+
+
+# Runs
+
+
+def test_clients_train_alone_first_and_with_alpha_zero_always(world: Any) -> None:
+    local = _small_models(world, "local", {})
+    usual = _small_models(world, "fedgkt", QUICK)
+    apart = _small_models(world, "fedgkt", {**QUICK, "alpha": 0.0})
+    assert apart == local
+    assert all((usual[place] == local[place]) == (place[0] == 1) for place in local)
+
+
+def test_the_order_of_samples_in_a_message_makes_no_difference(world: Any) -> None:
+    algorithm = world.algorithm("fedgkt", **QUICK)
+    usual = world.run(algorithm).model_hash
+    shuffled = world.algorithm("fedgkt", **QUICK)
+    send = shuffled.send
+
+    async def shuffling(server: Any, state: Any, cohort: Any) -> Any:
+        state, sent = await send(server, state, cohort)
+        return state, {client: message and _turned(message) for client, message in sent.items()}
+
+    def _turned(message: ServerLogits) -> ServerLogits:
+        return ServerLogits(message.sample_ids[::-1].copy(), message.values[::-1].copy())
+
+    shuffled.send = shuffling
+    assert world.run(shuffled).model_hash == usual
+
+
+def test_features_logits_and_labels_are_those_of_the_samples(world: Any) -> None:
+    algorithm, data = world.algorithm("fedgkt", **QUICK), world.data()
+    calls = _recorded(algorithm, "train")
+    world.run(algorithm, rounds=1)
+    for (client, *_), (model, maps) in calls:
+        own = data.indices(client.client, "train")
+        np.testing.assert_array_equal(maps.labels, data.y[own])
+        weight, bias, head, head_bias = model.params.values()
+        hidden = np.maximum(data.x[own] @ weight.T + bias, 0)
+        np.testing.assert_allclose(maps.features, hidden, atol=1e-5)
+        np.testing.assert_allclose(maps.logits, hidden @ head.T + head_bias, atol=1e-4)
+
+
+def test_the_ledger_counts_features_and_logits(world: Any) -> None:
+    totals = world.run(world.algorithm("fedgkt", **QUICK)).totals
+    n = [world.data().num_samples(client, "train") for client in range(4)]
+    assert totals.parameters_up == 3 * sum(n) * (16 + 10)
+    assert totals.parameters_down == 2 * sum(n) * 10  # nothing in round 1
+    assert totals.frames_down == 2 * 4
+    ups = 3 * sum(4 * one * (16 + 10) + 16 * one for one in n)
+    downs = 2 * sum(4 * one * 10 + 8 * one for one in n)
+    assert 0 < totals.bytes_up - ups < 3 * 4 * 400
+    assert 0 < totals.bytes_down - downs < 2 * 4 * 300
+
+
+def test_who_was_never_heard_of_learns_from_labels_and_counts_in_no_global_mean(world: Any) -> None:
+    algorithm = world.algorithm("fedgkt", **QUICK)
+    calls, models = _recorded(algorithm, "send"), world.watched(algorithm)
+    world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
+    for _, (_, sent) in calls[1:]:
+        assert [client for client, message in sent.items() if message is None] == [1]
+    assert [sorted(models[client]) for client in range(4)] == [
+        ["global", "personal"],
+        ["personal"],
+        ["global", "personal"],
+        ["global", "personal"],
+    ]
+
+
+def test_the_server_makes_fewer_passes_later(world: Any) -> None:
+    passes = []
+
+    class Server(SimpleNamespace):
+        async def fit(self, model: Any, *, epochs: int, **_: Any) -> Any:
+            passes.append(epochs)
+            return SimpleNamespace(model=model)
+
+    for at in (1, 20, 21, 31, 41, 101, 151):
+        server: Any = Server(round=at, training=TrainingConfig())
+        replies = [Reply(0, 0, "train", 0, 0, 1.0, MAPS)]
+        after = asyncio.run(
+            world.algorithm("fedgkt").merge(server, ServerState(Model("mlp[2:]", {})), replies)
+        )
+        assert list(after.maps) == [0]
+    assert passes == [20, 20, 15, 10, 5, 3, 2]
+
+
+def test_models_that_do_not_fit_are_refused(world: Any) -> None:
+    task = world.data().task
+
+    def setting(label: str, small: tuple[int, ...], large: tuple[int, ...]) -> Setting:
+        made = [Architecture(label, MLP(MLP.Config(hidden=hidden)), task) for hidden in (small, large)]
+        return Setting(task, {label: made[0]}, made[1], 0, True)
+
+    algorithm = world.algorithm("fedgkt")
+    assert not list(algorithm.misfits(setting("a", (8,), (8, 9))))
+    (fault,) = algorithm.misfits(setting("b", (8,), (9,)))
+    assert fault.path == "models.b"
+    assert "features are of shape (8,), and the server's layers take (9,)" in str(fault)
+    (fault,) = world.algorithm("fedgkt", cut=3, server_cut=-1).misfits(setting("c", (8,), (8,)))
+    assert fault.path == "algorithm.params.cut"
+    assert not list(world.algorithm("fedgkt", cut=2, server_cut=3).misfits(setting("d", (8,), (9, 8))))
+    with pytest.raises(ValueError, match="below a cut at 0"):
+        world.algorithm("fedgkt", cut=0)
+
+
+@pytest.mark.slow
+def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
+    world.run_every_way(lambda: world.algorithm("fedgkt", **QUICK))

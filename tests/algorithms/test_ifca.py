@@ -1,0 +1,180 @@
+"""IFCA: the specification's sanity checks (5.D.9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from fedsim.config import Config
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import dense, named
+from fedsim.params import Model, mean_model
+from fedsim.task import Task
+
+HEAD = 16 * 10 + 10
+BASE = 64 * 16 + 16
+SCALARS = BASE + HEAD
+
+
+def _recorded(algorithm: Any) -> list[tuple[Any, Any, Any]]:
+    """Have the states before each merge, its replies and the states after it written down."""
+    calls: list[tuple[Any, Any, Any]] = []
+    merge = algorithm.merge
+
+    async def recorder(server: Any, state: Any, replies: Any) -> Any:
+        after = await merge(server, state, replies)
+        calls.append((state, replies, after))
+        return after
+
+    algorithm.merge = recorder
+    return calls
+
+
+def _groups(replies: Any) -> dict[int, list[Any]]:
+    groups: dict[int, list[Any]] = {}
+    for reply in replies:
+        groups.setdefault(reply.message.cluster, []).append(reply.message.model)
+    return groups
+
+
+def test_one_cluster_equals_fedavg_with_equal_weights_bit_for_bit(world: Any) -> None:
+    one = world.run(world.algorithm("ifca", clusters=1), clients_per_round=3)
+    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), clients_per_round=3)
+    assert one.model_hash == fedavg.model_hash
+    shared = world.run(world.algorithm("ifca", clusters=1, shared_base=True), clients_per_round=3)
+    assert shared.model_hash == fedavg.model_hash
+
+
+def test_a_cluster_takes_the_plain_mean_of_its_models(world: Any) -> None:
+    algorithm = world.algorithm("ifca", clusters=2)
+    calls = _recorded(algorithm)
+    world.run(algorithm, num_clients=8, rounds=2)
+    for before, replies, after in calls:
+        groups = _groups(replies)
+        for number, model in enumerate(after):
+            group = groups.get(number, [before[number]])
+            assert model.digest() == mean_model(group, [1 / len(group)] * len(group)).digest()
+
+
+def test_one_gradient_of_all_is_a_step_of_gradient_descent(world: Any) -> None:
+    # One client that makes one step over all its samples in FedAvg sends the same as a gradient here.
+    samples = world.data(1).num_samples(0, "train")
+    training = {"batch_size": samples, "lr": 0.3}
+    runs: list[Model] = []
+    for name, params in (("ifca", {"clusters": 1, "option": "grad_avg"}), ("fedavg", {})):
+        result = world.run(world.algorithm(name, **params), num_clients=1, rounds=1, training=training)
+        runs += result.models[0].values()
+    one, other = (model.params for model in runs)
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients_are_divided_by_all_who_replied(shared: bool, world: Any) -> None:
+    algorithm = world.algorithm("ifca", clusters=2, option="grad_avg", server_lr=0.2, shared_base=shared)
+    calls = _recorded(algorithm)
+    world.run(algorithm, num_clients=8, rounds=2)
+    for before, replies, after in calls:
+        groups = _groups(replies)
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            for name, array in new.params.items():
+                everyone = [model for group in groups.values() for model in group]
+                whose = everyone if shared and not name.startswith("head") else groups.get(number, [])
+                total = sum((model.params[name].astype(np.float64) for model in whose), start=np.zeros(1))
+                np.testing.assert_allclose(array, old.params[name] - 0.2 / 8 * total, atol=1e-6)
+
+
+def test_a_gradient_may_be_of_some_mini_batches(world: Any) -> None:
+    algorithm = world.algorithm("ifca", option="grad_avg")
+    few = world.run(algorithm, rounds=1, training={"steps": 1})
+    whole = world.run(algorithm, rounds=1)
+    assert few.simulated_s < whole.simulated_s
+    assert few.model_hash != whole.model_hash
+
+
+def test_models_on_a_shared_base_differ_in_their_heads_alone(world: Any) -> None:
+    algorithm = world.algorithm("ifca", clusters=3, shared_base=True)
+    calls = _recorded(algorithm)
+    world.run(algorithm, num_clients=8, rounds=2)
+    for before, replies, after in calls:
+        mean = mean_model([reply.message.model for reply in replies], [1 / 8] * 8)
+        groups = _groups(replies)
+        for number, model in enumerate(after):
+            group = groups.get(number, [before[number]])
+            own = mean_model(group, [1 / len(group)] * len(group))
+            for name, array in model.params.items():
+                wanted = own if name.startswith("head") else mean
+                assert array.tobytes() == wanted.params[name].tobytes()
+
+
+@pytest.mark.parametrize("option", ["model_avg", "grad_avg"])
+def test_what_is_shared_comes_down_once(option: str, world: Any) -> None:
+    apart, shared = (
+        world.run(world.algorithm("ifca", option=option, shared_base=shared), rounds=1).totals
+        for shared in (False, True)
+    )
+    assert apart.parameters_down == 4 * 4 * SCALARS
+    assert shared.parameters_down == 4 * (BASE + 4 * HEAD)
+    assert apart.parameters_up == shared.parameters_up == 4 * SCALARS
+    assert 0 < shared.bytes_down - 4 * shared.parameters_down < 4 * 1500
+    assert 0 < shared.bytes_up - 4 * shared.parameters_up < 4 * 600
+
+
+def test_two_populations_separate(world: Any) -> None:
+    # Clients 4 to 7 call every digit by another name. A model begins with what FedAvg makes of one half.
+    data = world.data(8)
+    own = [data.indices(client, "train") for client in range(8)]
+    others = [data.indices(client, split) for client in range(4, 8) for split in ("train", "val", "test")]
+    y = data.y.copy()
+    y[np.concatenate(others)] += 5
+    y %= 10
+    data = replace(data, y=y)
+    changes: dict[str, Any] = {"num_clients": 8, "training": {"epochs": 3}, "rounds": 2}
+    nobody: list[list[int]] = [[]] * 4
+    start = []
+    for held in ([*own[:4], *nobody], [*nobody, *own[4:]]):
+        half = world.run(world.algorithm("fedavg"), data=world.holding(data, "train", held), **changes)
+        start.append(half.models[0]["global"])
+    algorithm = world.algorithm("ifca", clusters=2)
+    algorithm.start = lambda server: tuple(start)
+    calls = _recorded(algorithm)
+    world.run(algorithm, data=data, **changes)
+    chosen = [reply.message.cluster for reply in calls[-1][1]]
+    assert chosen == [0] * 4 + [1] * 4
+
+
+class Normed(ModelPlugin[Config]):
+    """Fully connected layers with BatchNorm."""
+
+    def build(self, task: Task) -> Net:
+        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
+        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
+
+
+def test_statistics_are_averaged_and_refused_where_gradients_travel(world: Any) -> None:
+    normed = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
+    parts = world.parts(world.algorithm("ifca", option="grad_avg"), architectures=normed)
+    assert [fault.path for fault in parts.misfits()] == ["algorithm.params.option"]
+    algorithm = world.algorithm("ifca", clusters=2, shared_base=True)
+    calls = _recorded(algorithm)
+    world.run(algorithm, architectures=normed, rounds=1)
+    _, replies, after = calls[0]
+    mean = mean_model([reply.message.model for reply in replies], [0.25] * 4)
+    for model in after:
+        assert model.buffers.keys() == mean.buffers.keys()
+        assert all(array.tobytes() == mean.buffers[name].tobytes() for name, array in model.buffers.items())
+
+
+def test_a_rate_of_the_server_belongs_to_gradients(world: Any) -> None:
+    with pytest.raises(ValueError, match="belongs to option = 'grad_avg'"):
+        world.algorithm("ifca", server_lr=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("params", [{"option": "grad_avg"}, {"shared_base": True}])
+def test_nothing_changes_a_bit_over_sockets(params: dict[str, Any], world: Any) -> None:
+    world.run_every_way(lambda: world.algorithm("ifca", **params))
