@@ -82,7 +82,7 @@ class FedPer(FedAvg):
         """Refuse nets that cannot be cut there, and clients whose bases differ from the server's."""
         yield from super().misfits(setting)
         own = {setting.server.label: setting.server, **setting.clients}
-        if faults := [fault for one in own.values() if (fault := self._uncut(one)) is not None]:
+        if faults := [fault for one in own.values() if (fault := self._cut_fault(one)) is not None]:
             yield from faults
             return
         for label, one in own.items():
@@ -109,9 +109,9 @@ class FedPer(FedAvg):
     def _cut(self, whole: Architecture) -> int:
         return len(whole.layers) - self.config.personal_layers
 
-    def _uncut(self, whole: Architecture) -> Fault | None:
+    def _cut_fault(self, whole: Architecture) -> Fault | None:
         if self._cut(whole) >= 0:
-            return whole.uncut(self._cut(whole))
+            return whole.cut_fault(self._cut(whole))
         path, layers = "algorithm.params.personal_layers", ", ".join(whole.layers)
         problem = f"{self.config.personal_layers}, and the layers of model {whole.label!r} are {layers}"
         return Fault(path, problem, f"give at most {len(whole.layers)}")
