@@ -7,6 +7,7 @@ memory; values are parameter trees (:mod:`fedsim.params`), which the engine puts
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -26,6 +27,7 @@ from fedsim.models.no_compiler import free_meta_kernels
 from fedsim.params import Array, Model, Tree, freeze, selected
 from fedsim.rng import Key
 from fedsim.task import Task
+from fedsim.walk import is_own
 
 MOST_PARAMS = 500_000_000
 """Most parameters of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
@@ -151,8 +153,18 @@ class Architecture:
         return cut % len(self.layers) if cut < 0 else cut
 
     @cached_property
+    def value(self) -> Hashable | None:
+        """What the net depends on, so that equal ones have equal nets in all runs; None if that is not known.
+
+        It is known of fedsim's own models.
+        """
+        kind = type(self.plugin)
+        is_known = is_own(kind) and vars(self.plugin).keys() == {"config"}
+        return (kind, self.plugin.config, self.task) if is_known else None
+
+    @cached_property
     def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        net = self.skeleton()
+        net = self.structure
         return tuple(dict(net.named_parameters())), tuple(dict(net.named_buffers()))
 
     @cached_property
@@ -208,7 +220,7 @@ def _passing(whole: Architecture) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=256)
 def _uncut(whole: Architecture, cut: int) -> Fault | None:
-    net, layers = whole.skeleton(), whole.layers
+    net, layers = whole.structure, whole.layers
 
     def fault(problem: str, mend: str) -> Fault:
         return Fault(toml.path("models", whole.label), f"model {whole.label!r} cannot be cut{problem}", mend)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsim.data import FederatedData
+from fedsim.engine import count_memory
 from fedsim.engine.cost import Costs, Effort, duration_s
 from fedsim.engine.jobs import (
     Call,
@@ -57,7 +58,8 @@ def costs(resources: Resources) -> Costs:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What is counted on the meta device."""
+    """What is counted on the meta device; nothing is known from before."""
+    count_memory.forget()
     seen: list[object] = []
     measure = flops.measure
 
