@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass, num_steps, size_counts
-from fedsim.engine.count_memory import forward_key, remembered, sample_form, step_key
+from fedsim.engine.count_keys import sample_form, step_key
 from fedsim.engine.jobs import (
     Call,
     Evaluate,
@@ -48,6 +48,7 @@ from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
 from fedsim.models.flops import Operations
+from fedsim.models.process_memory import remembered
 from fedsim.params import Array, Model, Tree
 from fedsim.rng import Key
 
@@ -286,7 +287,9 @@ class Costs:
         key = (architecture, size)
         if key not in self._forwards:
             built = self._resources.architectures[architecture]
-            self._forwards[key] = remembered(forward_key(built, size), partial(flops.forward, built, size))
+            self._forwards[key] = remembered(
+                built.value and ("forward", built.value, size), partial(flops.forward, built, size)
+            )
         return self._forwards[key]
 
 

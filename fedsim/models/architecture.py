@@ -24,6 +24,7 @@ from fedsim.models.base import ModelPlugin, Net
 from fedsim.models.flops import measure
 from fedsim.models.initialise import initialise, unfilled
 from fedsim.models.no_compiler import free_meta_kernels
+from fedsim.models.process_memory import remembered
 from fedsim.params import Array, Model, Tree, freeze, selected
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -153,7 +154,7 @@ class Architecture:
         return cut % len(self.layers) if cut < 0 else cut
 
     @cached_property
-    def value(self) -> Hashable | None:
+    def value(self) -> tuple[Hashable, ...] | None:
         """What the net depends on, so that equal ones have equal nets in all runs; None if that is not known.
 
         It is known of fedsim's own models.
@@ -169,8 +170,8 @@ class Architecture:
 
     @cached_property
     def structure(self) -> Net:
-        """A skeleton for looking at: it is one for all, so nobody may change it."""
-        return self.skeleton()
+        """A skeleton for looking at: it is one for all runs, so nobody may change it."""
+        return remembered(self.value and ("structure", self.value), self.skeleton)
 
     @cached_property
     def num_params(self) -> int:

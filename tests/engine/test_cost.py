@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsim.data import FederatedData
-from fedsim.engine import count_memory
 from fedsim.engine.cost import Costs, Effort, duration_s
 from fedsim.engine.jobs import (
     Call,
@@ -35,7 +34,7 @@ from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, InvariantError, JobError, UserError
 from fedsim.fleet import Device
-from fedsim.models import flops
+from fedsim.models import flops, process_memory
 from fedsim.models.flops import Operations
 from fedsim.params import Array, Model
 from fedsim.rng import Key
@@ -59,7 +58,7 @@ def costs(resources: Resources) -> Costs:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What is counted on the meta device; nothing is known from before."""
-    count_memory.forget()
+    process_memory.forget()
     seen: list[object] = []
     measure = flops.measure
 

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from fedsim.engine import count_memory
 from fedsim.engine.cost import Costs
-from fedsim.engine.count_memory import step_key
+from fedsim.engine.count_keys import step_key
 from fedsim.engine.jobs import ClientSamples, Extra, Fit, InlineSamples, Predict, PublicSamples, Stream
 from fedsim.engine.losses import PUBLIC, TEACHER, Batches, Extras, Models, absolute_error, squared_error
 from fedsim.engine.optimisers import Adam, Clipped, Sgd
 from fedsim.engine.steps import Descent, GradientSum
 from fedsim.engine.worker_state import Resources
-from fedsim.models import Architecture, flops
+from fedsim.models import Architecture, flops, process_memory
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.mlp import Mlp
 from fedsim.params import Model
@@ -43,9 +42,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     watch("measure")
     watch("forward")
-    count_memory.forget()
+    process_memory.forget()
     yield seen
-    count_memory.forget()
+    process_memory.forget()
 
 
 def again(resources: Resources) -> Costs:
@@ -186,8 +185,8 @@ def test_architectures_are_alike_by_model_settings_and_task() -> None:
 def test_not_all_counts_are_kept_for_ever(
     resources: Resources, make_fit: Callable[..., Fit], counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(count_memory, "MOST", 3)
+    monkeypatch.setattr(process_memory, "MOST", 3)
     costs = Costs(resources)
     for size in range(1, 9):
         costs.work(make_fit(streams={"train": Stream(ClientSamples(0), size)}))
-        assert 0 < len(count_memory._COUNTS) <= 3
+        assert 0 < len(process_memory._MEMORY) <= 3
