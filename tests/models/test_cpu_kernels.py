@@ -40,7 +40,7 @@ def _numbers(count: int, seed: int) -> Tensor:
     generator = Key.root(seed).numpy()
     bits = generator.integers(0, 2**32, count, np.uint32).view(np.float32)
     usual = generator.standard_normal(count, np.float32)
-    kinds = np.stack([generator.choice(np.float32(ODD), count), usual, bits])
+    kinds = np.stack([generator.choice(np.array(ODD, np.float32), count), usual, bits])
     return torch.from_numpy(kinds[generator.integers(0, 3, count), np.arange(count)])
 
 
