@@ -8,14 +8,18 @@ that are not finite, the check that hooks change nothing, the saved states and t
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from types import FunctionType
 from typing import Any, TypeVar
 
 from fedsim.config import Config
 from fedsim.params import Array
 
 T = TypeVar("T")
+
+_PLAIN = {bool, int, float, str, type(None)}
 
 
 def field_names(cls: type) -> tuple[str, ...] | None:
@@ -53,6 +57,22 @@ def instances(value: Any, cls: type[T]) -> Iterator[T]:
         return
     for part in parts(value).values():
         yield from instances(part, cls)
+
+
+def is_own(value: Any) -> bool:
+    """Say whether a value is made of fedsim's own functions and classes and of plain values alone.
+
+    What they do stays the same as long as the process runs; other code may change, as in a notebook.
+    """
+    cls = type(value)
+    if cls in _PLAIN:
+        return True
+    if cls is FunctionType or isinstance(value, type):
+        module = value.__module__
+        at_top = getattr(sys.modules.get(module), value.__qualname__, None)
+        return module.startswith("fedsim.") and at_top is value
+    is_made = cls is tuple or (field_names(cls) is not None and is_own(cls))
+    return is_made and all(map(is_own, parts(value).values()))
 
 
 def little_endian(array: Array) -> Array:

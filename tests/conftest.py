@@ -1,6 +1,7 @@
 """Settings of the whole suite: one thread for arithmetic, repeatable examples. And a disk that fails."""
 
 import errno
+import gc
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -25,6 +26,14 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("fedsim"), max_examples=8)
 settings.load_profile("fedsim")
+
+# Importing the tests and their libraries makes millions of objects that stay, and nothing to collect.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
 
 CALLS = ("open", "fsync", "rename", "replace", "mkdir", "unlink")
 WRITES = ("write", "fsync")

@@ -93,7 +93,13 @@ def _result(folder: Path, algorithm: str, workers: int, verify: bool) -> RunResu
     changes = [f"engine.workers={workers}"]
     scenario = load_scenario(_written(folder, algorithm), changes, algorithm=algorithm)
     fields = type(scenario.algorithm.params).model_fields
-    quick = {"server_steps": "10", "distill_epochs": "1", "lambdas": "[0.0, 0.5]", "temperatures": "[5.0]"}
+    quick = {
+        "server_steps": "10",
+        "distill_epochs": "1",
+        "finetune_epochs": "1",
+        "lambdas": "[0.0, 0.5]",
+        "temperatures": "[5.0]",
+    }
     changes += [f"algorithm.params.{name}={value}" for name, value in quick.items() if name in fields]
     parts = build(load_scenario(_written(folder, algorithm), changes, algorithm=algorithm))
     return run(replace(parts, verify=verify))

@@ -207,6 +207,7 @@ def test_a_profile_has_all_methods_that_it_is_compared_with(path: Path) -> None:
 
 LITTLE = {
     **dict.fromkeys(("server_steps", "distill_epochs", "kd_epochs", "public_per_round"), "2"),
+    "finetune_epochs": "1",
     "lambdas": "[0.0, 0.5]",
     "temperatures": "[5.0]",
 }

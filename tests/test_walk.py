@@ -2,14 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedsim.config import Config
-from fedsim.walk import field_names, instances, is_leaf, little_endian, octets, parts
+from fedsim.engine.losses import absolute_error, empirical_loss
+from fedsim.engine.optimisers import Clipped, Sgd
+from fedsim.engine.steps import Descent
+from fedsim.walk import field_names, instances, is_leaf, is_own, little_endian, octets, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,15 @@ class Pair:
 @dataclass
 class Empty:
     pass
+
+
+def _renamed(function: Any) -> Any:
+    """Return a function that says it is another one."""
+
+    def other() -> None: ...
+
+    other.__module__, other.__qualname__ = function.__module__, function.__qualname__
+    return other
 
 
 class Settings(Config):
@@ -68,3 +82,26 @@ def test_octets_are_the_bytes_in_c_order(kind: str, shape: tuple[int, ...]) -> N
     assert octets(little).readonly
     if little.nbytes and little.dtype.kind in "biuf" and kind != "<g":
         assert np.shares_memory(np.frombuffer(octets(little), np.uint8), little)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Descent(), True),
+        (Clipped(Sgd(0.1), 1.0), True),
+        (empirical_loss, True),
+        (Sgd, True),
+        (("text", 1, 2.0, True, None, (absolute_error,)), True),
+        (Descent(loss=lambda *_: torch.zeros(())), False),
+        (Descent(loss=partial(empirical_loss)), False),
+        (Clipped(Pair(1, 2), 1.0), False),  # type: ignore[arg-type]
+        (Pair, False),
+        (Pair(1, 2), False),
+        (_renamed(empirical_loss), False),
+        ((np.zeros(3),), False),
+        ([1], False),
+        (Descent().__call__, False),
+    ],
+)
+def test_fedsims_own_code_is_told_from_others(value: Any, expected: bool) -> None:
+    assert is_own(value) is expected

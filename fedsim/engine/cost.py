@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass, num_steps, size_counts
+from fedsim.engine.count_keys import sample_form, step_key
 from fedsim.engine.jobs import (
     Call,
     Evaluate,
@@ -47,6 +48,7 @@ from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
 from fedsim.models.flops import Operations
+from fedsim.models.process_memory import remembered
 from fedsim.params import Array, Model, Tree
 from fedsim.rng import Key
 
@@ -149,7 +151,7 @@ class Costs:
         for name, model in models.items():
             shape += name, model.architecture
         for name, stream in streams.items():
-            shape += name, _sample_shape(stream.samples)
+            shape += name, sample_form(stream.samples)
             amounts += self._resources.num_samples(stream.samples), stream.batch_size
         for name, extra in extras.items():
             shape += name, extra.stream, _extra_shape(extra)
@@ -227,8 +229,9 @@ class Costs:
         if key not in self._steps:
             for model in job.models.values():
                 self._forward(model.architecture, 1)  # for its check of layers that count nothing
+            known_by = step_key(job, sizes, self._resources.architectures, self._resources.data.task)
             try:
-                self._steps[key] = flops.measure(self._run_step(job, sizes))
+                self._steps[key] = remembered(known_by, lambda: flops.measure(self._run_step(job, sizes)))
             except FedsimError:
                 raise
             except Exception as error:
@@ -283,7 +286,10 @@ class Costs:
     def _forward(self, architecture: str, size: int) -> Operations:
         key = (architecture, size)
         if key not in self._forwards:
-            self._forwards[key] = flops.forward(self._resources.architectures[architecture], size)
+            built = self._resources.architectures[architecture]
+            self._forwards[key] = remembered(
+                built.value and ("forward", built.value, size), partial(flops.forward, built, size)
+            )
         return self._forwards[key]
 
 
@@ -311,17 +317,6 @@ def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
 
 def _meta_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device="meta")
-
-
-def _sample_shape(samples: Samples) -> tuple[Any, ...]:
-    """Return what tells apart the batches of streams: the form of a sample and of its label, if any."""
-    match samples:
-        case InlineSamples(x, y):
-            return (x.shape[1:], x.dtype.name, None if y is None else y.dtype.name)
-        case PublicSamples(labelled=labelled):
-            return (PublicSamples, labelled)
-        case _:
-            return (type(samples),)
 
 
 def _extra_shape(extra: Extra) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ memory; values are parameter trees (:mod:`fedsim.params`), which the engine puts
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -23,9 +24,11 @@ from fedsim.models.base import ModelPlugin, Net
 from fedsim.models.flops import measure
 from fedsim.models.initialise import initialise, unfilled
 from fedsim.models.no_compiler import free_meta_kernels
+from fedsim.models.process_memory import remembered
 from fedsim.params import Array, Model, Tree, freeze, selected
 from fedsim.rng import Key
 from fedsim.task import Task
+from fedsim.walk import is_own
 
 MOST_PARAMS = 500_000_000
 """Most parameters of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
@@ -162,14 +165,24 @@ class Architecture:
         return cut % len(self.layers) if cut < 0 else cut
 
     @cached_property
+    def value(self) -> tuple[Hashable, ...] | None:
+        """What the net depends on, so that equal ones have equal nets in all runs; None if that is not known.
+
+        It is known of fedsim's own models.
+        """
+        kind = type(self.plugin)
+        is_known = is_own(kind) and vars(self.plugin).keys() == {"config"}
+        return (kind, self.plugin.config, self.task) if is_known else None
+
+    @cached_property
     def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        net = self.skeleton()
+        net = self.structure
         return tuple(dict(net.named_parameters())), tuple(dict(net.named_buffers()))
 
     @cached_property
     def structure(self) -> Net:
-        """A skeleton for looking at: it is one for all, so nobody may change it."""
-        return self.skeleton()
+        """A skeleton for looking at: it is one for all runs, so nobody may change it."""
+        return remembered(self.value and ("structure", self.value), self.skeleton)
 
     @cached_property
     def num_params(self) -> int:
@@ -220,7 +233,7 @@ def _passing(whole: Architecture) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=256)
 def _cut_fault(whole: Architecture, cut: int) -> Fault | None:
-    net, layers = whole.skeleton(), whole.layers
+    net, layers = whole.structure, whole.layers
 
     def fault(problem: str, mend: str) -> Fault:
         return Fault(toml.path("models", whole.label), f"model {whole.label!r} cannot be cut{problem}", mend)

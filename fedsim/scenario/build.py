@@ -234,7 +234,7 @@ def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[
         label: Architecture(label, choice.make(), task) for label, choice in scenario.models.items()
     }
     for label, architecture in architectures.items():
-        _noting(faults, {"": toml.path("models", label)}, architecture.skeleton)
+        _noting(faults, {"": toml.path("models", label)}, partial(getattr, architecture, "structure"))
     return architectures
 
 

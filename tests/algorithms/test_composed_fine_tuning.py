@@ -89,8 +89,15 @@ def _tuned(**params: Any) -> TunedHalves:
     return TunedHalves(OptionalFineTuningConfig(**params))
 
 
-@pytest.mark.parametrize("passes", [2, "chosen"])
-@pytest.mark.parametrize("training", [{}, {"momentum": 0.9}])
+@pytest.mark.parametrize(
+    ("passes", "training"),
+    [
+        (2, {}),
+        ("chosen", {"momentum": 0.9}),
+        pytest.param(2, {"momentum": 0.9}, marks=pytest.mark.slow),
+        pytest.param("chosen", {}, marks=pytest.mark.slow),
+    ],
+)
 def test_models_are_the_same_every_way(passes: Any, training: dict[str, Any], world: Any) -> None:
     plain = world.run(Halves(Config()), training=training)
     tuned = world.run_every_way(lambda: _tuned(finetune_epochs=passes), training=training)

@@ -158,7 +158,7 @@ TABLES: dict[str, Table] = {
         "start": _tried("mixture"),
     },
     "fedavg": WEIGHTING,
-    "fedavg_ft": {**WEIGHTING, **TUNING},
+    "fedavg_ft": _beside({**WEIGHTING, **TUNING}, finetune_epochs=1),
     "fedavgm": {
         **SERVER_OPTIMISER,
         "momentum": _tried(0.0, run={"rounds": 2}),
@@ -211,22 +211,25 @@ TABLES: dict[str, Table] = {
         "digest_batch_size": _tried(8),
         "digest_lr": _tried(0.01),
     },
-    "fedme": {
-        **OWN_START,
-        "mt": _tried(False, mc=False, run=MIXED),
-        "dml": _tried(False),
-        "mc": _tried(False, clusters=(2,), raise_at=(), run=MIXED),
-        "clusters": _tried((2, 2, 2, 2), run={**MIXED, "rounds": 3}),
-        "raise_at": _tried((0.1, 0.2, 0.9), run={**MIXED, "rounds": 3}),
-        "tune_on": _tried(
-            "train", mc=False, run={**MIXED, "rounds": 2, "training": {"lr": 0.3, "epochs": 5}}
-        ),
-        "candidates": _tried(("linear",)),
-        "candidate_epochs": _tried(3, candidates=("linear", "mlp"), start_trained=True),
-        "start_trained": _tried(True, candidates=("linear",)),
-        "literal_upload": _tried(True, shows="traffic", run={"rounds": 2}),
-        **TUNING,
-    },
+    "fedme": _beside(
+        {
+            **OWN_START,
+            "mt": _tried(False, mc=False, run=MIXED),
+            "dml": _tried(False),
+            "mc": _tried(False, clusters=(2,), raise_at=(), run=MIXED),
+            "clusters": _tried((2, 2, 2, 2), run={**MIXED, "rounds": 3}),
+            "raise_at": _tried((0.1, 0.2, 0.9), run={**MIXED, "rounds": 3}),
+            "tune_on": _tried(
+                "train", mc=False, run={**MIXED, "rounds": 2, "training": {"lr": 0.3, "epochs": 5}}
+            ),
+            "candidates": _tried(("linear",)),
+            "candidate_epochs": _tried(3, candidates=("linear", "mlp"), start_trained=True),
+            "start_trained": _tried(True, candidates=("linear",)),
+            "literal_upload": _tried(True, shows="traffic", run={"rounds": 2}),
+            **TUNING,
+        },
+        finetune_epochs=1,
+    ),
     "fedper": {**WEIGHTING, "personal_layers": _tried(0, 2)},
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
     "fedyogi": ADAPTIVE,

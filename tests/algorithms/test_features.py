@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -200,16 +201,23 @@ def fingerprint(result: RunResult) -> tuple[Any, ...]:
     return result.trace_hash, result.model_hash, result.simulated_s, result.totals, accuracy
 
 
+EVERY_WAY = list(product((1, 2, 4), ("auto", "off")))
+
+
 @pytest.mark.parametrize("task", [{}, IMAGES], ids=["flat", "images"])
-def test_nothing_changes_a_bit(task: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "ways",
+    [[(1, "off"), (2, "auto"), (4, "off")], pytest.param(EVERY_WAY, marks=pytest.mark.slow)],
+    ids=["some ways", "every way"],
+)
+def test_nothing_changes_a_bit(task: dict[str, Any], ways: Sequence[tuple[int, str]]) -> None:
     first = run(made(task))
     assert [row.merged for row in first.rounds] == [CLIENTS] * 3
     assert first.final is not None
     assert first.final.mean is not None
-    for workers in (1, 2, 4):
-        for batching in ("auto", "off"):
-            engine = {"engine.workers": workers, "engine.batching": batching}
-            assert fingerprint(run(made(task | engine))) == fingerprint(first)
+    for workers, batching in ways:
+        engine = {"engine.workers": workers, "engine.batching": batching}
+        assert fingerprint(run(made(task | engine))) == fingerprint(first)
     assert fingerprint(run(made(task, verify=True))) == fingerprint(first)
 
 
@@ -219,8 +227,15 @@ def test_the_composed_models_learn() -> None:
     assert max(mean for mean in means if mean is not None) > 0.4
 
 
-@pytest.mark.parametrize("task", [{}, IMAGES], ids=["flat", "images"])
-@pytest.mark.parametrize("batching", ["auto", "off"])
+@pytest.mark.parametrize(
+    ("task", "batching"),
+    [
+        pytest.param({}, "auto", id="flat"),
+        pytest.param({}, "off", id="flat, one by one"),
+        pytest.param(IMAGES, "auto", id="images"),
+        pytest.param(IMAGES, "off", id="images, one by one", marks=pytest.mark.slow),
+    ],
+)
 def test_sockets_change_nothing(task: dict[str, Any], batching: str, world: Any) -> None:
     here = run(made(task))
     there = world.over_sockets(partial(made, task | {"engine.batching": batching}))

@@ -34,7 +34,7 @@ from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, InvariantError, JobError, UserError
 from fedsim.fleet import Device
-from fedsim.models import flops
+from fedsim.models import flops, process_memory
 from fedsim.models.flops import Operations
 from fedsim.params import Array, Model
 from fedsim.rng import Key
@@ -57,7 +57,8 @@ def costs(resources: Resources) -> Costs:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What is counted on the meta device."""
+    """What is counted on the meta device; nothing is known from before."""
+    process_memory.forget()
     seen: list[object] = []
     measure = flops.measure
 

@@ -7,7 +7,7 @@ from torch import nn
 from fedsim.config import Config
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models import Architecture, ModelPlugin, Net, process_memory
 from fedsim.models.base import named
 from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.models.mlp import PLUGIN as MLP
@@ -99,6 +99,7 @@ def test_a_larger_batch_needs_more(one: int, other: int, architecture: Architect
 
 def test_it_is_looked_through_once_for_each_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = Architecture("fresh", SMALL.plugin, SMALL.task)
+    process_memory.forget()
     looked = []
     skeleton = Architecture.skeleton
 
@@ -110,3 +111,6 @@ def test_it_is_looked_through_once_for_each_batch_size(monkeypatch: pytest.Monke
     sizes = [needed_bytes(fresh, 8, training) for training in (SGD, MOMENTUM, ADAM, SGD)]
     assert sizes[0] == sizes[3] < sizes[1] < sizes[2]
     assert len(looked) == 2, "once for the parameters, once for the pass"
+    again = Architecture("again", SMALL.plugin, SMALL.task)
+    assert needed_bytes(again, 8, SGD) == sizes[0]
+    assert len(looked) == 2, "another run's is the same model"

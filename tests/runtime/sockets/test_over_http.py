@@ -55,7 +55,10 @@ from fedsim.runtime.sockets.serve import serve
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 
 CLIENTS = 4
-QUICK = {"persfl": {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}}
+QUICK: dict[str, dict[str, Any]] = {
+    "persfl": {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3},
+    "fedme": {"finetune_epochs": 1},
+}
 """Settings for what takes long by default and means the same with less."""
 
 

@@ -1,0 +1,60 @@
+"""What the count of a step's operations depends on, so that runs of one process can share it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from fedsim.engine.jobs import Extra, Fit, InlineSamples, PublicSamples, Samples
+from fedsim.models import Architecture
+from fedsim.params import Tree
+from fedsim.task import Task
+from fedsim.walk import is_own
+
+
+def step_key(
+    job: Fit, sizes: tuple[int, ...], architectures: Mapping[str, Architecture], task: Task
+) -> Hashable | None:
+    """Return what the operations of one step of a fit depend on; None where that is not known.
+
+    Args:
+        job: The fit.
+        sizes: Samples in the batch of each stream.
+        architectures: Those of the run, by label.
+        task: The task of the samples that the job does not carry itself.
+    """
+    nets = {name: architectures[model.architecture].value for name, model in job.models.items()}
+    optimisers = [job.optimisers[name] for name in job.trained]
+    if None in nets.values() or not all(map(is_own, (job.step, *optimisers))):
+        return None
+    return (
+        "step",
+        getattr(job.step, "counted_as", job.step),
+        tuple((type(optimiser), optimiser.counted_as) for optimiser in optimisers),
+        (job.trained, job.public_buffers, task, sizes),
+        tuple(nets.items()),
+        tuple((name, sample_form(stream.samples)) for name, stream in job.streams.items()),
+        tuple((name, extra.stream, _extra_form(extra)) for name, extra in job.extras.items()),
+        _tree_form(job.outputs),
+    )
+
+
+def sample_form(samples: Samples) -> tuple[Any, ...]:
+    """Return what tells apart the batches of streams: the form of a sample and of its label, if any."""
+    match samples:
+        case InlineSamples(x, y):
+            return (x.shape[1:], x.dtype.name, None if y is None else y.dtype.name)
+        case PublicSamples(labelled=labelled):
+            return (PublicSamples, labelled)
+        case _:
+            return (type(samples),)
+
+
+def _extra_form(extra: Extra) -> Hashable:
+    if isinstance(extra.value, Mapping):
+        return _tree_form(extra.value)
+    return extra.value.dtype.name, extra.value.shape[1:] if extra.stream else extra.value.shape
+
+
+def _tree_form(tree: Tree) -> Hashable:
+    return tuple((name, array.dtype.name, array.shape) for name, array in tree.items())

@@ -1,0 +1,47 @@
+"""What is found out about models once for all runs of a process.
+
+Building a net and counting its operations takes milliseconds, and a comparison has many runs of the same
+models. Only what concerns fedsim's own models and steps is shared: what is known of other code would be wrong
+as soon as a notebook defines a function anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+T = TypeVar("T")
+
+MOST = 10_000
+"""Most things that are remembered; beyond that, all are forgotten."""
+
+_MEMORY: dict[Hashable, Any] = {}
+
+
+def remembered(key: Hashable | None, make: Callable[[], T]) -> T:
+    """Return what ``make()`` gives, or what it gave for an equal key.
+
+    Args:
+        key: What is made, and what that depends on beside settings of torch; None where that is not known.
+        make: Makes it; nobody may change what it gives.
+    """
+    if key is None:
+        return make()
+    torchs = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    # Formulas of operations may be registered at any time.
+    key = (key, torchs, frozenset(flop_registry.items()))
+    made: T | None = _MEMORY.get(key)
+    if made is None:
+        made = make()
+        if len(_MEMORY) >= MOST:
+            _MEMORY.clear()
+        _MEMORY[key] = made
+    return made
+
+
+def forget() -> None:
+    """Forget everything."""
+    _MEMORY.clear()
