@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Self, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -84,6 +85,16 @@ def _as_tuple(value: Any) -> Any:
 
 AsTuple = BeforeValidator(_as_tuple)
 """Lets a strict tuple field accept a list, as a TOML array becomes: ``Annotated[tuple[X, ...], AsTuple]``."""
+
+
+def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
+    if any(left >= right for left, right in pairwise(values)):
+        raise ValueError(f"the grid is gone through from low to high: give {values} ascending, each once")
+    return values
+
+
+Ascending = AfterValidator(_ascending)
+"""Lets a tuple of numbers be a grid that is tried from low to high."""
 
 
 def fault(problem: str, mend: str = "") -> PydanticCustomError:

@@ -44,11 +44,13 @@ class Found:
         package: The folder, dotted.
         name: Its name there.
         summary: What it is, in a line.
+        kind: To which group of the folder it belongs; empty where there are none.
     """
 
     package: str
     name: str
     summary: str
+    kind: str = ""
 
     @property
     def plugin(self) -> type[Plugin[Any]]:
@@ -63,16 +65,30 @@ def available(package: str) -> list[Found]:
     """
     root, *below = package.split(".")
     folder = Path(importlib.import_module(root).__path__[0], *below)
-    summaries = {file.stem: _summary(file) for file in folder.glob("*.py")}
-    return [Found(package, name, said) for name, said in sorted(summaries.items()) if said is not None]
+    read = {file.stem: _read(file) for file in folder.glob("*.py")}
+    return [Found(package, name, *said) for name, said in sorted(read.items()) if said is not None]
 
 
 @cache  # scenarios are checked often, and sources do not change while they are in use
-def _summary(file: Path) -> str | None:
-    """Return the first line of a plugin's docstring; None for a file that is no plugin."""
+def _read(file: Path) -> tuple[str, str] | None:
+    """Return the first line of a plugin's docstring, and its kind; None for a file that is no plugin.
+
+    The kind is that of a line ``about = About(kind="...", ...)`` in a class.
+    """
     module = ast.parse(file.read_text("utf-8"))
     targets = [ast.unparse(line.targets[0]) for line in module.body if isinstance(line, ast.Assign)]
-    return (ast.get_docstring(module) or "").partition("\n")[0] if "PLUGIN" in targets else None
+    if "PLUGIN" not in targets:
+        return None
+    lines = [line for cls in module.body if isinstance(cls, ast.ClassDef) for line in cls.body]
+    calls = [
+        line.value
+        for line in lines
+        if isinstance(line, ast.Assign)
+        and ast.unparse(line.targets[0]) == "about"
+        and isinstance(line.value, ast.Call)
+    ]
+    kinds = [ast.literal_eval(part.value) for call in calls for part in call.keywords if part.arg == "kind"]
+    return (ast.get_docstring(module) or "").partition("\n")[0], "".join(kinds[-1:])
 
 
 def load(package: str, name: str) -> type[Plugin[Any]]:

@@ -12,6 +12,7 @@ import pytest
 
 import fedsim
 from fedsim.algorithms.fedavg import FedAvg
+from fedsim.engine.batched import fit
 from fedsim.engine.losses import Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
 from fedsim.errors import JobError
@@ -32,6 +33,8 @@ SCENARIO: dict[str, Any] = {
     "participation": {"clients_per_round": 7, "pacing": {"params": {"over_selection": 1.5}}},
     "evaluation": {"every": 2},
 }
+PUBLIC = {"data.public": {"size": 30}}
+GRID = {"lambdas": [0.0, 0.25], "temperatures": [1.0, 5.0], "distill_epochs": 1}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedavg with momentum": {"training.momentum": 0.9},
@@ -39,8 +42,30 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedprox": {"algorithm.name": "fedprox", "algorithm.params.mu": 0.1},
     "fedavg_ft": {"algorithm.name": "fedavg_ft"},
     "local": {"algorithm.name": "local"},
-    "fedmd": {"algorithm.name": "fedmd", "data.public": {"size": 30}},
+    "fedmd": {**PUBLIC, "algorithm.name": "fedmd"},
+    "fedmd, public set at the server": {
+        **PUBLIC,
+        "data.public.held": "server",
+        "algorithm": {"name": "fedmd", "params": {"digest": "kl"}},
+    },
+    "ktpfl": {**PUBLIC, "algorithm.name": "ktpfl"},
+    "ktpfl_w": {"algorithm.name": "ktpfl_w"},
+    "sim_pfd": {
+        **PUBLIC,
+        "data.public.held": "server",
+        "algorithm": {"name": "sim_pfd", "params": {"temperature": 5.0, "theta_sq": True}},
+    },
+    "topk_pfd": {**PUBLIC, "algorithm": {"name": "topk_pfd", "params": {"order": "distill_first"}}},
+    "dsfl": {**PUBLIC, "algorithm": {"name": "dsfl", "params": {"public_per_round": 15}}},
+    "feddf": {**PUBLIC, "algorithm": {"name": "feddf", "params": {"server_steps": 5}}},
+    "fedet": {**PUBLIC, "algorithm": {"name": "fedet", "params": {"server_steps": 5}}},
+    "fedme": {**PUBLIC, "algorithm.name": "fedme"},
+    "perfed_ckt": {**PUBLIC, "algorithm": {"name": "perfed_ckt", "params": {"public_batch_size": 8}}},
+    "persfl": {"algorithm": {"name": "persfl", "params": GRID}},
+    "persfl_gd": {"algorithm": {"name": "persfl_gd", "params": GRID}},
 }
+DISTILS_AT_SERVER = ("feddf", "fedet")
+"""Algorithms whose server trains, by itself, with a loss or an optimiser that serves one net."""
 
 
 def run(folder: Path, verify: bool = False, **changes: Any) -> fedsim.Result:
@@ -53,22 +78,28 @@ def jobs(result: fedsim.Result) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_results_are_the_same_together_and_one_by_one(algorithm: str, tmp_path: Path) -> None:
+def test_results_are_the_same_together_and_one_by_one(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changes = ALGORITHMS[algorithm]
     ways: dict[str, dict[str, Any]] = {
         "together": {},
-        "together beside threads": {"engine.workers": 3},
+        "together beside threads": {"engine.workers": 4},
         "one by one": {"engine.batching": "off"},
         "one by one beside threads": {"engine.batching": "off", "engine.workers": 2},
     }
     results = {way: run(tmp_path / way, **changes, **settings) for way, settings in ways.items()}
     results["the long way"] = run(tmp_path / "verified", verify=True, **changes)
+    monkeypatch.setattr(fit, "_tile_size", lambda kind, most_samples: 3)
+    results["in small tiles"] = run(tmp_path / "small", **{**changes, "engine.workers": 2})
     same = {
         tuple(json.dumps(result.summary[key]) for key in sorted(result.summary) if key != "wall_s")
         for result in results.values()
     }
     assert len(same) == 1
-    assert jobs(results["together"])["fit"]["together"] > 0
+    fits = jobs(results["together"])["fit"]
+    assert fits["together"] > 0
+    assert ("no batched form" in fits) is (algorithm in DISTILS_AT_SERVER)
     assert all("together" not in ways for ways in jobs(results["one by one"]).values())
 
 

@@ -19,22 +19,20 @@ from random_fleets import PERIODS, RATES, capacity, group, law
 from fedsim import toml
 from fedsim.rng import Key
 
-MIXED = ("local", "fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt")
-"""Algorithms for mixed architectures; Fed-ET is one too, with heads of one shape."""
-WITH_PUBLIC = (*MIXED[1:], "fedet")
-WITHOUT_CLASSES = ("local", "fedavg", "fedavg_ft", "fedprox", "centralized", "ktpfl_w", "perfed_ckt", "fedmd")
-"""Those that take a regression."""
-ALGORITHMS = (
-    *MIXED,
-    "fedet",
-    "fedavg",
-    "fedavg_ft",
-    "fedprox",
-    "centralized",
-    "ktpfl_w",
-    "persfl",
-    "persfl_gd",
+MIXED = (
+    *("local", "fml"),
+    *("fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt"),
 )
+"""Algorithms for mixed architectures; so are Fed-ET, with heads of one shape, and FedPer, with like bases."""
+WITH_PUBLIC = (*MIXED[2:], "fedet")
+WEIGHTS = (
+    *("fedavg", "fedavg_ft", "fedprox", "ktpfl_w", "apfl", "ditto", "fedper", "l2sgd", "mapper"),
+    *("fedadagrad", "fedadam", "fedavgm", "fedyogi", "moon", "perfedavg", "pfedme", "scaffold"),
+)
+"""Algorithms that exchange weights and take any task."""
+WITHOUT_CLASSES = (*WEIGHTS, "local", "centralized", "perfed_ckt", "fedmd")
+"""Those that take a regression."""
+ALGORITHMS = (*MIXED, *WEIGHTS, "fedet", "centralized", "persfl", "persfl_gd")
 PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
 
@@ -87,6 +85,7 @@ def random_scenario(seed: int) -> RandomScenario:
         "engine": {"executor": "null" if is_null else "threads", "workers": dice.whole(1, 4)},
         "evaluation": _evaluation(dice.child("evaluation"), num_clients),
     }
+    _make_fit(scenario)
     split = scenario["data"].get("split")
     if split is not None and scenario["evaluation"]["every"]:  # there has to be something to measure on
         share = 1 if scenario["evaluation"].get("split") == "val" else 2
@@ -94,6 +93,18 @@ def random_scenario(seed: int) -> RandomScenario:
         if all(not one[share] for one in several):
             scenario["evaluation"]["split"] = "test" if share == 1 else "val"
     return RandomScenario(scenario, files)
+
+
+def _make_fit(scenario: Table) -> None:
+    """Change what the algorithm would refuse."""
+    params, training = scenario["algorithm"]["params"], scenario["training"]
+    match scenario["algorithm"]["name"]:
+        case "pfedme":
+            params["lam"] = 1 / training["lr"]
+        case "scaffold":
+            scenario["participation"]["pacing"]["params"].pop("late", None)
+            if training.keys() & {"optimiser", "momentum", "weight_decay"}:
+                params["option"] = "I"
 
 
 def _data_name(dice: Dice, algorithm: str, *, is_null: bool) -> str:
@@ -184,7 +195,7 @@ def _models(dice: Dice, algorithm: str) -> Table:
         models = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]} | head} for hidden in (4, 6)}
     else:
         mlps = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]}} for hidden in (4, 6)}
-        models = {"linear": {}} | mlps
+        models = ({} if algorithm == "moon" else {"linear": {}}) | mlps
     several = algorithm in (*MIXED, "fedet") and dice.chance(0.6)
     labels = list(models)
     first = dice.whole(0, len(labels) - 1)
@@ -215,8 +226,36 @@ def _params(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
             return weighting
         case "fedprox":
             return weighting | {"mu": rate} | dice.some(0.3, gamma=0.5)
+        case "apfl":
+            return {"alpha": dice.pick(0.0, 0.5, 1.0)} | dice.some(
+                0.4, weighting="samples", adapt="step", alpha_lr=rate, alpha_decay=0.02, mix_with="server"
+            )
+        case "ditto":
+            return weighting | dice.some(0.5, lam=rate, personal_epochs=1)
+        case "fedper":
+            return weighting | dice.some(0.5, personal_layers=dice.whole(0, 2))
+        case "fml":
+            return {"alpha": dice.pick(0.0, 0.5, 1.0)} | dice.some(
+                0.4, weighting="samples", beta=0.1, clip=1.0, same_start=False
+            )
+        case "l2sgd":
+            return {"probability": dice.pick(0.3, 1.0)} | dice.some(0.5, pull=dice.pick(0.0, 1.0))
+        case "mapper":
+            return weighting | dice.some(0.5, lambdas=[0.0, 0.5], global_steps=dice.whole(0, 2))
         case "fedavg_ft":
             return weighting | tuning
+        case "fedavgm":
+            return weighting | dice.some(0.5, momentum=0.5, nesterov=True)
+        case "fedadagrad" | "fedadam" | "fedyogi":
+            return weighting | {"server_lr": rate} | dice.some(0.5, beta1=0.5, epsilon=0.1)
+        case "moon":
+            return weighting | dice.some(0.5, mu=rate, buffer=2)
+        case "perfedavg":
+            return weighting | dice.some(0.5, variant="hf", beta=rate, adapt_steps=dice.whole(0, 2))
+        case "pfedme":
+            return weighting | {"inner_steps": 2} | dice.some(0.3, all_train=True, beta=0.5)
+        case "scaffold":
+            return dice.some(0.4, option="I", server_lr=0.5)
         case "centralized":
             return dice.some(0.5, upload=True, finetune=True)
         case "local":

@@ -14,7 +14,7 @@ the replies sorted by client, finite and vetted. All numbers in the server's sta
 what is not known: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is refused.
 
 A pacing may merge replies to dispatches from before other merges. How much such a stale reply counts is for
-the pacing to say: its ``discount``, from 0 to 1. What that acts on is for the algorithm to say
+the pacing to say: its ``discount``, at most 1 and above 0. What that acts on is for the algorithm to say
 (``discounted``): on ``shares`` of a mean (:func:`fedsim.algorithms.common.model_rounds.shares`), where only
 their ratios count, so that the discount of a single reply vanishes; or on ``steps``, which the algorithm
 multiplies by it, as in FedBuff's ``sum of discount * delta / K`` and FedAsync's ``alpha * discount``, so that
@@ -35,13 +35,13 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.common.model_check import unlike
+from fedsim.algorithms.common.model_check import unlike, unlike_tree
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import Fault
 from fedsim.models import Architecture
-from fedsim.params import Model
+from fedsim.params import Model, Tree
 from fedsim.plugins import Plugin
 from fedsim.task import Task
 from fedsim.wire import Message, ModelUpdate
@@ -74,7 +74,7 @@ class Reply(Generic[U]):
         exchange: The name of the exchange.
         version: The server's version (number of merges) at the dispatch.
         staleness: Merges since then; 0 in a synchronous round.
-        discount: How much it counts for its staleness, from 0 to 1; 1 in a synchronous round.
+        discount: How much it counts for its staleness, above 0 and at most 1; 1 in a synchronous round.
         message: What came back.
     """
 
@@ -102,8 +102,9 @@ class Exchange(Generic[S, P, D, U]):
         local: What a client does. Left out, a client does nothing, and no frame goes up.
         merge: Merges the replies. Left out, the server's state stays.
         when: ``opening``, once before round 1; ``round``; ``closing``, once after the last round.
-        who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before. Before
-            the first round and after the last there is no cohort, so it means all.
+        who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before; where
+            there is none before it, the cohort. Before the first round and after the last there is no cohort,
+            and all clients stand for it.
         reply: What comes back; a reply of another kind is rejected. None: no frame goes up.
     """
 
@@ -165,6 +166,7 @@ class Setting:
         server: The server's architecture.
         num_public: Samples in the public set.
         public_labelled: Whether these have labels of the task.
+        public_at_clients: Whether clients hold them from the start, or only the server does.
         architectures: All of the run, by label, those that nobody starts with too.
         training: How clients train unless the algorithm says otherwise.
         num_rounds: Rounds of the run.
@@ -180,6 +182,7 @@ class Setting:
     server: Architecture
     num_public: int
     public_labelled: bool
+    public_at_clients: bool = True
     architectures: Mapping[str, Architecture] = field(default_factory=dict)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     num_rounds: int = 1
@@ -285,11 +288,21 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
 
         Only frames of the exchange's kind with finite values come here; where they have a field
         ``num_samples``, it is from 1 to as many training samples as the client holds. By default a model has
-        to be of its client's architecture.
+        to be of its client's architecture, and each further tree that counts, such as a control variate, has
+        to be like its parameters, or None where the kind allows that.
         """
-        if not isinstance(reply.message, ModelUpdate):
+        message = reply.message
+        if not isinstance(message, ModelUpdate):
             return None
-        return unlike(reply.message.model, server.initial_model(server.architecture_of(reply.client)))
+        wanted = server.initial_model(server.architecture_of(reply.client))
+        if (fault := unlike(message.model, wanted)) is not None:
+            return fault
+        for name in message.PLAN.trees:
+            tree: Tree | None = getattr(message, name)
+            fault = None if tree is None else unlike_tree(tree, wanted.params, wanted.architecture)
+            if fault is not None:
+                return f"{name}: {fault}"
+        return None
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Yield each thing for which the algorithm cannot work in a setting.

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors, Replies, Reply
+from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
 from fedsim.algorithms.common import public_predictions
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, Passes
 from fedsim.algorithms.common.model_rounds import ModelTraining
@@ -39,7 +39,7 @@ class CentralizedConfig(FineTuningConfig):
 
     @model_validator(mode="after")
     def _tunes(self) -> Self:
-        if self.finetune_epochs is not None and not self.finetune:
+        if self.finetune_epochs != "chosen" and not self.finetune:
             raise ValueError("finetune_epochs without fine-tuning: add finetune = true, or leave it out")
         return self
 
@@ -158,6 +158,10 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
 
 class FineTunedCentralized(FineTuning[CentralizedConfig, ServerState], Centralized):
     """The same, and fine-tuning at the clients where that is wanted."""
+
+    about = About(
+        kind="reference", down="0", up="0, or its samples once", server="one model and everybody's samples"
+    )
 
 
 PLUGIN = FineTunedCentralized

@@ -6,7 +6,7 @@ Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
 
 from typing import Any
 
-from fedsim.algorithms.base import Predictor, Predictors, Replies
+from fedsim.algorithms.base import About, Predictor, Predictors, Replies
 from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_of_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -23,6 +23,8 @@ class FedAvgConfig(Config):
 
 class FedAvg(ModelTraining[FedAvgConfig, Model]):
     """Federated averaging; the server's state is the global model."""
+
+    about = About(kind="one global model", down="S", up="S", server="the global model")
 
     Config = FedAvgConfig
 

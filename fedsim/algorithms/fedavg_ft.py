@@ -12,6 +12,7 @@ Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
 
 from __future__ import annotations
 
+from fedsim.algorithms.base import About
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.params import Model
@@ -23,6 +24,15 @@ class FedAvgFTConfig(FedAvgConfig, FineTuningConfig):
 
 class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg):
     """Federated averaging, then fine-tuning."""
+
+    about = About(
+        kind="personal models",
+        down="S, and once more after the last round",
+        up="S",
+        client="its fine-tuned model",
+        server="the global model",
+        personal=True,
+    )
 
     Config = FedAvgFTConfig
     config: FedAvgFTConfig

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedsim.algorithms.base import Predictor, Predictors, Replies, Reply, Setting
+from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Reply, Setting
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
 from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_architecture, start_models
@@ -84,6 +84,8 @@ class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
 
     The server's state is one prototype for each architecture, in the fleet's order of first mention.
     """
+
+    about = About(kind="distillation", down="S", up="S", server="one model of each architecture")
 
     Config = FedDFConfig
     mixed_architectures = True

@@ -25,7 +25,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
 from fedsim import toml
-from fedsim.algorithms.base import Predictor, Predictors, Replies, Setting
+from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Setting
 from fedsim.algorithms.common.distillation import distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
 from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_architecture, shares, start_models
@@ -151,6 +151,10 @@ class ServerState:
 class FedET(ModelTraining[FedETConfig, ServerState]):
     """Ensemble transfer."""
 
+    about = About(
+        kind="distillation", down="S", up="S", server="one small model of each architecture and a large one"
+    )
+
     Config = FedETConfig
     mixed_architectures = True
     needs_public = True
@@ -198,8 +202,8 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
         """Refuse heads that cannot be averaged, and a task without classes."""
         yield from super().misfits(setting)
         models = {one.label: one for one in (setting.server, *setting.clients.values())}
-        if uncut := [fault for one in models.values() if (fault := one.uncut(-1)) is not None]:
-            yield from uncut
+        if faults := [fault for one in models.values() if (fault := one.cut_fault(-1)) is not None]:
+            yield from faults
             return
         wanted = _head_shapes(setting.server)
         for label, architecture in setting.clients.items():

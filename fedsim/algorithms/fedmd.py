@@ -27,7 +27,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import model_validator
 
-from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
+from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_predictions, share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.public_predictions import Announced
@@ -51,8 +51,8 @@ class FedMDConfig(ShareAndDistilConfig):
     pretrain_epochs: Epochs = 1
     """Passes over the client's own samples before the first round (the paper trains to convergence)."""
     pretrain_public: bool = False
-    """First train as long on the public set with its labels, as the paper does where they are usable; the
-    profiles here have public labels of another label space."""
+    """First train as long on the public set with its labels, as the paper does, where clients hold it and its
+    labels are of the task; the profiles here have public labels of another label space."""
     exchange: Literal["logits", "probs"] = "logits"
     """What clients send and the server averages: raw logits (the paper), or probabilities, as KT-pFL's
     authors compare it, which are digested as in `ktpfl`, by KL divergence alone."""
@@ -64,6 +64,15 @@ class FedMDConfig(ShareAndDistilConfig):
     """Public samples in a mini-batch (the authors' code: 256)."""
     digest_lr: LearningRate | None = None
     """Learning rate of the digest; that of the training by default."""
+
+    @model_validator(mode="after")
+    def _pretrains(self) -> Self:
+        if self.pretrain_public and not self.pretrain_epochs:
+            raise ValueError(
+                "pretrain_public without pretraining: give pretrain_epochs of at least 1, or leave "
+                "pretrain_public out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_distance(self) -> Self:
@@ -87,6 +96,15 @@ class ServerState(share_and_distil.ServerState):
 
 class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     """Model distillation over logits or probabilities."""
+
+    about = About(
+        kind="distillation",
+        down="4pN + 8p",
+        up="4pN",
+        client="its model",
+        server="the consensus of a round",
+        personal=True,
+    )
 
     Config = FedMDConfig
 
@@ -163,11 +181,24 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
         return public_predictions.unusable(reply.message, state.positions, num_outputs, form)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse probabilities where there are no classes."""
+        """Refuse probabilities where there are no classes, and public labels that clients do not have."""
         yield from super().misfits(setting)
-        if self.config.exchange == "probs" and setting.task.kind != "classification":
-            problem = f"a {setting.task.kind} has no probabilities of classes"
-            yield Fault("algorithm.params.exchange", problem, "write 'logits'")
+        if setting.task.kind != "classification":
+            if self.config.exchange == "probs":
+                problem = f"a {setting.task.kind} has no probabilities of classes"
+                yield Fault("algorithm.params.exchange", problem, "write 'logits'")
+            if self.config.digest == "kl":
+                problem = f"it compares probabilities of classes, and the task is a {setting.task.kind}"
+                yield Fault("algorithm.params.digest", problem, "write 'mae' or 'mse'")
+        if not self.config.pretrain_public:
+            return
+        path = "algorithm.params.pretrain_public"
+        if not setting.public_at_clients:
+            problem = "clients would train on public samples that the server alone holds"
+            yield Fault(path, problem, "write data.public.held = 'everywhere', or pretrain_public = false")
+        if not setting.public_labelled:
+            problem = "public samples of another data set have no labels of this task"
+            yield Fault(path, problem, "leave data.public.source out, or write pretrain_public = false")
 
 
 PLUGIN = FedMD

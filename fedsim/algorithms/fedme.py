@@ -30,6 +30,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from fedsim.algorithms.base import (
+    About,
     Algorithm,
     Exchange,
     Exchanges,
@@ -379,6 +380,15 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
 
 class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
     """The same, and fine-tuning at the end, as in section 5.1.3 of the paper."""
+
+    about = About(
+        kind="personal models",
+        down="S of its own and of the exchanged model's architecture",
+        up="S of both",
+        client="its model",
+        server="every client's model",
+        personal=True,
+    )
 
 
 def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:

@@ -9,16 +9,14 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
-from typing import Any, ClassVar
+from typing import Any
 
-from torch import Tensor
-
+from fedsim.algorithms.base import About
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import Extra
-from fedsim.engine.losses import Extras, LiveModel
 from fedsim.engine.steps import Descent
 from fedsim.ranges import Coefficient, PositiveShare
 from fedsim.wire import ModelBroadcast, ModelUpdate
@@ -33,24 +31,10 @@ class FedProxConfig(FedAvgConfig):
     """Least share of its mini-batches that a client does; each dispatch draws its share from [gamma, 1]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proximal:
-    """Adds ``mu (w - w_global)`` to the gradient, outside autograd, so that ``mu = 0`` adds exact zeros."""
-
-    mu: float
-    is_elementwise: ClassVar[bool] = True
-
-    def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
-        """Return the corrected gradients, in the order of the model's parameters."""
-        anchor = extras["anchor"]
-        return [
-            gradient + self.mu * (param - anchor[name])
-            for gradient, (name, param) in zip(gradients, model.params.items(), strict=True)
-        ]
-
-
 class FedProx(FedAvg):
     """FedAvg with a proximal term."""
+
+    about = About(kind="one global model", down="S", up="S", server="the global model")
 
     Config = FedProxConfig
     config: FedProxConfig
@@ -59,11 +43,8 @@ class FedProx(FedAvg):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train with the proximal term towards the model that came down."""
-        training = client.training
         share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-        passes = 1 if training.epochs is None else training.epochs
-        batches = ceil(client.num_samples() / training.batch_size)
-        whole = passes * batches if training.steps is None else training.steps
+        whole = client.usual_steps(message.model.architecture)
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),

@@ -154,7 +154,7 @@ class IFCA(ModelClusters[IFCAConfig]):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse a net that has no head of its own, and statistics that one gradient does not move."""
         yield from super().misfits(setting)
-        if self.config.shared_base and (fault := setting.server.uncut(HEAD)) is not None:
+        if self.config.shared_base and (fault := setting.server.cut_fault(HEAD)) is not None:
             yield fault
         if self.config.option == "grad_avg" and setting.server.has_batch_norm:
             yield Fault(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.algorithms.base import Exchanges, Replies
+from fedsim.algorithms.base import About, Exchanges, Replies
 from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.common.public_predictions import predictions
@@ -68,6 +68,15 @@ class State(ServerState):
 
 class KTpFL(Codistillation[KTpFLConfig, State]):
     """Co-distillation with learned weights."""
+
+    about = About(
+        kind="distillation",
+        down="4pN + 8p",
+        up="4pN",
+        client="its model",
+        server="the coefficient matrix",
+        personal=True,
+    )
 
     Config = KTpFLConfig
     messages = (SizedLogitsUp,)

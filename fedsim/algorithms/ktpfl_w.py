@@ -24,7 +24,17 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
+from fedsim.algorithms.base import (
+    About,
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    broadcast,
+)
+from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
@@ -96,6 +106,15 @@ class ServerState:
 
 class KTpFLW(Algorithm[KTpFLWConfig, ServerState, Model]):
     """Personal mixtures of models; a client's state is its own model."""
+
+    about = About(
+        kind="personal models",
+        down="S",
+        up="S",
+        client="its model",
+        server="every client's last model and the coefficient matrix",
+        personal=True,
+    )
 
     Config = KTpFLWConfig
 
@@ -178,13 +197,6 @@ def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
         mean_model([models[one] for one in np.flatnonzero(row).tolist()], row[row != 0].tolist())
         for row in weights
     ]
-
-
-def between(own: Model, other: Model, strength: float) -> Model:
-    """Return ``own + strength (other - own)``, buffers included; an end exactly where strength is 0 or 1."""
-    if strength in (0, 1):
-        return other if strength else own
-    return mean_model([own, other], [1 - strength, strength])
 
 
 def scaled(products: Array) -> Array:

@@ -6,7 +6,7 @@ samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Da
 
 from __future__ import annotations
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Who
+from fedsim.algorithms.base import About, Algorithm, Exchange, Exchanges, Predictor, Predictors, Who
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Model
@@ -21,6 +21,8 @@ class LocalConfig(OwnStartConfig):
 
 class Local(Algorithm[LocalConfig, None, Model]):
     """Training without federation; a client's state is its own model."""
+
+    about = About(kind="reference", down="0", up="0", client="its model", personal=True)
 
     Config = LocalConfig
     mixed_architectures = True

@@ -24,7 +24,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.algorithms.base import Exchange, Exchanges, Replies, Reply, Setting, broadcast
+from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
@@ -34,7 +34,17 @@ from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, TRAIN, Batches, Extras, Models, empirical_loss
+from fedsim.engine.losses import (
+    MODEL,
+    PUBLIC,
+    TEACHER,
+    TRAIN,
+    Batches,
+    Extras,
+    Models,
+    empirical_loss,
+    serves_many,
+)
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Array, Model
@@ -100,11 +110,12 @@ class HeldNear:
     lam: float
     classes: bool = True
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         outputs = models[MODEL].public(batches[PUBLIC].x)
-        predictions = F.softmax(outputs, dim=1) if self.classes else outputs
-        distance = (predictions - extras[TEACHER]).square().sum(1).mean()
+        predictions = F.softmax(outputs, dim=-1) if self.classes else outputs
+        distance = (predictions - extras[TEACHER]).square().sum(-1).mean(-1)
         loss: Tensor = empirical_loss(models, batches, extras) + self.lam * distance
         return loss
 
@@ -117,6 +128,15 @@ def nearest(centroids: Array, predictions: Array) -> int:
 
 class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]):
     """Clustered knowledge transfer; the server's state is the newest clusters, None before there are any."""
+
+    about = About(
+        kind="distillation",
+        down="4CpN + 4C for C clusters",
+        up="4pN",
+        client="its model and its predictions",
+        server="the centroids",
+        personal=True,
+    )
 
     Config = PerFedCKTConfig
     messages = (Centroids,)

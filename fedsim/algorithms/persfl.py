@@ -20,23 +20,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf
 from typing import Annotated, Any, Literal
 
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
-from pydantic import AfterValidator
 from torch import Tensor
 
-from fedsim.algorithms.base import Exchange, Exchanges, Predictor, Predictors
+from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors
 from fedsim.algorithms.common.distillation import divergences
 from fedsim.algorithms.common.fine_tuning import validation_loss
 from fedsim.algorithms.common.model_check import same
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.config import AsTuple
+from fedsim.config import Ascending, AsTuple
 from fedsim.engine.jobs import per_sample
-from fedsim.engine.losses import MODEL, TEACHER, TRAIN, Batches, Extras, Models, label_loss
+from fedsim.engine.losses import (
+    MODEL,
+    TEACHER,
+    TRAIN,
+    Batches,
+    Extras,
+    Models,
+    each,
+    empirical_loss,
+    label_loss,
+    serves_many,
+)
 from fedsim.engine.steps import Descent
 from fedsim.params import Model
 from fedsim.ranges import Epochs, Few, LearningRate, Share, Temperature
@@ -47,14 +56,6 @@ UNSEEN = (0.5, 5.0)
 
 Soft = Literal["forward", "reverse", "cross_entropy"]
 
-
-def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    if any(left >= right for left, right in pairwise(values)):
-        raise ValueError(f"the grid is gone through from low to high: give {values} ascending, each once")
-    return values
-
-
-Ascending = AfterValidator(_ascending)
 TEMPERATURES = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0, 25.0)
 
 
@@ -92,7 +93,7 @@ class Imitating:
     The teacher's logits are the extra ``teacher``.
 
     Attributes:
-        weight: Imitation weight; with 0 the teacher plays no part, whatever the temperature.
+        weight: Imitation weight.
         temperature: What both models' logits are divided by.
         soft: KL(teacher || student), KL(student || teacher), or the cross-entropy to the teacher's
             probabilities, which has the gradient of the first.
@@ -106,22 +107,22 @@ class Imitating:
 
     @property
     def counted_as(self) -> Imitating:
-        """The loss of the same cost; a grid has many, and only whether there is a teacher matters."""
-        return replace(self, weight=0.5 if self.weight else 0.0, temperature=2.0)
+        """The loss of the same cost; a grid has many."""
+        return replace(self, weight=0.5, temperature=2.0)
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         batch = batches[TRAIN]
         logits = models[MODEL](batch.x)
         hard = label_loss(logits, batch.labels)
-        if self.weight == 0:
-            return hard
-        student = F.log_softmax(logits / self.temperature, dim=1)
-        teacher = F.log_softmax(extras[TEACHER] / self.temperature, dim=1)
-        soft = self._soft(teacher, student).mean()
+        temperature = each(self.temperature, logits)
+        student = F.log_softmax(logits / temperature, dim=-1)
+        teacher = F.log_softmax(extras[TEACHER] / temperature, dim=-1)
+        soft = self._soft(teacher, student).mean(-1)
         if self.per_class:
-            soft = soft / logits.shape[1]
-        return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
+            soft = soft / logits.shape[-1]
+        return each(1 - self.weight, hard) * hard + each(self.weight * self.temperature**2, soft) * soft
 
     def _soft(self, teacher: Tensor, student: Tensor) -> Tensor:
         """Return each row's term ``[b]`` for logarithms of probabilities."""
@@ -129,7 +130,7 @@ class Imitating:
             return divergences(teacher.exp(), student, teacher)
         if self.soft == "reverse":
             return divergences(student.exp(), teacher, student)
-        return -(teacher.exp() * student).sum(dim=1)
+        return -(teacher.exp() * student).sum(dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +206,15 @@ class Distilling(FedAvg):
         if teacher is None:  # not measured, or no loss was a number, or no round has merged anything
             teacher = message.model
             state = ClientState(teacher, state.loss, client.round - 1)
-        # What the teacher says on the client's training samples is said once, for all students.
+        # The teacher predicts the client's training samples once, for all students.
         extras = {TEACHER: per_sample(await client.predict(teacher, client.own("train")), TRAIN)}
         best, least, chosen = teacher, None, UNSEEN
         for pair in (UNSEEN,) if unseen else self.grid:
             weight, temperature = pair
             fitted = await client.fit(
                 teacher,
-                step=Descent(loss=self.loss(weight, temperature)),
+                # With weight 0 the teacher plays no part, whatever the temperature.
+                step=Descent(loss=self.loss(weight, temperature) if weight else empirical_loss),
                 extras=extras,
                 optimiser=client.training.make_optimiser(self.config.distill_lr),
                 epochs=self.config.distill_epochs,
@@ -250,6 +252,15 @@ async def considered(client: ClientContext, state: ClientState, model: Model) ->
 
 class PersFL(Distilling):
     """Distillation by KL divergence."""
+
+    about = About(
+        kind="personal models",
+        down="S, and once more after the last round",
+        up="S",
+        client="its best teacher, then its student",
+        server="the global model",
+        personal=True,
+    )
 
     Config = PersFLConfig
     config: PersFLConfig

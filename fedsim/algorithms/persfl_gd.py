@@ -8,11 +8,21 @@ changes, so with PersFL's default direction both have the same gradients and the
 
 from __future__ import annotations
 
+from fedsim.algorithms.base import About
 from fedsim.algorithms.persfl import Distilling, DistillingConfig, Imitating
 
 
 class PersFLGD(Distilling):
     """Distillation by cross-entropy to soft labels."""
+
+    about = About(
+        kind="personal models",
+        down="S, and once more after the last round",
+        up="S",
+        client="its best teacher, then its student",
+        server="the global model",
+        personal=True,
+    )
 
     Config = DistillingConfig
 

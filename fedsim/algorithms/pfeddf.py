@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedsim.algorithms.base import About
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig
 from fedsim.algorithms.feddf import FedDF, FedDFConfig
 from fedsim.params import Model
@@ -20,6 +21,15 @@ class PFedDFConfig(FedDFConfig, FineTuningConfig):
 
 class PFedDF(FineTuning[PFedDFConfig, Mapping[str, Model]], FedDF):
     """Ensemble distillation, then fine-tuning."""
+
+    about = About(
+        kind="distillation",
+        down="S, and once more after the last round",
+        up="S",
+        client="its fine-tuned model",
+        server="one model of each architecture",
+        personal=True,
+    )
 
     Config = PFedDFConfig
     config: PFedDFConfig

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fedsim.algorithms.base import About
 from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.similarity import by_range, by_sum, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
@@ -29,6 +30,15 @@ class SimPFDConfig(CodistillationConfig):
 
 class SimPFD(Codistillation[SimPFDConfig, ServerState]):
     """Co-distillation weighted by similarity."""
+
+    about = About(
+        kind="distillation",
+        down="4pN + 8p",
+        up="4pN",
+        client="its model",
+        server="the teachers of a round",
+        personal=True,
+    )
 
     Config = SimPFDConfig
 

@@ -13,6 +13,7 @@ from typing import Self
 
 from pydantic import model_validator
 
+from fedsim.algorithms.base import About
 from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.similarity import by_rank, cosines_flops, cosines_of_predictions
 from fedsim.algorithms.contexts import ServerContext
@@ -43,6 +44,15 @@ class TopKPFDConfig(CodistillationConfig):
 
 class TopKPFD(Codistillation[TopKPFDConfig, ServerState]):
     """Co-distillation to the mean of nearest neighbours."""
+
+    about = About(
+        kind="distillation",
+        down="4pN + 8p",
+        up="4pN",
+        client="its model",
+        server="the teachers of a round",
+        personal=True,
+    )
 
     Config = TopKPFDConfig
 

@@ -27,8 +27,9 @@ def list_plugins(kind: str, details: bool, as_json: bool) -> None:
         for found in plugins:
             _describe(found)
     else:
-        rows = [(found.name, found.summary) for found in plugins]
-        table(TextTable(("name", "description"), rows, text_columns=frozenset({0, 1})))
+        for group in sorted({found.kind for found in plugins}):
+            rows = [(found.name, found.summary) for found in plugins if found.kind == group]
+            table(TextTable(("name", "description"), rows, title=group, text_columns=frozenset({0, 1})))
 
 
 def parameters(config: type[Config]) -> list[tuple[str, str, str]]:
@@ -76,7 +77,8 @@ def _types(field: dict[str, Any], definitions: dict[str, Any]) -> set[str]:
 
 def _document(found: Found, details: bool) -> dict[str, Any]:
     parameters = {"parameters": typed_parameters(found.plugin.Config)} if details else {}
-    return {"name": found.name, "summary": found.summary, **parameters}
+    kind = {"kind": found.kind} if found.kind else {}
+    return {"name": found.name, "summary": found.summary, **kind, **parameters}
 
 
 def _documentation(config: type[Config], name: str, field: dict[str, Any]) -> str:

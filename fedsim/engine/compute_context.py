@@ -15,10 +15,10 @@ import numpy as np
 
 from fedsim.data import Split
 from fedsim.engine import jobs
-from fedsim.engine.batches import size_counts
+from fedsim.engine.batches import num_steps, size_counts
 from fedsim.engine.cost import Workload, duration_s
 from fedsim.engine.engine import Engine
-from fedsim.engine.jobs import Extra, Fitted, Job, Samples, Score, Stream
+from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN, Loss, empirical_loss
 from fedsim.engine.optimisers import Optimiser
@@ -108,7 +108,9 @@ class ComputeContext:
         steps: int | None = None,
         name: str = "train",
         key: Key | None = None,
+        kept_as: str | None = None,
         keeping: Keeping | None = None,
+        public_buffers: PublicBuffers | None = None,
     ) -> Fitted:
         """Train one model, or several together.
 
@@ -125,14 +127,16 @@ class ComputeContext:
             epochs: Passes over the first stream. Without ``epochs`` and ``steps``, the work of ``training``.
             steps: Mini-batches, instead of ``epochs``.
             name: Names the generators of this call within the turn; calls of one name meet their samples in
-                the same order. Under ``training.keep_optimiser`` a client's optimiser goes on from its last
-                call of the same name with the same model's name and architecture, in this turn or an earlier
-                one; such calls have the same kind of optimiser.
+                the same order.
             key: Names them instead, together with ``name``, where not the party's own turn should.
+            kept_as: Under ``training.keep_optimiser`` a client's optimiser goes on from its last call that
+                was kept under the same name, with the same model's name and architecture, in this turn or an
+                earlier one; such calls have the same kind of optimiser. By default that name is ``name``.
             keeping: What optimisers go on from, instead of what the party holds.
+            public_buffers: What buffers do on public samples; by default as ``training`` says.
 
         Returns:
-            The trained models, frozen; as they came where a stream has no batch.
+            The trained models, frozen; unchanged if a stream has no batch.
 
         Raises:
             ValueError: Both ``epochs`` and ``steps``, or names that do not fit together.
@@ -147,12 +151,13 @@ class ComputeContext:
         if streams is None:
             streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
         keeping = self._keeping if keeping is None else keeping
-        states = None if keeping is None else keeping.before(name, by_name, trained)
+        kept_as = name if kept_as is None else kept_as
+        states = None if keeping is None else keeping.before(kept_as, by_name, trained)
         step = DEFAULT_STEP if step is None else step
         optimisers = self._optimisers(trained, optimiser)
         extras = {} if extras is None else extras
         outputs = {} if outputs is None else outputs
-        public_buffers = self.training.public_buffers
+        public_buffers = self.training.public_buffers if public_buffers is None else public_buffers
         workload = self._engine.costs.workload(
             step, by_name, trained, streams, extras, outputs, optimisers, public_buffers, epochs, steps
         )
@@ -171,7 +176,7 @@ class ComputeContext:
         )
         fitted: Fitted = await self._do(job, workload)
         if keeping is not None:
-            keeping.after(name, by_name, fitted)
+            keeping.after(kept_as, by_name, fitted)
         return fitted
 
     async def gradient(
@@ -186,7 +191,8 @@ class ComputeContext:
     ) -> Tree:
         """Return the gradient of a model's mean loss, a tree like its parameters; the model stays as it is.
 
-        With BatchNorm each batch is normalised by itself, and a last batch of one sample is left out.
+        With BatchNorm each batch is normalised by itself, and a last batch of one sample is left out. Where
+        no batch is left the gradient is zero.
 
         Args:
             model: The model, known to the loss as ``model``.
@@ -195,9 +201,6 @@ class ComputeContext:
             batch_size: Samples in a mini-batch; by default that of ``training``.
             steps: Mini-batches of the shuffled stream; by default one pass, in which all samples count alike.
             name: Names the generators of this call within the turn.
-
-        Raises:
-            ValueError: There are no samples.
         """
         stream = Stream(
             self.own("train") if samples is None else samples,
@@ -205,20 +208,21 @@ class ComputeContext:
             shuffled=steps is not None,
         )
         one = self._engine.resources.passes([model.architecture], {TRAIN: stream})[TRAIN]
-        num_steps = len(one) if steps is None else steps
-        if not (len(one) and num_steps):
-            raise ValueError("a gradient of no samples: ask clients that have some, for at least one step")
-        num_samples = sum(size * times for (size,), times in size_counts([one], num_steps).items())
+        count = len(one) if steps is None else steps
+        nothing = freeze({label: np.zeros_like(array) for label, array in model.params.items()})
+        if not (len(one) and count):
+            return nothing
+        num_samples = sum(size * times for (size,), times in size_counts([one], count).items())
         job = jobs.Fit(
             step=GradientSum(loss),
             models={MODEL: model},
             trained=(MODEL,),
             streams={TRAIN: stream},
             optimisers=self._optimisers((MODEL,)),  # which have nothing to do
-            num_steps=num_steps,
+            num_steps=count,
             seed=self.key.child(name).seed,
             extras={NUM_SAMPLES: Extra(np.array(num_samples, np.float32))},
-            outputs=freeze({label: np.zeros_like(array) for label, array in model.params.items()}),
+            outputs=nothing,
             public_buffers=self.training.public_buffers,
         )
         fitted: Fitted = await self._do(job)
@@ -228,8 +232,8 @@ class ComputeContext:
         """Return the model's logits in eval mode, float32 ``[n, N]``, in the order of the samples.
 
         Of the layers below a cut, ``architectures[label].below(cut).part_of(model)``, these are the features
-        at the cut, ``[n, ...]``. What follows above it is predicted from them as
-        :class:`fedsim.engine.jobs.InlineSamples`, and so is not computed twice.
+        at the cut, ``[n, ...]``. To get the logits too, predict with the layers above the cut on
+        :class:`fedsim.engine.jobs.InlineSamples` of the features: the lower layers then run once.
         """
         logits: Array = await self._do(jobs.Predict(model, samples, batch_size))
         return logits
@@ -261,6 +265,12 @@ class ComputeContext:
         """Return ``function(*arguments)``, which costs ``flops`` operations (more than zero)."""
         return await self._do(jobs.Call(function, arguments, flops))
 
+    def usual_steps(self, architecture: str) -> int:
+        """Return how many mini-batches of own samples the work of ``training`` is for an architecture."""
+        stream = Stream(self.own("train"), self.training.batch_size)
+        passes = self._engine.resources.passes([architecture], {TRAIN: stream})
+        return num_steps(list(passes.values()), self.training.epochs, self.training.steps)
+
     def own(self, split: Split) -> Samples:
         """Return the party's own samples of a split: ``train``, ``val`` or ``test``."""
         return jobs.ClientSamples(self.client, split)
@@ -278,7 +288,9 @@ class ComputeContext:
             ValueError: Samples without labels.
         """
         resources = self._engine.resources
-        if not resources.data.has_samples:
+        if isinstance(samples, jobs.InlineSamples) and samples.y is not None:
+            return samples.y
+        if not resources.data.has_samples and not isinstance(samples, jobs.InlineSamples):
             return np.zeros(resources.num_samples(samples), self.task.label_dtype)
         _, y, rows = resources.tensors(samples)
         if y is None:

@@ -1,7 +1,7 @@
 """What a client's optimisers hold from one turn to the next, under ``training.keep_optimiser``.
 
-An optimiser goes on for each fit of the same name, name of a model in it, and architecture; where one of the
-three is new, it begins anew.
+An optimiser goes on from the last fit that was kept under the same name, with the same name of the model and
+the same architecture; where one of the three is new, it begins anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Keeping:
         """Remember what the optimisers of a fit have come to.
 
         Nothing is remembered of one that is no longer finite, or whose model is not: what has diverged is
-        refused or replaced, and the next one must not go on from its ruins.
+        refused or replaced, and the next fit begins anew.
         """
         for model, trained in fitted.models.items():
             key, state = _key(name, model, models[model]), fitted.states.get(model, {})

@@ -2,17 +2,19 @@
 
 Each takes (models, batches, extras) as a step hands them over.
 
-b: batch, N: outputs.
+b: batch, N: outputs, m: clients whose losses are computed at once (:func:`serves_many`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
+
+from fedsim.engine.cross_entropies import cross_entropies
 
 MODEL = "model"
 """Name of the one model of an ordinary job."""
@@ -35,18 +37,22 @@ class LiveModel(Protocol):
         """Return logits ``[b, N]``."""
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the penultimate activations ``[b, f]``."""
+        """Return what the head takes, ``[b, f]``."""
 
     def head(self, features: Tensor) -> Tensor:
-        """Return the logits ``[b, N]`` that follow from them, so that one forward pass gives both."""
+        """Return the logits ``[b, N]`` of features, so that one forward pass gives both.
+
+        Those of a net that computes in its own way may be others (:meth:`fedsim.models.Architecture.cut_fault`).
+        """
 
     def public(self, x: Tensor) -> Tensor:
         """Return logits ``[b, N]`` of public samples; buffers do as the fit's ``public_buffers`` says."""
 
-    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``; buffers do not move.
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
+        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``.
 
-        Gradients flow to the parameters that are given; the model's own stay as they are.
+        Gradients flow to the parameters that are given; the model's own stay as they are. So do its buffers,
+        unless they are to move as if the parameters were its own.
         """
 
 
@@ -64,7 +70,9 @@ class Batch:
     def labels(self) -> Tensor:
         """The labels; an error where the samples have none."""
         if self.y is None:
-            raise ValueError("public samples carry no labels: use a stream of the client's own samples")
+            raise ValueError(
+                "these samples have no labels: use the client's own, or public ones with labelled=True"
+            )
         return self.y
 
 
@@ -74,11 +82,46 @@ Extras = Mapping[str, Any]
 """Name to tensor, or to a mapping of tensors."""
 
 Loss = Callable[[Models, Batches, Extras], Tensor | Mapping[str, Tensor]]
-"""One scalar for one trained model, or a scalar by model name."""
+"""One scalar for one trained model, or a scalar by model name. See also :func:`serves_many`."""
+
+
+L = TypeVar("L", bound=Callable[..., Any])
+
+
+def serves_many(loss: L) -> L:
+    """Say of a loss, or of the ``__call__`` of a class of losses, that it can serve many clients at once.
+
+    It is then also called with tensors that have one more dimension in front, the clients: labels ``[m, b]``,
+    outputs ``[m, b, N]``, and likewise samples and extras. It returns ``[m]`` in place of a scalar, and does
+    with the tensors of each client what it does with those of one: it counts dimensions from the last one,
+    and takes means over samples and classes alone. Of a model it asks for logits, and for nothing else. If
+    clients' losses may differ in settings, since they are ``counted_as`` one, it takes settings by
+    :func:`each`.
+    """
+    vars(loss)["serves_many"] = True
+    return loss
+
+
+def can_serve_many(loss: Loss) -> bool:
+    """Return whether :func:`serves_many` was said of a loss."""
+    return getattr(loss, "serves_many", False) or getattr(type(loss).__call__, "serves_many", False)
+
+
+def each(setting: float | Tensor, values: Tensor) -> float | Tensor:
+    """Return a loss's setting as a factor of values: itself, or for many clients, each one's own.
+
+    Args:
+        setting: A number, or those of many clients, float64 ``[m]``.
+        values: What it belongs to, ``[m, ...]`` if it is one of many clients.
+    """
+    if not isinstance(setting, Tensor):
+        return setting
+    # Rounded as torch rounds a number beside a tensor.
+    return setting.to(values.dtype).view(-1, *[1] * (values.ndim - 1))
 
 
 def label_loss(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
-    """Return how far outputs are from labels, over samples.
+    """Return how far outputs are from labels, over samples; of many clients each one's, ``[m]``.
 
     Args:
         logits: Outputs of a model, ``[b, N]``.
@@ -86,29 +129,42 @@ def label_loss(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"]
             ``[b]``: the loss is the squared error of the first output.
         reduction: What to do with the samples' losses.
     """
+    is_one = labels.ndim == 1
     if labels.is_floating_point():
-        return F.mse_loss(logits[:, 0], labels, reduction=reduction)
-    return F.cross_entropy(logits, labels, reduction=reduction)
+        if is_one:
+            return F.mse_loss(logits[:, 0], labels, reduction=reduction)
+        errors = F.mse_loss(logits[..., 0], labels, reduction="none")
+        return errors.mean(1) if reduction == "mean" else errors.sum(1)
+    return (F.cross_entropy if is_one else cross_entropies)(logits, labels, reduction=reduction)
 
 
+@serves_many
 def empirical_loss(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Return the mean :func:`label_loss` of the model on its own samples."""
     batch = batches[TRAIN]
     return label_loss(models[MODEL](batch.x), batch.labels)
 
 
+@serves_many
 def absolute_error(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Return the mean absolute difference of logits and teacher, over samples and classes."""
-    return F.l1_loss(models[MODEL].public(batches[PUBLIC].x), extras[TEACHER])
+    differences: Tensor = models[MODEL].public(batches[PUBLIC].x) - extras[TEACHER]
+    return differences.abs().mean((-2, -1))
 
 
+@serves_many
 def squared_error(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Return the mean squared difference of logits and teacher, over samples and classes."""
-    return F.mse_loss(models[MODEL].public(batches[PUBLIC].x), extras[TEACHER])
+    logits, teacher = models[MODEL].public(batches[PUBLIC].x), extras[TEACHER]
+    if logits.ndim == 2:
+        return F.mse_loss(logits, teacher)
+    return F.mse_loss(logits, teacher, reduction="none").mean((-2, -1))
 
 
+@serves_many
 def divergence(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Return KL(teacher || student) of the softmax of both logits, mean over samples (specification 3.2)."""
-    student = F.log_softmax(models[MODEL].public(batches[PUBLIC].x), dim=1)
-    teacher = F.log_softmax(extras[TEACHER], dim=1)
-    return F.kl_div(student, teacher, reduction="batchmean", log_target=True)
+    student = F.log_softmax(models[MODEL].public(batches[PUBLIC].x), dim=-1)
+    teacher = F.log_softmax(extras[TEACHER], dim=-1)
+    terms = F.kl_div(student, teacher, reduction="none", log_target=True)
+    return terms.sum((-2, -1)) / student.shape[-2]

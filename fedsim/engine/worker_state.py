@@ -202,7 +202,7 @@ class BoundNet:
         return logits
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the penultimate activations ``[b, f]``."""
+        """Return what the head takes, ``[b, f]``."""
         return self.net.features(x)
 
     def head(self, features: Tensor) -> Tensor:
@@ -224,12 +224,13 @@ class BoundNet:
             for norm in self._norms:
                 norm.train()
 
-    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``; buffers do not move."""
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
+        """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``."""
 
         def logits(x: Tensor) -> Tensor:
-            # Copies, which the pass may write into: the buffers themselves are needed for no gradient.
-            buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
+            # Copies, which the pass may write into; buffers are needed for no gradient.
+            copies = {name: buffer.clone() for name, buffer in self.buffers.items()}
+            buffers = {} if moves_buffers else copies
             outputs: Tensor = functional_call(self.net, {**params, **buffers}, (x,))
             return outputs
 

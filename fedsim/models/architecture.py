@@ -103,7 +103,8 @@ class Architecture:
     @cached_property
     def layers(self) -> tuple[str, ...]:
         """Names of the layers in their order: the blocks, then the head."""
-        return (*(name for name, _ in self.structure.body.named_children()), "head")
+        # Unlike named_children(), _modules lists a block again that stands in several places.
+        return (*self.structure.body._modules, "head")
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -134,19 +135,29 @@ class Architecture:
         place = self._place(cut)
         return _part(self, place, len(self.layers)) if place else self
 
-    def uncut(self, cut: int) -> Fault | None:
+    def cut_fault(self, cut: int) -> Fault | None:
         """Return why the net cannot be cut there, see :meth:`below`, for an algorithm's ``misfits``."""
-        return _uncut(self, cut)
+        return _cut_fault(self, cut)
 
     def part_of(self, model: Model) -> Model:
-        """Return what a model has of this part of its architecture; pending as long as the model is."""
+        """Return what a model has of this part of its architecture; pending as long as the model is.
+
+        Raises:
+            ValueError: The model is of another architecture.
+        """
         if model.architecture == self.label:
             return model
+        whole = self.plugin.whole.label if isinstance(self.plugin, _Layers) else self.label
+        if model.architecture != whole:
+            raise ValueError(
+                f"{self.label!r} is a part of models {whole!r}, and this is a model {model.architecture!r}: "
+                "take the part of its own architecture, architectures[model.architecture]"
+            )
         params, buffers = self._names
         return Model(self.label, selected(model.params, params), selected(model.buffers, buffers))
 
     def _place(self, cut: int) -> int:
-        if (fault := self.uncut(cut)) is not None:
+        if (fault := self.cut_fault(cut)) is not None:
             raise DataError(str(replace(fault, path="")))
         return cut % len(self.layers) if cut < 0 else cut
 
@@ -176,10 +187,11 @@ class _Layers(ModelPlugin[Config]):
 
     def __init__(self, whole: Architecture, start: int, stop: int) -> None:
         super().__init__(Config())
-        self._whole, self._start, self._stop = whole, start, stop
+        self.whole = whole
+        self._start, self._stop = start, stop
 
     def build(self, task: Task) -> Net:
-        return self._whole.plugin.build(self._whole.task).part(self._start, self._stop)
+        return self.whole.plugin.build(self.whole.task).part(self._start, self._stop)
 
 
 @lru_cache(maxsize=256)
@@ -207,7 +219,7 @@ def _passing(whole: Architecture) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=256)
-def _uncut(whole: Architecture, cut: int) -> Fault | None:
+def _cut_fault(whole: Architecture, cut: int) -> Fault | None:
     net, layers = whole.skeleton(), whole.layers
 
     def fault(problem: str, mend: str) -> Fault:
@@ -215,10 +227,14 @@ def _uncut(whole: Architecture, cut: int) -> Fault | None:
 
     if "[" in whole.label:  # as in fedsim.models.parts
         return fault(", since it is a part or has parts", "cut a whole model at another place")
-    own = type(net).forward is not Net.forward or type(net).features is not Net.features
-    if own or not isinstance(net.body, nn.Sequential):
+    own = ""
+    if type(net).forward is not Net.forward or type(net).features is not Net.features:
+        own = f"net, a {type(net).__name__}"
+    elif type(net.body).forward is not nn.Sequential.forward:
+        own = f"body, a {type(net.body).__name__}"
+    if own:
         return fault(
-            f": its net, a {type(net).__name__}, computes in its own way",
+            f": its {own}, computes in its own way",
             "let build() return a fedsim.models.Net of named blocks and a head, one after the other",
         )
     if not -len(layers) <= cut <= len(layers):

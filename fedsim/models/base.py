@@ -37,7 +37,8 @@ class Net(nn.Module):
     """A model: named blocks, then a head that gives the logits.
 
     It can be cut between layers if one float32 tensor ``[b, ...]`` passes from one to the next, and if they
-    share no parameters or buffers. A class derived from this one that computes in its own way cannot be cut.
+    share no parameters or buffers. A class derived from this one, or a body derived from ``nn.Sequential``,
+    that computes in its own way cannot be cut.
 
     Attributes:
         body: The blocks in order; its output is the features, ``[b, f]``.

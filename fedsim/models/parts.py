@@ -34,7 +34,7 @@ def with_part(model: Model, *parts: Model) -> Model:
     """Return a model with the values of parts of it in place of its own.
 
     Raises:
-        ValueError: A part has a name that the model does not have.
+        ValueError: A part has an array whose name or shape the model does not have.
     """
     params, buffers = dict(model.params), dict(model.buffers)
     for part in parts:
@@ -44,6 +44,13 @@ def with_part(model: Model, *parts: Model) -> Model:
                     f"{part.architecture!r} is no part of a model {model.architecture!r}, which has no "
                     f"{strange[0]!r}"
                 )
+            for name, array in its.items():
+                if array.shape != mine[name].shape:
+                    raise ValueError(
+                        f"{name!r} of {part.architecture!r} is of shape {array.shape}, and that of a model "
+                        f"{model.architecture!r} of {mine[name].shape}: take a part of a model whose layers "
+                        "are alike there"
+                    )
             mine.update(its)
     return Model(model.architecture, params, buffers)
 
@@ -73,7 +80,7 @@ def composed(lower: Model, upper: Model) -> Model:
 
 
 def _moved(tree: Tree, place: str) -> Tree:
-    """Return a tree under the names that it has in a composed net; the head keeps its own."""
+    """Return a tree under the names that it has in a composed net; arrays of the head keep their names."""
     return {re.sub(r"^body\.", f"body.{place}.", name): array for name, array in tree.items()}
 
 
@@ -94,7 +101,7 @@ class Architectures(dict[str, Architecture]):
         """Return the start values of an architecture or a part; None where there is none of this label.
 
         Args:
-            label: Whoever gives it may lie.
+            label: It may come from a client, so it need not be a label of anything.
             initial: Gives the start values of whole architectures.
         """
         if label in self:

@@ -132,6 +132,7 @@ class Parts:
             self.architectures[self.fleet.server_model],
             len(self.data.public),
             self.data.public_labelled,
+            self.data.public_at_clients,
             self.architectures,
             self.training,
             self.rounds,

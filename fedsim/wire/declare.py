@@ -38,6 +38,7 @@ class Plan:
         fields: Name, place in error messages, and type of each field, in the order of declaration.
         names: Names of the fields.
         counted: Names of the fields whose scalars are parameters communicated.
+        trees: Names of those among them that are a tree each, or None.
         prefix: The first bytes of every envelope of this kind: map header, version and kind.
     """
 
@@ -45,6 +46,7 @@ class Plan:
     fields: tuple[tuple[str, str, FieldType], ...]
     names: frozenset[str]
     counted: tuple[str, ...]
+    trees: tuple[str, ...]
     prefix: bytes
 
 
@@ -152,11 +154,13 @@ def _plan(cls: type[Message], kind: str) -> Plan:
         if not field.init:
             raise TypeError(f"{cls.__name__}.{field.name}: a field with init=False cannot be received")
         fields.append((field.name, f"fields.{field.name}", found))
+    counted = tuple(field.name for field in declared if field.metadata.get("counted"))
     return Plan(
         owner=cls,
         fields=tuple(fields),
         names=frozenset(name for name, _, _ in fields),
-        counted=tuple(field.name for field in declared if field.metadata.get("counted")),
+        counted=counted,
+        trees=tuple(name for name, _, found in fields if name in counted and found.is_tree),
         # A map of eight: version and kind here, the other six where the frame is made.
         prefix=b"".join([b"\x88", *map(msgpack.packb, ("fedsim", VERSION, "kind", kind))]),
     )

@@ -62,9 +62,15 @@ class Received:
 
 
 class FieldType(ABC):
-    """One type of field. ``holds_arrays`` says whether its scalars may count as parameters."""
+    """One type of field.
+
+    Attributes:
+        holds_arrays: Whether its scalars may count as parameters.
+        is_tree: Whether a value is one tree of arrays, or may be None instead.
+    """
 
     holds_arrays = False
+    is_tree = False
 
     @abstractmethod
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
@@ -222,6 +228,7 @@ class _Tree(FieldType):
 
     def __init__(self, item: FieldType) -> None:
         self._item = item
+        self.is_tree = isinstance(item, _Array)
 
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         if not isinstance(value, Mapping):
@@ -264,7 +271,7 @@ class _Tree(FieldType):
 class _Maybe(FieldType):
     def __init__(self, item: FieldType) -> None:
         self._item = item
-        self.holds_arrays = item.holds_arrays
+        self.holds_arrays, self.is_tree = item.holds_arrays, item.is_tree
 
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         return None if value is None else self._item.encode(value, arrays, where)

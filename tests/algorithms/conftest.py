@@ -17,6 +17,7 @@ import pytest
 
 from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.algorithms.contexts import ClientContext
+from fedsim.algorithms.local import Local, LocalConfig
 from fedsim.bus import Ledger
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.client import HttpClient
@@ -172,6 +173,15 @@ class World:
     def run(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         return run(self.parts(algorithm, **changes))
 
+    def local(self, name: str = "train", **work: Any) -> Algorithm[Any, Any, Any]:
+        """Return Local in the rounds of a cohort, with the streams of trainings of another name."""
+
+        class Named(Local):
+            async def train(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
+                return (await client.fit(state, name=name, **work)).model, None
+
+        return Named(LocalConfig(follow_selection=True))
+
     def run_over_sockets(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         """Run over sockets on one loop, with a connection for client 0 and one for the others."""
         return _over_sockets(partial(self.parts, algorithm, **changes))
@@ -212,6 +222,28 @@ class World:
 
     def data(self, num_clients: int = 4, public_size: int = 40) -> FederatedData:
         return _data(num_clients, public_size, FEW)
+
+    def regression(self, *samples: tuple[Sequence[Sequence[float]], Sequence[float]]) -> dict[str, Any]:
+        """Return changes to a run: each client fits a linear model to its own samples ``x``, targets ``y``.
+
+        Losses are quadratic, so optima are known, and so are steps over all of a client's samples. The test
+        samples are those of the training.
+        """
+        task = Task((len(samples[0][0][0]),), 1, "regression")
+        offsets = np.cumsum([0, *(len(y) for _, y in samples)])
+        flat, none = np.arange(offsets[-1]), np.arange(0)
+        held = Holdings(offsets, flat)
+        data = FederatedData(
+            task,
+            np.concatenate([np.asarray(x, np.float32) for x, _ in samples]),
+            np.concatenate([np.asarray(y, np.float32) for _, y in samples]),
+            public=none,
+            global_test=flat,
+            num_clients=len(samples),
+            holdings={"train": held, "val": Holdings(np.zeros_like(offsets), none), "test": held},
+        )
+        architectures = {"mlp": Architecture("mlp", LINEAR(LINEAR.Config()), task)}
+        return {"data": data, "num_clients": len(samples), "architectures": architectures}
 
     def holding(self, data: FederatedData, split: Split, held: Sequence[Any]) -> FederatedData:
         """Return the data with other samples of a split: one sequence of positions for each client."""

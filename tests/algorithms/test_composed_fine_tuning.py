@@ -62,6 +62,23 @@ def _digest(models: Mapping[str, Model], name: str) -> bytes:
     return models[name].digest()
 
 
+def test_what_a_client_goes_on_with_is_not_what_it_sends(world: Any) -> None:
+    merged = []
+    for algorithm in (Halves(Config()), world.algorithm("fedavg")):
+        merge, models = algorithm.merge, list[bytes]()
+
+        async def watched(*arguments: Any, merge: Any = merge, models: list[bytes] = models) -> Any:
+            model = await merge(*arguments)
+            models.append(model.digest())
+            return model
+
+        algorithm.merge = watched  # type: ignore[method-assign]
+        world.run(algorithm, rounds=2)
+        merged.append(models)
+    assert len(merged[0]) == 2
+    assert merged[0] == merged[1]
+
+
 class TunedHalves(FineTuning[Any, Model], Halves):
     """No more than this."""
 
@@ -119,7 +136,22 @@ def test_what_clients_mirror_is_settled_before(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["dsfl", "feddf", "fedmd", "fedprox", "ktpfl", "ktpfl_w", "local", "perfed_ckt"]
+    "name",
+    [
+        "ditto",
+        "dsfl",
+        "feddf",
+        "fedmd",
+        "fedper",
+        "fedprox",
+        "fml",
+        "ktpfl",
+        "ktpfl_w",
+        "l2sgd",
+        "local",
+        "mapper",
+        "perfed_ckt",
+    ],
 )
 def test_it_composes_with_algorithms_as_they_are(name: str, world: Any) -> None:
     method: Any = load("fedsim.algorithms", name)
@@ -139,7 +171,7 @@ def test_the_optimiser_goes_on_over_passes_that_are_chosen(world: Any) -> None:
     # All samples are one mini-batch, so a pass is a step, and its order matters by rounding alone.
     training = {"batch_size": 1000, "lr": 0.01, "momentum": 0.9}
 
-    def models(passes: int | None, **changes: Any) -> list[Model]:
+    def models(passes: Any, **changes: Any) -> list[Model]:
         class Tuned(FineTuning[FineTuningConfig, Model], Halves):
             Config = FineTuningConfig
 
@@ -148,7 +180,7 @@ def test_the_optimiser_goes_on_over_passes_that_are_chosen(world: Any) -> None:
         return [models["personal"] for models in result.models.values()]
 
     # With so small a rate the last pass is the best for everybody.
-    fixed, chosen, kept = models(10), models(None), models(None, keep_optimiser=True)
+    fixed, chosen, kept = models(10), models("chosen"), models("chosen", keep_optimiser=True)
     for left, right, again in zip(fixed, chosen, kept, strict=True):
         assert right.digest() == again.digest()
         for name, array in left.params.items():

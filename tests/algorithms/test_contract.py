@@ -218,6 +218,21 @@ def test_server_work_overlaps_with_the_clients(world: Any) -> None:
         assert row.ended_at_s == pytest.approx(end / 1e9)
 
 
+def test_both_sides_may_say_something_in_the_log(world: Any) -> None:
+    class Talking(Pairs):
+        """Says something ordinary and something to know in each round."""
+
+        async def instruct_teach(self, server: ServerContext, state: Any, cohort: Sequence[int]) -> Any:
+            server.note("asked", num_clients=len(cohort))
+            server.warn("careful", round=server.round)
+            return await super().instruct_teach(server, state, cohort)
+
+    notes = world.notes()
+    run(world.parts(Talking(Config()), rounds=2), log=notes)
+    assert notes.of("asked") == [{"num_clients": 4}] * 2
+    assert [values["round"] for values in notes.of("careful")] == [1, 2]
+
+
 def test_a_mirrored_field_counts_merges_alone(world: Any) -> None:
     # Client 2's first upload is lost: what it mirrors goes back, what is its own stays.
     result = world.run(Pairs(Config()), lost=_server_uploads_of(2, 0), client_timeout_s=30.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +59,16 @@ class _Server:
     training = SimpleNamespace(batch_size=8, make_optimiser=lambda lr: lr)
     num_public = 10
     key = Key.root(0)
+    round = 1
+
+    def __init__(self) -> None:
+        self.at_work: dict[str, Coroutine[Any, Any, Any]] = {}
+
+    def background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        self.at_work[name] = work
+
+    async def collect(self, name: str) -> Any:
+        return await self.at_work.pop(name)
 
     def public(self, positions: Any) -> Any:
         return positions
@@ -90,6 +101,19 @@ def _labelled(form: Any, temperature: float) -> Reply:
 STATE = ServerState(POSITIONS, 3, model=Model("mlp", {}))
 
 
+def _merged(algorithm: Any, replies: list[Reply]) -> ServerState:
+    """Return the server's state after both merges of a round."""
+    server = _Server()
+
+    async def both() -> ServerState:
+        shared = await algorithm.merge_share(server, STATE, replies)
+        assert shared.model is STATE.model
+        merged: ServerState = await algorithm.merge_distil(server, shared, [])
+        return merged
+
+    return asyncio.run(both())
+
+
 @pytest.mark.parametrize("aggregation", ["sa", "era"])
 def test_each_sample_is_averaged_over_those_who_sent_it(aggregation: str, world: Any) -> None:
     # Client 0 holds samples 1 and 4, client 1 only 1, client 2 none; 9 nobody has (specification 3.5, E10).
@@ -100,7 +124,7 @@ def test_each_sample_is_averaged_over_those_who_sent_it(aggregation: str, world:
     ]
     algorithm = world.algorithm("dsfl", aggregation=aggregation)
     assert [algorithm.vet(_Server(), STATE, reply) for reply in replies] == [None] * 3
-    merged = asyncio.run(algorithm.merge_share(_Server(), STATE, replies))
+    merged = _merged(algorithm, replies)
     assert merged.positions.tolist() == [4, 1]
     assert merged.labels.tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert merged.model.architecture == "taught"
@@ -111,16 +135,13 @@ def test_each_sample_is_averaged_over_those_who_sent_it(aggregation: str, world:
 
 def test_labels_are_sharpened_unless_they_should_not_be(world: Any) -> None:
     replies = [_reply(0, [[0.75, 0.25], [0.5, 0.5]], [1, 4]), _reply(1, [[0.5, 0.5]], [1])]
-    merged = [
-        asyncio.run(world.algorithm("dsfl", aggregation=name).merge_share(_Server(), STATE, replies))
-        for name in ("sa", "era")
-    ]
+    merged = [_merged(world.algorithm("dsfl", aggregation=name), replies) for name in ("sa", "era")]
     assert merged[0].labels[1].tolist() == [0.625, 0.375]
     np.testing.assert_allclose(merged[1].labels, softmax(merged[0].labels, 0.1))
 
 
 def test_replies_about_no_sample_teach_nobody(world: Any) -> None:
-    merged = asyncio.run(world.algorithm("dsfl").merge_share(_Server(), STATE, [_reply(2, [], [])]))
+    merged = _merged(world.algorithm("dsfl"), [_reply(2, [], [])])
     assert merged.model is STATE.model
     assert merged.labels.shape == (0, 2)
 
@@ -194,6 +215,41 @@ def test_averaging_and_sharpening_take_the_servers_time(world: Any) -> None:
     mean_s, sharpened_s = simulated_s("sa"), simulated_s("era")
     assert mean_s > 4 * 40 * 10 / 1e3
     assert sharpened_s == pytest.approx(mean_s + 6 * 40 * 10 / 1e3, rel=1e-3)
+
+
+def test_clients_do_not_wait_for_the_servers_own_distillation(world: Any) -> None:
+    def ran(speed_flops: float) -> Any:
+        parts = world.parts(world.algorithm("dsfl", aggregation="sa"), rounds=1)
+        parts.fleet.server = parts.fleet.server._replace(speed_flops=speed_flops)
+        return run(parts)
+
+    fast, slower, slowest = ran(1e15), ran(1e8), ran(1e6)
+    assert fast.model_hash == slower.model_hash == slowest.model_hash
+    mean_s = 4 * 40 * 10 / 1e8  # what they do wait for
+    assert slower.simulated_s == pytest.approx(fast.simulated_s + mean_s, abs=1e-6)
+    assert slowest.simulated_s > 1  # the round ends with the server's work
+
+
+def test_if_nobody_confirms_its_distillation_the_server_learns_nothing(world: Any) -> None:
+    def server_model(reached: set[int]) -> bytes:
+        def doomed(parcel: Any, ordinal: int) -> bool:
+            return parcel.num_bytes > 1000 and parcel.receiver >= 0 and parcel.receiver not in reached
+
+        algorithm = world.algorithm("dsfl")
+        seen = world.watched(algorithm)
+        world.run(algorithm, lost=doomed, client_timeout_s=9.0)
+        digest: bytes = seen[0]["global"].digest()
+        return digest
+
+    assert server_model(set()) == world.parts(world.algorithm("dsfl")).initial()("mlp").digest()
+    assert server_model({1}) != server_model(set())
+
+
+def test_confirmations_that_come_a_round_late_find_no_model_to_collect(world: Any) -> None:
+    server = _Server()
+    server.round = 2
+    state = replace(STATE, learning=1)
+    assert asyncio.run(world.algorithm("dsfl").merge_distil(server, state, [])) is state
 
 
 def test_bytes_do_not_depend_on_the_architecture(world: Any) -> None:

@@ -114,14 +114,30 @@ DISTILLING: Table = {
     # With so high a rate the last model is not the best for everybody.
     "teacher": _tried("final", run={"rounds": 5, "training": {"epochs": 4, "lr": 0.5}}),
 }
+SERVER_OPTIMISER: Table = {**WEIGHTING, "server_lr": _tried(0.01)}
+ADAPTIVE: Table = {
+    **SERVER_OPTIMISER,
+    "beta1": _tried(0.0),
+    "beta2": _tried(0.5),
+    "epsilon": _tried(0.1),
+}
 SHORT: dict[str, Any] = {"lambdas": (0.5,), "temperatures": (5.0,), "distill_epochs": 2}
 
 TABLES: dict[str, Table] = {
+    "apfl": {
+        "weighting": _tried("samples", mix_with="server"),
+        "alpha": _tried(0.0, 0.9),
+        "adapt": _tried("never", "step"),
+        "alpha_lr": _tried(0.01),
+        "alpha_decay": _tried(0.02),
+        "mix_with": _tried("server"),
+    },
     "centralized": {
         "upload": _tried(True, shows="traffic"),
         "finetune": _tried(True),
         "finetune_epochs": _tried(0, 3, finetune=True),
     },
+    "ditto": {**WEIGHTING, "lam": _tried(0.0, 2.0), "personal_epochs": _tried(2)},
     "dsfl": {
         **OWN_START,
         "aggregation": _tried("sa"),
@@ -131,6 +147,8 @@ TABLES: dict[str, Table] = {
         "kd_lr": _tried(0.01),
         "kd_batch_size": _tried(20),
     },
+    "fedadagrad": {**SERVER_OPTIMISER, "beta1": _tried(0.9), "epsilon": _tried(0.1)},
+    "fedadam": ADAPTIVE,
     "fedamp": {
         "lam": _tried(0.0, 0.3),
         "alpha": _tried(1.0, 10.0),
@@ -141,6 +159,11 @@ TABLES: dict[str, Table] = {
     },
     "fedavg": WEIGHTING,
     "fedavg_ft": {**WEIGHTING, **TUNING},
+    "fedavgm": {
+        **SERVER_OPTIMISER,
+        "momentum": _tried(0.0, run={"rounds": 2}),
+        "nesterov": _tried(True),
+    },
     "feddf": _beside(FEDDF, server_steps=10),
     "fedet": _beside(
         {
@@ -204,7 +227,16 @@ TABLES: dict[str, Table] = {
         "literal_upload": _tried(True, shows="traffic", run={"rounds": 2}),
         **TUNING,
     },
+    "fedper": {**WEIGHTING, "personal_layers": _tried(0, 2)},
     "fedprox": {**WEIGHTING, "mu": _tried(0.0, 1.0), "gamma": _tried(0.2)},
+    "fedyogi": ADAPTIVE,
+    "fml": {
+        **OWN_START,
+        "weighting": _tried("samples"),
+        "alpha": _tried(0.0, 1.0),
+        "beta": _tried(0.0, 1.0),
+        "clip": _tried(0.1),
+    },
     "hypcluster": {
         **WEIGHTING,
         "clusters": _tried(1, 3),
@@ -228,13 +260,29 @@ TABLES: dict[str, Table] = {
         "pull_epochs": _tried(0, 2, usual=1, pull_lr=0.1),
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
+    "l2sgd": {"probability": _tried(0.5, 1.0), "pull": _tried(0.0, 1.0)},
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
+    "mapper": {**WEIGHTING, "lambdas": _tried((0.0,), (0.1, 0.9)), "global_steps": _tried(0, 3)},
+    "moon": {
+        **WEIGHTING,
+        "mu": _tried(0.0, 5.0),
+        "temperature": _tried(0.1),
+        "buffer": _tried(2, run={"rounds": 3}),
+    },
     "perfed_ckt": {
         **OWN_START,
         "clusters": _tried(1, 2),
         "lam": _tried(0.0, 0.1),
         "public_batch_size": _tried(8),
         "public_size": _tried(20),
+    },
+    "perfedavg": {
+        "weighting": _tried("samples"),
+        "variant": _tried("hf"),
+        "alpha": _tried(0.0, 0.1),
+        "beta": _tried(0.01),
+        "delta": _tried(1.0, variant="hf"),
+        "adapt_steps": _tried(0, 3),
     },
     "persfl": _beside(
         {**DISTILLING, "kl_direction": _tried("reverse"), "kl_reduction": _tried("mean")}, **SHORT
@@ -252,10 +300,30 @@ TABLES: dict[str, Table] = {
         "server_clip": _tried(0.01),
         "client_clip": _tried(0.01),
     },
+    "pfedme": {
+        **WEIGHTING,
+        "lam": _tried(0.0, 5.0),
+        "eta": _tried(0.05),
+        "inner_steps": _tried(1),
+        "beta": _tried(2.0),
+        "all_train": _tried(True, run={"clients_per_round": 2}),
+    },
+    "scaffold": {
+        "option": _tried("I", run={"rounds": 2}),
+        "server_lr": _tried(0.5),
+    },
     "sim_pfd": {**CO_PERSONAL, "norm": _tried("sum")},
     "topk_pfd": {**CO_PERSONAL, "neighbours": _tried(1, 3), "half": _tried(True)},
 }
-ROUNDS = {"fedamp": 2, "fedgkt": 2, "ktpfl": 2, "ktpfl_w": 2, "perfed_ckt": 2, "pfedhn": 2}
+ROUNDS = {
+    "fedamp": 2,
+    "fedgkt": 2,
+    "ktpfl": 2,
+    "ktpfl_w": 2,
+    "moon": 2,
+    "perfed_ckt": 2,
+    "pfedhn": 2,
+}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.base import Algorithm, Exchange
+from fedsim.algorithms.base import About, Algorithm, Exchange
 from fedsim.clock import running
 from fedsim.engine.jobs import Fit
 from fedsim.params import Model
@@ -32,6 +32,8 @@ QUICK: dict[str, dict[str, Any]] = {
     # By default each client trains 29 students for 20 passes: here 3 students for 3.
     "persfl": FEW,
     "persfl_gd": FEW,
+    # The paper's rates are for hundreds of rounds.
+    "pfedme": {"lam": 1.0, "eta": 0.5},
     # The paper's rate is for thousands of public samples, and slow with forty.
     "fedet": {"server_lr": 0.1, "server_steps": 30},
     "feddf": {"server_steps": 10},
@@ -70,6 +72,14 @@ def test_says_what_it_does_and_cites_its_source(name: str) -> None:
         assert re.search(r"arXiv\s\d{4}\.\d{5}|: .{20,}\b(19|20)\d\d\b", text, re.S), (
             "cite the paper: authors, title, venue and year, or its number at arXiv"
         )
+
+
+@every
+def test_says_what_a_reader_compares_it_by(name: str) -> None:
+    about = _plugin(name).__dict__.get("about")
+    assert isinstance(about, About), "each plugin says so itself: about = About(...)"
+    (found,) = (found for found in FOUND if found.name == name)
+    assert found.kind == about.kind
 
 
 @every
@@ -147,10 +157,22 @@ def test_survives_silence(name: str, world: Any) -> None:
 
 
 @every
-def test_runs_with_one_client(name: str, world: Any) -> None:
-    result = world.run(world.algorithm(name, **QUICK.get(name, {})), num_clients=1, rounds=2)
+def test_runs_with_one_client_who_has_a_model_of_its_own_if_the_class_says_so(
+    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm, names = world.algorithm(name, **QUICK.get(name, {})), set[str]()
+    models_of = algorithm.models_of
+
+    async def watching(*arguments: Any) -> Any:
+        models = await models_of(*arguments)
+        names.update(models)
+        return models
+
+    monkeypatch.setattr(algorithm, "models_of", watching)
+    result = world.run(algorithm, num_clients=1, rounds=2)
     assert result.final is not None
     assert result.final.std == 0.0
+    assert ("personal" in names) == _plugin(name).about.personal  # type: ignore[union-attr]
 
 
 def absurd(value: Any) -> Any:

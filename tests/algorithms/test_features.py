@@ -146,8 +146,8 @@ class Splits(Algorithm[Config, AtServer, AtClient]):
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         models = {**setting.clients, setting.server.label: setting.server}
-        if uncut := [fault for one in models.values() if (fault := one.uncut(2)) is not None]:
-            yield from uncut
+        if faults := [fault for one in models.values() if (fault := one.cut_fault(2)) is not None]:
+            yield from faults
             return
         wanted = setting.server.above(2).task.input_shape
         for label, architecture in setting.clients.items():

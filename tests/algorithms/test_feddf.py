@@ -135,7 +135,7 @@ class _Table:
     def public(self, x: Tensor) -> Tensor:
         return self(x)
 
-    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
         raise NotImplementedError
 
 

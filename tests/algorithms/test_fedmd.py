@@ -14,6 +14,7 @@ from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.fedmd import ServerState
+from fedsim.errors import UserError
 from fedsim.params import Model
 from fedsim.task import Task
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
@@ -108,6 +109,23 @@ def test_public_labels_can_be_used_before_the_first_round(world: Any) -> None:
     assert using.model_hash != without.model_hash
     assert using.simulated_s > without.simulated_s
     assert using.totals == without.totals
+
+
+def test_public_labels_that_clients_do_not_have_are_refused(world: Any) -> None:
+    labels = world.algorithm("fedmd", pretrain_public=True)
+    data = replace(world.data(), public_at_clients=False)
+    with pytest.raises(UserError, match="that the server alone holds — write "):
+        world.run(labels, data=data)
+    foreign = replace(world.data(), public_labelled=False)
+    with pytest.raises(UserError, match="have no labels of this task — leave "):
+        world.run(labels, data=foreign)
+    for public in (data, foreign):
+        assert world.run(world.algorithm("fedmd"), data=public, rounds=1).final is not None
+
+
+def test_public_labels_without_pretraining_are_refused(world: Any) -> None:
+    with pytest.raises(ValueError, match="give pretrain_epochs of at least 1"):
+        world.algorithm("fedmd", pretrain_epochs=0, pretrain_public=True)
 
 
 def test_alone_it_equals_local(world: Any) -> None:
@@ -207,7 +225,9 @@ def test_probabilities_are_digested_by_kl_divergence_alone(world: Any) -> None:
         world.algorithm("fedmd", exchange="probs")
     regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
     probs = world.algorithm("fedmd", exchange="probs", digest="kl")
-    assert "a regression has no probabilities of classes" in world.misfits(probs, regression)
+    assert "a regression has no probabilities of classes — write 'logits'" in world.misfits(probs, regression)
+    logits = world.algorithm("fedmd", digest="kl")
+    assert "and the task is a regression — write 'mae' or 'mse'" in world.misfits(logits, regression)
     assert not world.misfits(world.algorithm("fedmd"), regression)
 
 

@@ -487,7 +487,7 @@ class _Tuning:
     def warn(self, event: str, **values: Any) -> None:
         assert event == "no validation samples"
 
-    async def fit(self, model: Model, *, epochs: int, name: str, keeping: None = None) -> Any:
+    async def fit(self, model: Model, *, epochs: int, name: str, **kept: Any) -> Any:
         return SimpleNamespace(model=Model(str(int(model.architecture) + epochs), {}))
 
     async def evaluate(self, model: Model, samples: Any) -> Any:
@@ -496,7 +496,7 @@ class _Tuning:
 
 
 @pytest.mark.parametrize(
-    ("finetune_epochs", "num_val", "passes"), [(None, 3, 2), (None, 0, 5), (3, 3, 3), (0, 3, 0)]
+    ("finetune_epochs", "num_val", "passes"), [("chosen", 3, 2), ("chosen", 0, 5), (3, 3, 3), (0, 3, 0)]
 )
 def test_clients_may_choose_how_long_to_fine_tune(
     finetune_epochs: Any, num_val: int, passes: int, world: Any

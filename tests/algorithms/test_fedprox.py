@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsim.algorithms.fedprox import Proximal
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.wire import ModelBroadcast
@@ -33,7 +33,9 @@ class _Live:
     def public(self, x: torch.Tensor) -> torch.Tensor:
         return self(x)
 
-    def at(self, params: Mapping[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def at(
+        self, params: Mapping[str, torch.Tensor], *, moves_buffers: bool = False
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
         raise NotImplementedError
 
 
@@ -96,14 +98,15 @@ def test_gamma_means_less_work_within_a_single_pass_too(world: Any) -> None:
 
 
 def test_work_is_a_share_of_the_mini_batches(world: Any) -> None:
-    # 20 samples in batches of 8 are three mini-batches, twice; the share lies between a half and the whole.
+    # The share lies between a half of six mini-batches and the whole.
     done = []
 
     class Client:
-        training = SimpleNamespace(steps=None, epochs=2, batch_size=8)
-
         def __init__(self, turn: int) -> None:
             self.key = Key.root(turn)
+
+        def usual_steps(self, architecture: str) -> int:
+            return 6
 
         def num_samples(self) -> int:
             return 20

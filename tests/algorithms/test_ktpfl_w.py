@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.ktpfl_w import ServerState, between, mixtures, scaled
+from fedsim.algorithms.ktpfl_w import ServerState, mixtures, scaled
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.params import Array, Model
@@ -64,15 +64,6 @@ def test_mixtures_mix_buffers_as_well() -> None:
     assert both.params["w"].tolist() == [2.0, -2.0]
     assert both.buffers["mean"].tolist() == [2.0]
     assert both.buffers["steps"] == 7
-
-
-def test_a_client_moves_some_of_the_way() -> None:
-    own, other = _model(1.0), _model(5.0)
-    assert between(own, other, 0.0) is own
-    assert between(own, other, 1.0) is other
-    moved = between(own, other, 0.25)
-    assert moved.params["w"].tolist() == [2.0, -2.0]
-    assert moved.buffers["mean"].tolist() == [2.0]
 
 
 def test_gram_is_scaled_by_the_mean_of_its_diagonal() -> None:

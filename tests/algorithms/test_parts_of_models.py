@@ -73,7 +73,7 @@ class Bases(ModelTraining[BasesConfig, Model]):
         return mean_of_models(replies, "samples")
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        if (fault := setting.server.uncut(self.config.cut)) is not None:
+        if (fault := setting.server.cut_fault(self.config.cut)) is not None:
             yield fault
 
     async def models_of(self, observer: ClientContext, server_state: Model, client_state: Own) -> Predictors:

@@ -345,7 +345,9 @@ def test_a_regressions_outputs_are_held_near_a_centroid_as_they_are(world: Any) 
         def public(self, x: Tensor) -> Tensor:
             return self(x)
 
-        def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        def at(
+            self, params: Mapping[str, Tensor], *, moves_buffers: bool = False
+        ) -> Callable[[Tensor], Tensor]:
             raise NotImplementedError
 
     batches = {

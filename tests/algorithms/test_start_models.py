@@ -101,7 +101,7 @@ def test_clients_can_start_each_in_its_own_way(name: str, world: Any) -> None:
     assert result.model_hash != world.run(world.algorithm(name)).model_hash
 
 
-@pytest.mark.parametrize("name", ["dsfl", "fedmd", "fedme", "ktpfl", "local", "perfed_ckt"])
+@pytest.mark.parametrize("name", ["dsfl", "fedmd", "fedme", "fml", "ktpfl", "local", "perfed_ckt"])
 def test_who_starts_alike_is_a_setting(name: str, world: Any) -> None:
     def variants(same: bool) -> list[int]:
         asked = list[int]()

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -18,9 +19,18 @@ Call = Callable[..., Result]
 def test_every_plugin_is_listed_with_its_summary(call: Call, kind: str) -> None:
     result = call("list", kind)
     assert result.exit_code == 0
-    lines = result.stdout.splitlines()[2:]
-    assert [line.split()[0] for line in lines] == [found.name for found in available(FOLDERS[kind])]
+    tables = re.findall(r"^name +description\n-+ +-+\n((?:.+\n)+)", result.stdout, re.M)
+    lines = [line for table in tables for line in table.splitlines()]
+    assert sorted(line.split()[0] for line in lines) == [found.name for found in available(FOLDERS[kind])]
     assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_algorithms_are_listed_by_kind(call: Call) -> None:
+    listed = call("list", "algorithms").stdout
+    kinds = ["distillation", "one global model", "personal models", "reference"]
+    places = [listed.index(f"{kind}\nname") for kind in kinds]
+    assert places == sorted(places)
+    assert places[1] < listed.index("\nfedavg ") < places[2]
 
 
 @pytest.mark.parametrize("kind", list(FOLDERS))
@@ -36,11 +46,16 @@ def test_details_give_every_parameter_with_words(call: Call, kind: str) -> None:
 @pytest.mark.parametrize("kind", list(FOLDERS))
 def test_programs_are_told_the_same(call: Call, kind: str) -> None:
     short = json.loads(call("list", kind, "--json").stdout)
-    assert short == [{"name": one.name, "summary": one.summary} for one in available(FOLDERS[kind])]
+    kinds = [{"kind": one.kind} if one.kind else {} for one in available(FOLDERS[kind])]
+    assert short == [
+        {"name": one.name, "summary": one.summary, **more}
+        for one, more in zip(available(FOLDERS[kind]), kinds, strict=True)
+    ]
+    assert all(bool(more) == (kind == "algorithms") for more in kinds)
     for plugin, found in zip(
         json.loads(call("list", kind, "--json", "--details").stdout), available(FOLDERS[kind]), strict=True
     ):
-        assert plugin.keys() == {"name", "summary", "parameters"}
+        assert plugin.keys() - {"kind"} == {"name", "summary", "parameters"}
         for told, (name, _, words) in zip(plugin["parameters"], parameters(found.plugin.Config), strict=True):
             assert (told["name"], told["description"]) == (name, words)
             assert set(told["type"]) <= {"integer", "number", "string", "boolean", "array", "object"}

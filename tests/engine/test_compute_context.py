@@ -12,7 +12,17 @@ from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Job, Predict, PublicSamples, Stream
+from fedsim.engine.jobs import (
+    Call,
+    ClientSamples,
+    Evaluate,
+    Fit,
+    InlineSamples,
+    Job,
+    Predict,
+    PublicSamples,
+    Stream,
+)
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.steps import Descent
@@ -329,13 +339,29 @@ async def test_a_gradient_is_over_all_samples_or_those_of_some_steps(
         np.testing.assert_allclose(array - of_a_batch[name], moved.params[name], atol=1e-6)
 
 
-async def test_a_gradient_of_no_samples_is_refused(
+async def test_a_gradient_of_no_batch_is_zero_and_takes_no_time(
     bench: Callable[..., Listening], start: Callable[..., Model]
 ) -> None:
-    with pytest.raises(ValueError, match="a gradient of no samples"):
-        await bench(2).gradient(start())
-    with pytest.raises(ValueError, match="for at least one step"):
-        await bench().gradient(start(), steps=0)
+    before, alone = now_s(), InlineSamples(np.zeros((1, 6), np.float32), np.zeros(1, np.int64))
+    for gradient in (
+        await bench(2).gradient(start()),
+        await bench().gradient(start(), steps=0),
+        await bench().gradient(start("norm"), samples=alone),  # BatchNorm takes no batch of one
+    ):
+        assert not any(array.any() for array in gradient.values())
+    assert now_s() == before
+
+
+async def test_the_usual_work_is_counted_in_the_batches_that_a_model_takes(
+    bench: Callable[..., Listening],
+) -> None:
+    # Client 0 has 11 samples: of batches of 5 and 5 and 1 BatchNorm takes two.
+    training = TRAINING.model_copy(update={"batch_size": 5, "epochs": 3})
+    assert bench(training=training).usual_steps("mlp") == 9
+    assert bench(training=training).usual_steps("norm") == 6
+    steps = TRAINING.model_copy(update={"epochs": None, "steps": 7})
+    assert bench(training=steps).usual_steps("mlp") == 7
+    assert bench(2, training=steps).usual_steps("mlp") == 0
 
 
 async def test_no_model_has_no_answers_and_takes_no_time(bench: Callable[..., Listening]) -> None:
@@ -394,6 +420,27 @@ async def test_optimisers_go_on_where_they_are_kept(
     last = first.jobs[-1]
     assert isinstance(last, Fit)
     assert last.states == {}
+
+
+async def test_two_models_that_meet_their_samples_in_one_order_do_not_share_an_optimiser(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench(training=MOMENTUM, keeping=Keeping({}))
+    for _ in range(2):
+        for kept_as in (None, "personal"):
+            await one.fit(start(), kept_as=kept_as)
+    first, its, second, again = [job for job in one.jobs if isinstance(job, Fit)]
+    assert [bool(job.states) for job in (first, its, second, again)] == [False, False, True, True]
+    assert first.seed == its.seed == second.seed
+
+
+async def test_a_fit_may_have_a_rule_of_its_own_for_public_buffers(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    one = bench()
+    await one.fit(start())
+    await one.fit(start(), public_buffers="moving")
+    assert [job.public_buffers for job in one.jobs if isinstance(job, Fit)] == ["frozen", "moving"]
 
 
 async def test_a_party_that_keeps_nothing_asks_for_nothing(

@@ -294,7 +294,7 @@ def test_a_step_that_needs_values_cannot_be_counted(costs: Costs, make_fit: Call
 
 def test_public_samples_have_no_labels_here_either(costs: Costs, make_fit: Callable[..., Fit]) -> None:
     streams = {"train": Stream(PublicSamples(np.arange(4)), 4)}
-    with pytest.raises(JobError, match="carry no labels"):
+    with pytest.raises(JobError, match="have no labels"):
         flops_of(costs, make_fit(streams=streams))
 
 

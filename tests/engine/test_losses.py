@@ -39,7 +39,7 @@ class Table:
     def public(self, x: Tensor) -> Tensor:
         return self(x)
 
-    def at(self, params: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
         raise NotImplementedError
 
 
@@ -103,5 +103,5 @@ def test_divergence_has_the_gradient_of_cross_entropy_with_soft_targets() -> Non
 
 
 def test_public_samples_have_no_labels_to_train_on() -> None:
-    with pytest.raises(ValueError, match="carry no labels"):
+    with pytest.raises(ValueError, match="have no labels"):
         loss_of(empirical_loss, [[0.0, 1.0]])

@@ -207,6 +207,19 @@ def test_a_model_at_other_parameters_is_that_model(
     assert all(torch.equal(bound.buffers[name], torch.tensor(value)) for name, value in here.buffers.items())
 
 
+def test_buffers_can_move_at_other_parameters_too(worker: Worker, start: Callable[..., Model]) -> None:
+    x = torch.randn(5, *INPUTS, generator=torch.Generator().manual_seed(3))
+    there = start("norm", 2)
+    other = worker.bind("other", Model("norm", there.params, start("norm", 1).buffers), trained=True)
+    other(x)
+    bound = worker.bind("model", start("norm", 1), trained=True)
+    params = {name: torch.tensor(array, requires_grad=True) for name, array in there.params.items()}
+    first, second = (bound.at(params, moves_buffers=True)(x).square().sum() for _ in range(2))
+    other(x)
+    assert all(torch.equal(bound.buffers[name], value) for name, value in other.buffers.items())
+    assert all(one.any() for one in torch.autograd.grad(first + second, list(params.values())))
+
+
 @pytest.mark.parametrize("public_buffers", ["frozen", "restored", "moving"])
 def test_public_samples_move_buffers_only_where_they_may(
     public_buffers: PublicBuffers, worker: Worker, start: Callable[..., Model]

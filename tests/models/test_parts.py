@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsim.config import Config
-from fedsim.engine.batched.dense_net import dense_layers
+from fedsim.engine.batched.dense_net import layers_of
 from fedsim.errors import DataError
 from fedsim.models import Architecture, Architectures, ModelPlugin, Net, composed, with_part
 from fedsim.models.base import dense, named
@@ -59,7 +59,7 @@ NET = private(plain)
 )
 def test_labels_are_slices_and_the_whole_is_itself(cut: int, below: str, above: str) -> None:
     assert NET.layers == ("norm", "fc1", "fc2", "head")
-    assert NET.uncut(cut) is None
+    assert NET.cut_fault(cut) is None
     assert (NET.below(cut).label, NET.above(cut).label) == (below, above)
     assert NET.below(cut) is NET.below(cut)
     assert NET.below(4) is NET.above(0) is NET
@@ -82,6 +82,25 @@ def test_a_text_becomes_features_at_a_cut(make: Callable[..., Architecture]) -> 
     model = words.initial(Key.root(0))
     both = composed(lower.part_of(model), above.part_of(model))
     assert Architectures({"lstm_text": words})[both.architecture].task == words.task
+
+
+def with_one_relu() -> Net:
+    relu = nn.ReLU()
+    blocks = {"fc1": nn.Linear(6, 5), "relu1": relu, "fc2": nn.Linear(5, 4), "relu2": relu}
+    return Net(named(**blocks), nn.Linear(4, 3))
+
+
+def test_a_block_that_stands_twice_is_two_layers() -> None:
+    net = private(with_one_relu)
+    assert net.layers == ("fc1", "relu1", "fc2", "relu2", "head")
+    model, x = net.initial(Key.root(0)), torch.rand(2, 6, generator=Key.root(2).torch())
+    with torch.no_grad():
+        whole = net.module(model)(x)
+    for cut in (2, 3, -1):
+        lower, upper = net.below(cut), net.above(cut)
+        below, above = lower.part_of(model), upper.part_of(model)
+        assert [*below.params, *above.params] == list(model.params)
+        assert torch.equal(stacked_by_hand(lower.module(below), upper.module(above), x), whole)
 
 
 class Own(Net):
@@ -119,6 +138,15 @@ class Body(nn.Module):
         return x
 
 
+class Residual(nn.Sequential):
+    """Blocks in a row, but what passes between them is not what they give."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self:
+            x = x + block(x)
+        return x
+
+
 def tied() -> Net:
     first, second = nn.Linear(6, 6), nn.Linear(6, 6)
     second.weight = first.weight
@@ -129,7 +157,12 @@ def tied() -> Net:
     ("make", "cut", "fault"),
     [
         (lambda: Own(named(fc=nn.Linear(6, 6)), nn.Linear(6, 3)), 1, "its net, a Own, computes in its own"),
-        (lambda: Net(Body(), nn.Linear(6, 3)), 0, "its net, a Net, computes in its own way"),  # type: ignore[arg-type]
+        (lambda: Net(Body(), nn.Linear(6, 3)), 0, "its body, a Body, computes in its own way"),  # type: ignore[arg-type]
+        (
+            lambda: Net(Residual(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(6, 3)),
+            1,
+            "its body, a Residual, computes in its own way — let build",
+        ),
         (plain, 5, "at 5: its layers are norm, fc1, fc2, head — cut it at 0 to 4"),
         (plain, -5, "at -5: its layers are"),
         (tied, 1, "above 'first': 'body.first.weight' belongs to layers on both sides"),
@@ -144,7 +177,7 @@ def tied() -> Net:
 )
 def test_a_net_that_cannot_be_cut_says_why(make: Callable[[], Net], cut: int, fault: str) -> None:
     architecture = private(make)
-    why = architecture.uncut(cut)
+    why = architecture.cut_fault(cut)
     assert why is not None
     assert str(why).startswith("models.net: model 'net' cannot be cut")
     for side in (architecture.below, architecture.above):
@@ -154,14 +187,15 @@ def test_a_net_that_cannot_be_cut_says_why(make: Callable[[], Net], cut: int, fa
 
 
 def test_where_one_cut_is_impossible_others_may_be_possible() -> None:
-    assert private(tied).uncut(2) is None
-    assert private(lambda: Net(named(two=Pair(), one=First()), nn.Linear(6, 3))).uncut(2) is None
+    assert private(tied).cut_fault(2) is None
+    assert private(lambda: Net(named(two=Pair(), one=First()), nn.Linear(6, 3))).cut_fault(2) is None
 
 
 def test_a_part_is_not_cut_again() -> None:
     registry = Architectures({"net": NET})
     for label in ("net[:2]", "net[2:]", "net[:2]+net[2:]"):
-        assert f"{label!r} cannot be cut, since it is a part or has parts" in str(registry[label].uncut(1))
+        why = str(registry[label].cut_fault(1))
+        assert f"{label!r} cannot be cut, since it is a part or has parts" in why
 
 
 def test_a_part_of_a_model_goes_back_into_a_model() -> None:
@@ -178,6 +212,29 @@ def test_a_part_of_a_model_goes_back_into_a_model() -> None:
     assert NET.below(4).part_of(one) is one
     with pytest.raises(ValueError, match=r"'net\[3:\]' is no part of .* 'net\[:3\]', .* no 'head.weight'"):
         with_part(base, head)
+
+
+def test_a_part_is_taken_of_a_model_of_its_own_architecture() -> None:
+    other = Model("big", NET.initial(Key.root(0)).params)
+    upper = NET.above(2)
+    assert upper.part_of(upper.initial(Key.root(0))).architecture == "net[2:]"
+    for part, label in ((upper, "net"), (NET, "net"), (NET.above(0), "net")):
+        with pytest.raises(ValueError, match=f"part of models '{label}', and this is a model 'big': take"):
+            part.part_of(other)
+    registry = Architectures({"net": NET})
+    both = registry["net[:2]+net[2:]"]
+    with pytest.raises(ValueError, match=r"part of models 'net\[:2\]\+net\[2:\]', and this"):
+        both.part_of(other)
+
+
+def test_a_part_of_other_shapes_does_not_go_into_a_model() -> None:
+    wide = Architecture("wide", Private(lambda: Net(named(**dense(6, 7)), nn.Linear(7, 3))), TASK)
+    head = wide.above(-1).part_of(wide.initial(Key.root(0)))
+    with pytest.raises(
+        ValueError,
+        match=r"'head.weight' of 'wide\[1:\]' is of shape \(3, 7\), .* 'net' of \(3, 4\): take a part",
+    ):
+        with_part(NET.initial(Key.root(0)), head)
 
 
 def test_a_part_of_a_pending_model_is_pending() -> None:
@@ -249,7 +306,7 @@ def test_nets_of_linear_layers_are_still_that_when_composed(make: Callable[..., 
     # So many of them are evaluated together.
     registry = Architectures({"mlp": make("mlp", TASK, hidden=[5, 4])})
     labels = ["mlp[:2]+mlp[2:]", "mlp[:2]", "mlp[2:]"]
-    found = [dense_layers(registry[label].skeleton()) for label in labels]
+    found = [layers_of(registry[label]) for label in labels]
     assert [len(layers or ()) for layers in found] == [3, 1, 2]
 
 

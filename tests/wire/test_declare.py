@@ -76,6 +76,16 @@ def test_other_annotations_are_refused_when_the_class_is_made(annotation: object
         of_type(annotation)
 
 
+def test_trees_that_count_are_known_by_name() -> None:
+    @message("trees")
+    class Trees(Everything):
+        maybe: Tree | None = counted(default=None)
+        uncounted: Tree | None = None
+
+    assert Everything.PLAN.trees == ("tree",)  # and no tree of trees, nor an array
+    assert Trees.PLAN.trees == ("tree", "maybe")
+
+
 def test_a_scalar_cannot_be_counted() -> None:
     with pytest.raises(TypeError, match=r"Wrong\.number: only arrays and trees"):
 

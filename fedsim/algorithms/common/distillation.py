@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.jobs import Samples, Stream, per_sample
-from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Loss, Models
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Loss, Models, serves_many
 from fedsim.engine.steps import Descent
 from fedsim.params import Array, Model
 
@@ -49,13 +49,13 @@ def divergences(of: Tensor, log_from: Tensor, log_of: Tensor | None = None) -> T
 
 
 def kl_divergence(teacher: Tensor, log_student: Tensor) -> Tensor:
-    """Return KL(teacher || student), mean over all rows.
+    """Return KL(teacher || student), mean over the rows b, for each client where there are many.
 
     Args:
-        teacher: Probabilities ``[..., N]``; no gradient goes through them.
-        log_student: Logarithms of the student's probabilities ``[..., N]``.
+        teacher: Probabilities ``[..., b, N]``; no gradient goes through them.
+        log_student: Logarithms of the student's probabilities ``[..., b, N]``.
     """
-    return divergences(teacher.detach(), log_student).mean()
+    return divergences(teacher.detach(), log_student).mean(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,15 @@ class Distillation:
     temperature: float = 1.0
     factor: float = 1.0
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         teacher = extras[TEACHER]
         logits = models[MODEL].public(batches[PUBLIC].x).to(teacher.dtype)
-        log_student = F.log_softmax(logits / self.temperature, dim=1)
+        log_student = F.log_softmax(logits / self.temperature, dim=-1)
         if teacher.ndim > log_student.ndim:
-            log_student = log_student[:, None, :]
-        return self.factor * kl_divergence(teacher, log_student)
+            log_student = log_student.unsqueeze(-2)
+        return self.factor * divergences(teacher, log_student).flatten(logits.ndim - 2).mean(-1)
 
 
 async def distil(

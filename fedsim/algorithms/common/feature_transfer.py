@@ -103,7 +103,7 @@ def unusable(maps: FeatureMaps, shape: tuple[int, ...], num_outputs: int) -> str
 def cut_faults(setting: Setting, cut: int, server_cut: int) -> Iterator[Fault]:
     """Yield models that cannot be cut, and features that the server's upper layers do not take."""
     cuts = [*((one, cut) for one in setting.clients.values()), (setting.server, server_cut)]
-    if faults := [fault for one, place in cuts if (fault := _uncut(one, place)) is not None]:
+    if faults := [fault for one, place in cuts if (fault := _cut_fault(one, place)) is not None]:
         yield from faults
         return
     wanted = setting.server.above(server_cut).task.input_shape
@@ -113,9 +113,9 @@ def cut_faults(setting: Setting, cut: int, server_cut: int) -> Iterator[Fault]:
             yield Fault(f"models.{label}", problem, "cut at other places, or make the layers as wide")
 
 
-def _uncut(architecture: Architecture, cut: int) -> Fault | None:
+def _cut_fault(architecture: Architecture, cut: int) -> Fault | None:
     """Return why an architecture cannot be cut with layers on both sides."""
-    if (fault := architecture.uncut(cut)) is not None:
+    if (fault := architecture.cut_fault(cut)) is not None:
         return fault
     num_layers = len(architecture.layers)
     if abs(cut) < num_layers:

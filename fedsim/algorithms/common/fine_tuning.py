@@ -8,7 +8,6 @@ training samples there (specification 3.5, E11).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isnan
 from typing import Any, Literal, Protocol, TypeAlias, cast
@@ -17,9 +16,8 @@ from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor,
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
 from fedsim.data import Split
-from fedsim.engine.jobs import Fitted
 from fedsim.engine.kept_optimisers import Keeping
-from fedsim.params import Model, Tree
+from fedsim.params import Model
 from fedsim.ranges import Epochs
 
 MOST_PASSES = 10
@@ -29,20 +27,6 @@ PASSES_UNSEEN = 5
 
 Passes: TypeAlias = Epochs | Literal["chosen"]
 """How long to fine-tune: a number of passes, or as many as serve the client best."""
-
-
-class FineTuningConfig(Config):
-    """How long to fine-tune."""
-
-    finetune_epochs: Epochs | None = None
-    """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
-    loss, and makes 5 where it has no validation samples. The papers do not say. All passes are one training,
-    whose optimiser goes on, whether their number is fixed or chosen."""
-
-    @property
-    def passes(self) -> Passes | None:
-        """How long to fine-tune."""
-        return "chosen" if self.finetune_epochs is None else self.finetune_epochs
 
 
 class OptionalFineTuningConfig(Config):
@@ -56,6 +40,15 @@ class OptionalFineTuningConfig(Config):
     def passes(self) -> Passes | None:
         """How long to fine-tune; None: not at all."""
         return self.finetune_epochs
+
+
+class FineTuningConfig(OptionalFineTuningConfig):
+    """How long to fine-tune."""
+
+    finetune_epochs: Passes = "chosen"
+    """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
+    loss, and makes 5 where it has no validation samples. The papers do not say. All passes are one training,
+    whose optimiser goes on, whether their number is fixed or chosen."""
 
 
 class _Settings(Protocol):
@@ -84,24 +77,15 @@ async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Mode
     if passes != "chosen":
         return (await client.fit(model, epochs=passes, name="finetune")).model if passes else model
     # Fits that keep what an optimiser remembers are done one by one, so only where there is anything.
-    keeping = _AllPasses({}) if client.training.make_optimiser().start(()).slots else None
+    keeping = Keeping({}) if client.training.make_optimiser().start(()).slots else None
     best, least = model, await validation_loss(client, model)
     for number in range(MOST_PASSES):
-        model = (await client.fit(model, epochs=1, name=f"finetune {number}", keeping=keeping)).model
+        name = f"finetune {number}"
+        model = (await client.fit(model, epochs=1, name=name, kept_as="finetune", keeping=keeping)).model
         loss = await validation_loss(client, model)
         if loss < least:
             best, least = model, loss
     return best
-
-
-class _AllPasses(Keeping):
-    """Lets the optimiser of a pass go on from the pass before, whose name is another."""
-
-    def before(self, name: str, models: Mapping[str, Model], trained: Sequence[str]) -> Mapping[str, Tree]:
-        return super().before("finetune", models, trained)
-
-    def after(self, name: str, models: Mapping[str, Model], fitted: Fitted) -> None:
-        super().after("finetune", models, fitted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,20 @@ def unlike(model: Model, wanted: Model) -> str | None:
     """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
     if model.architecture != wanted.architecture:
         return f"architecture {model.architecture!r}, not {wanted.architecture!r}"
-    for ours, theirs in (
-        (_form(wanted.params), _form(model.params)),
-        (_form(wanted.buffers), _form(model.buffers)),
-    ):
-        if ours.keys() != theirs.keys():
-            return f"other names than architecture {wanted.architecture!r} has"
-        for name, array in ours.items():
-            its = theirs[name]
-            if array.shape != its.shape or array.dtype != its.dtype:
-                return f"{name}: {its.dtype}{its.shape}, not {array.dtype}{array.shape}"
+    return unlike_tree(model.params, wanted.params, wanted.architecture) or unlike_tree(
+        model.buffers, wanted.buffers, wanted.architecture
+    )
+
+
+def unlike_tree(tree: Tree, wanted: Tree, label: str) -> str | None:
+    """Say how a tree differs from an architecture's in names, shapes or dtypes; None if it does not."""
+    ours, theirs = _form(wanted), _form(tree)
+    if ours.keys() != theirs.keys():
+        return f"other names than architecture {label!r} has"
+    for name, array in ours.items():
+        its = theirs[name]
+        if array.shape != its.shape or array.dtype != its.dtype:
+            return f"{name}: {its.dtype}{its.shape}, not {array.dtype}{array.shape}"
     return None
 
 

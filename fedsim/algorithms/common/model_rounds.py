@@ -40,7 +40,7 @@ class ModelTraining(Algorithm[C, S, Any]):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train the model on the client's own samples and send it back (ClientUpdate of FedAvg)."""
-        fitted = await client.fit(await self.own_model(client, state, message))
+        fitted = await client.fit(message.model)
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def own_model(self, client: ClientContext, state: Any, message: ModelBroadcast) -> Model:
@@ -49,7 +49,7 @@ class ModelTraining(Algorithm[C, S, Any]):
 
     async def send_last(
         self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, ModelBroadcast]]:
+    ) -> tuple[S, Mapping[int, ModelBroadcast | None]]:
         """Send every client its model."""
         return await self.send(server, state, cohort)
 

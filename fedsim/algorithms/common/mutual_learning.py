@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
 from fedsim.algorithms.common.distillation import kl_divergence
-from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss
+from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss, serves_many
 
 PERSONAL = "personal"
 """Name of a client's own model in a job of two."""
@@ -32,16 +32,18 @@ class MutualLearning:
 
     imitate: bool = True
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
         """Return the loss of each of the two models."""
         batch = batches[TRAIN]
         own, other = models[PERSONAL](batch.x), models[EXCHANGED](batch.x)
         losses = {PERSONAL: label_loss(own, batch.labels), EXCHANGED: label_loss(other, batch.labels)}
         if self.imitate:
-            losses[PERSONAL] = losses[PERSONAL] + _towards(other, own)
-            losses[EXCHANGED] = losses[EXCHANGED] + _towards(own, other)
+            losses[PERSONAL] = losses[PERSONAL] + towards(other, own)
+            losses[EXCHANGED] = losses[EXCHANGED] + towards(own, other)
         return losses
 
 
-def _towards(teacher: Tensor, student: Tensor) -> Tensor:
-    return kl_divergence(F.softmax(teacher, dim=1), F.log_softmax(student, dim=1))
+def towards(teacher: Tensor, student: Tensor) -> Tensor:
+    """Return KL(teacher || student) of the softmax of logits ``[b, N]``; no gradient goes to the teacher."""
+    return kl_divergence(F.softmax(teacher, dim=-1), F.log_softmax(student, dim=-1))

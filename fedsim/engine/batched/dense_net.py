@@ -6,7 +6,7 @@ along the first dimension. m: clients, b: batch, i: inputs, o: outputs, N: class
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsim.engine.batched.exact_products import Ways, ways
-from fedsim.models import Net
+from fedsim.models import Architecture, Net
 from fedsim.params import Array, Tree, freeze
 
 
@@ -38,8 +38,13 @@ class Dense:
 Layers = tuple[Dense, ...]
 
 
-def dense_layers(net: Net) -> Layers | None:
+def layers_of(architecture: Architecture) -> Layers | None:
     """Return the layers of a net that is nothing but linear layers with ReLU between them, else None."""
+    layers, task = _dense_layers(architecture.structure), architecture.task
+    return layers if layers and not task.vocabulary and layers[0].num_inputs == task.num_inputs else None
+
+
+def _dense_layers(net: Net) -> Layers | None:
     layers: list[Dense] = []
     for path, module in net.named_modules(remove_duplicate=False):
         hooks = (entries for name, entries in vars(module).items() if name.endswith("_hooks"))
@@ -73,11 +78,11 @@ def num_params(layers: Layers) -> int:
     return sum((layer.num_inputs + 1) * layer.num_outputs for layer in layers)
 
 
-def are_turned(layers: Layers, batch_size: int, num_clients: int) -> list[bool]:
+def are_turned(layers: Layers, batch_size: int) -> list[bool]:
     """Say of each parameter whether it is laid out turned, since products of such a batch are faster then."""
     turned = []
     for number, layer in enumerate(layers):
-        way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True, is_alone=num_clients == 1)
+        way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True)
         turned += [way.are_direct(is_first=number == 0), False]
     return turned
 
@@ -130,31 +135,77 @@ def predictions(layers: Layers, params: Sequence[Tensor], x: Tensor) -> Tensor:
     return values[-1]
 
 
-def gradients(
-    layers: Layers,
-    params: Sequence[Tensor],
-    x: Tensor,
-    slopes_at: Callable[[Tensor], Tensor],
-    out: Sequence[Tensor],
-) -> None:
-    """Compute the gradients of a loss.
+class Nets:
+    """A net of each of many clients: the live model of losses that serve many.
 
     Args:
         layers: The net.
         params: Parameters of m clients.
-        x: Samples ``[m, b, i]``.
-        slopes_at: From the logits ``[m, b, N]`` to the loss's gradient with respect to them.
-        out: Takes the gradients; laid out like the parameters.
+        is_followed: Whether autograd is to follow what becomes of the logits.
+
+    Attributes:
+        logits: Of each call, ``[m, b, N]``.
     """
-    values, chosen = _forward(layers, params, x)
-    slopes = slopes_at(values[-1])
-    for number in reversed(range(len(layers))):
-        if layers[number].relu:
-            slopes = torch.ops.aten.threshold_backward(slopes, values[number + 1], 0)
-        chosen[number].weight_gradients(slopes, values[number], out[2 * number])
-        torch.sum(slopes, 1, out=out[2 * number + 1])
-        if number:
-            slopes = chosen[number].input_gradients(slopes, params[2 * number])
+
+    def __init__(self, layers: Layers, params: Sequence[Tensor], *, is_followed: bool = False) -> None:
+        self.logits: list[Tensor] = []
+        self._layers = layers
+        self._params = params
+        self._is_followed = is_followed
+        self._passes: list[tuple[list[Tensor], list[Ways]]] = []
+
+    @property
+    def params(self) -> dict[str, Tensor]:
+        """Parameters by name, each ``[m, ...]``."""
+        return dict(zip(names_of(self._layers), self._params, strict=True))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits of samples ``[m, b, ...]``.
+
+        Raises:
+            ValueError: The samples are what a trained model gives, whose gradients would end here.
+        """
+        if x.requires_grad:
+            raise ValueError("a loss that serves many passes one trained model's outputs to another model")
+        values, chosen = _forward(self._layers, self._params, x.flatten(2))
+        self._passes.append((values, chosen))
+        logits = values[-1].detach().requires_grad_() if self._is_followed else values[-1]
+        self.logits.append(logits)
+        return logits
+
+    public = __call__  # these nets have no buffers
+
+    def backward(self, slopes: Sequence[Tensor | None], out: list[Tensor]) -> None:
+        """Compute the gradients of a loss.
+
+        Args:
+            slopes: The loss's gradient with respect to the logits of each call; None where it has none.
+            out: Takes the gradients; laid out like the parameters.
+        """
+        is_first = True
+        # The last call first, as autograd does; of three gradients, the order of adding them up shows.
+        for its_slopes, (values, chosen) in zip(reversed(slopes), reversed(self._passes), strict=True):
+            if its_slopes is None:
+                continue
+            its_out = out if is_first else [torch.empty_like(tensor) for tensor in out]
+            self._backward(its_slopes, values, chosen, its_out)
+            if not is_first:
+                torch._foreach_add_(out, its_out)
+            is_first = False
+        if is_first:
+            torch._foreach_zero_(out)
+
+    def _backward(
+        self, slopes: Tensor, values: Sequence[Tensor], chosen: Sequence[Ways], out: Sequence[Tensor]
+    ) -> None:
+        layers = self._layers
+        for number in reversed(range(len(layers))):
+            if layers[number].relu:
+                slopes = torch.ops.aten.threshold_backward(slopes, values[number + 1], 0)
+            chosen[number].weight_gradients(slopes, values[number], out[2 * number])
+            torch.sum(slopes, 1, out=out[2 * number + 1])
+            if number:
+                slopes = chosen[number].input_gradients(slopes, self._params[2 * number])
 
 
 def _forward(layers: Layers, params: Sequence[Tensor], x: Tensor) -> tuple[list[Tensor], list[Ways]]:

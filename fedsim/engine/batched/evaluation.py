@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import Layers, dense_layers, num_params, predictions, stack
+from fedsim.engine.batched.dense_net import Layers, layers_of, num_params, predictions, stack
 from fedsim.engine.batched.feed import rows_of
 from fedsim.engine.batched.fit import TILE_BYTES
-from fedsim.engine.batched.sums_of_losses import sums_of_losses
 from fedsim.engine.execute import evaluate, predict
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, InlineSamples, Predict, Samples, Score
+from fedsim.engine.losses import label_loss
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture
 from fedsim.params import Array, Model, freeze, unwarned
@@ -53,17 +53,14 @@ def evaluation_key(job: Predict | Evaluate, resources: Resources) -> Hashable | 
             return None
     elif len(job.parts) != 1 or not isinstance(job.parts[0], ClientSamples | GlobalTest):
         return None
-    is_scored = isinstance(job, Evaluate)
-    return _kind(resources.architectures[job.model.architecture], job.batch_size, is_scored=is_scored)
+    return _kind(resources.architectures[job.model.architecture], job.batch_size, isinstance(job, Evaluate))
 
 
 @lru_cache(maxsize=1024)
-def _kind(architecture: Architecture, batch_size: int, *, is_scored: bool) -> Kind | None:
-    task = architecture.task
-    if task.vocabulary or (is_scored and task.kind != "classification"):
-        return None
-    layers = dense_layers(architecture.structure)
-    return Kind(layers, batch_size) if layers and layers[0].num_inputs == task.num_inputs else None
+def _kind(architecture: Architecture, batch_size: int, is_scored: bool) -> Kind | None:
+    """Return the kind of an evaluation, if it is scored, or else of a prediction."""
+    layers = layers_of(architecture)
+    return None if layers is None else Kind(layers, batch_size)
 
 
 def predict_together(jobs: Sequence[Predict], worker: Worker) -> list[Array]:
@@ -167,12 +164,13 @@ def _scores(
     """Return the scores; None if some losses are not finite."""
     _, y = cast("tuple[Tensor, Tensor]", worker.resources.pool)
     correct, loss_sums = np.zeros(len(models), np.int64), np.zeros(len(models))
+    has_classes = not y.is_floating_point()
     for logits, positions in _chunks(kind, models, rows, worker):
         labels = torch.from_numpy(y.numpy()[positions])
-        correct += (logits.argmax(-1) == labels).sum(1).numpy()
-        log_p = torch.log_softmax(logits, -1).gather(-1, labels[..., None])
-        loss_sums += sums_of_losses(log_p[..., 0].numpy())
+        if has_classes:
+            correct += (logits.argmax(-1) == labels).sum(1).numpy()
+        loss_sums += label_loss(logits, labels, "sum").numpy()
     if not np.isfinite(loss_sums).all():
         return None
     scores = zip(correct.tolist(), loss_sums.tolist(), strict=True)
-    return [[Score(hits, len(rows[0]), loss_sum)] for hits, loss_sum in scores]
+    return [[Score(hits if has_classes else None, len(rows[0]), loss_sum)] for hits, loss_sum in scores]

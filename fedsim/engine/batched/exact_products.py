@@ -47,7 +47,7 @@ class Ways(NamedTuple):
 
 
 @cache
-def ways(b: int, i: int, o: int, *, is_turned: bool, is_alone: bool) -> Ways:
+def ways(b: int, i: int, o: int, *, is_turned: bool, is_alone: bool = False) -> Ways:
     """Return how to compute a layer's products.
 
     Args:
@@ -100,7 +100,7 @@ def _outputs_rearranged(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _outputs_one_by_one(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    rows = zip(bias, x, weight.contiguous(), strict=True)
+    rows = zip(bias.unbind(), x.unbind(), weight.contiguous().unbind(), strict=True)
     return torch.stack([torch.addmm(its_bias, its_x, its_weight.t()) for its_bias, its_x, its_weight in rows])
 
 
@@ -113,7 +113,7 @@ def _input_gradients_rearranged(slopes: Tensor, weight: Tensor) -> Tensor:
 
 
 def _input_gradients_one_by_one(slopes: Tensor, weight: Tensor) -> Tensor:
-    pairs = zip(slopes, weight.contiguous(), strict=True)
+    pairs = zip(slopes.unbind(), weight.contiguous().unbind(), strict=True)
     if slopes.shape[1] == weight.shape[2] == 1:
         # An input of one value is a transposed matrix as well, and is taken for one by torch's autograd.
         return torch.stack([torch.mm(its_weight.t(), its_slopes.t()) for its_slopes, its_weight in pairs])
@@ -128,7 +128,7 @@ def _weight_gradients_at_once(slopes: Tensor, x: Tensor, out: Tensor) -> Tensor:
 
 
 def _weight_gradients_one_by_one(slopes: Tensor, x: Tensor, out: Tensor) -> Tensor:
-    for its_slopes, its_x, its_out in zip(slopes, x, out, strict=True):
+    for its_slopes, its_x, its_out in zip(slopes.unbind(), x.unbind(), out.unbind(), strict=True):
         if its_out.is_contiguous():
             torch.mm(its_slopes.t(), its_x, out=its_out)
         else:

@@ -1,12 +1,12 @@
 """The batches of many clients that take their n-th steps together.
 
 Clients are sorted by steps and by samples, so those that are at work are the first ones at every step, and
-those whose batches have one size are neighbours. m: clients, b: batch, i: inputs.
+those whose batches have one size are neighbours. m: clients, b: batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, cast
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass
-from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, Samples
-from fedsim.engine.losses import TRAIN
+from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, PublicSamples, Samples
+from fedsim.engine.losses import Batch
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -28,69 +28,53 @@ class Batches(NamedTuple):
 
     Attributes:
         clients: Whose.
-        x: Samples ``[m, b, i]``.
-        labels: Classes, int64 ``[m, b]``.
+        sizes: b of each stream.
+        by_stream: Of each stream, samples ``[m, b, ...]`` and labels ``[m, b]``, if any.
+        extras: The rows of the extras that follow a stream, ``[m, b, ...]``.
     """
 
     clients: slice
-    x: Tensor
-    labels: Tensor
+    sizes: tuple[int, ...]
+    by_stream: Mapping[str, Batch]
+    extras: Mapping[str, Tensor]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Alike:
     """Neighbours with as many samples and steps.
 
     Attributes:
         clients: Which ones.
         num_steps: Steps.
-        num_samples: Samples.
-        sizes: Sizes of the batches of a pass; none is skipped, since the nets have no BatchNorm.
-        starts: Where the samples that each meets begin among those that all meet, int64 ``[m, 1]``.
     """
 
     clients: slice
     num_steps: int
-    num_samples: int
-    sizes: tuple[int, ...]
-    starts: Array
-
-    @property
-    def num_passes(self) -> int:
-        """Passes that are begun."""
-        return -(-self.num_steps // len(self.sizes))
-
-    def size(self, step: int) -> int:
-        """Return the size of the batch of a step."""
-        return self.sizes[step % len(self.sizes)]
-
-    def positions(self, step: int) -> Array:
-        """Return where the samples of a step are among those that all meet, int64 ``[m, b]``."""
-        passes, number = divmod(step, len(self.sizes))
-        first = passes * self.num_samples + number * self.sizes[0]
-        return self.starts + np.arange(first, first + self.sizes[number])
 
 
 class BatchedFeed:
-    """Hands out the batches of fits that take the same kind of samples, in the same way.
+    """Hands out the batches of fits that take the same kinds of samples, in the same way.
 
     Args:
         jobs: The fits, those with most steps first, then those with most samples.
-        counts: Samples of each, at least one.
+        counts: Samples of each stream of each, at least one.
         resources: Samples.
+
+    Raises:
+        ValueError: An extra has another number of rows than its stream has samples.
     """
 
-    def __init__(self, jobs: Sequence[Fit], counts: Sequence[int], resources: Resources) -> None:
-        stream = jobs[0].streams[TRAIN]
-        self._groups = list(_grouped(jobs, counts, stream.batch_size))
-        self._x, y, rows = _samples(jobs, resources)
-        self._rows = rows[_orders(jobs, self._groups, shuffled=stream.shuffled)]
-        self._labels = y[self._rows]
+    def __init__(self, jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]], resources: Resources) -> None:
+        self._groups = list(_grouped(jobs, counts))
+        self._streams = {
+            name: _Stream(name, jobs, its_counts, self._groups, resources)
+            for name, its_counts in zip(jobs[0].streams, zip(*counts, strict=True), strict=True)
+        }
 
     @property
     def most(self) -> int:
         """Size of the largest batch."""
-        return max(group.sizes[0] for group in self._groups)
+        return max(stream.most for stream in self._streams.values())
 
     def num_at_work(self, step: int) -> int:
         """Return how many clients, from the first on, have this step."""
@@ -100,43 +84,129 @@ class BatchedFeed:
 
     def at(self, step: int) -> Iterator[Batches]:
         """Yield the batches of a step, from the first client on; steps are asked for in order."""
-        for size, some in groupby(self._groups, key=lambda group: group.size(step)):
+        groups = range(len(self._groups))
+        sizes_of = list(zip(*[stream.sizes(groups, step) for stream in self._streams.values()], strict=True))
+        for sizes, some in groupby(groups, key=sizes_of.__getitem__):
             alike = list(some)
-            positions = alike[0].positions(step)
-            if len(alike) > 1:
-                positions = np.concatenate([positions, *(group.positions(step) for group in alike[1:])])
-            rows = torch.from_numpy(self._rows[positions].reshape(-1))
-            yield Batches(
-                slice(alike[0].clients.start, alike[-1].clients.stop),
-                self._x.index_select(0, rows).view(len(positions), size, -1),
-                torch.from_numpy(self._labels[positions]),
-            )
+            batches, extras = {}, dict[str, Tensor]()
+            for name, stream in self._streams.items():
+                batches[name] = stream.batch(alike, step, extras)
+            first, last = self._groups[alike[0]].clients, self._groups[alike[-1]].clients
+            yield Batches(slice(first.start, last.stop), sizes, batches, extras)
 
 
-def _grouped(jobs: Sequence[Fit], counts: Sequence[int], batch_size: int) -> Iterator[_Alike]:
-    first = met = 0
-    for (num_steps, count), some in groupby(zip((job.num_steps for job in jobs), counts, strict=True)):
-        num_clients = len(list(some))
-        group = _Alike(
-            slice(first, first + num_clients), num_steps, count, Pass(count, batch_size).sizes, np.empty(0)
-        )
-        length = count * group.num_passes
-        group.starts = met + length * np.arange(num_clients)[:, None]
-        yield group
-        first += num_clients
-        met += length * num_clients
+def _grouped(jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]]) -> Iterator[_Alike]:
+    first = 0
+    for (num_steps, _), some in groupby(zip((job.num_steps for job in jobs), counts, strict=True)):
+        end = first + len(list(some))
+        yield _Alike(slice(first, end), num_steps)
+        first = end
 
 
-def _samples(jobs: Sequence[Fit], resources: Resources) -> tuple[Tensor, Array, Array]:
-    """Return ``(x [n, i], y [n], rows)``: the samples of one job after the other are ``x[rows]``."""
-    samples = [job.streams[TRAIN].samples for job in jobs]
-    if isinstance(samples[0], InlineSamples):
+class _Stream:
+    """One stream of all clients.
+
+    Args:
+        name: Its name.
+        jobs: The fits.
+        counts: Samples of each.
+        groups: Neighbours among them.
+        resources: Samples.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        jobs: Sequence[Fit],
+        counts: Sequence[int],
+        groups: Sequence[_Alike],
+        resources: Resources,
+    ) -> None:
+        stream = jobs[0].streams[name]
+        self._counts = [counts[group.clients.start] for group in groups]
+        # Sizes of the batches of a pass; none is skipped, since the nets have no BatchNorm.
+        self._sizes = [Pass(count, stream.batch_size).sizes for count in self._counts]
+        # Where the samples that each client of a group meets begin among those that all meet, int64 [m, 1].
+        self._starts: list[Array] = []
+        num_passes, met = list[int](), 0
+        for group, count, sizes in zip(groups, self._counts, self._sizes, strict=True):
+            num_clients = group.clients.stop - group.clients.start
+            num_passes += [-(-group.num_steps // len(sizes))] * num_clients
+            length = count * num_passes[-1]
+            self._starts.append(met + length * np.arange(num_clients)[:, None])
+            met += length * num_clients
+        # What all meet, as positions among the samples of one client after the other.
+        self._order = _order(name, jobs, counts, num_passes, shuffled=stream.shuffled)
+        self._x, labels, rows = _samples([job.streams[name].samples for job in jobs], resources)
+        self._rows = rows[self._order]
+        self._labels = None if labels is None else labels[self._rows]
+        self._extras = {
+            label: _rows_of_extra(label, jobs, counts)
+            for label, extra in jobs[0].extras.items()
+            if extra.stream == name
+        }
+
+    @property
+    def most(self) -> int:
+        """Size of the largest batch."""
+        return max(sizes[0] for sizes in self._sizes)
+
+    def sizes(self, groups: Sequence[int], step: int) -> list[int]:
+        """Return the size of each group's batch at a step."""
+        passes = self._sizes
+        return [passes[group][step % len(passes[group])] for group in groups]
+
+    def batch(self, groups: Sequence[int], step: int, extras: dict[str, Tensor]) -> Batch:
+        """Return the batch of groups for which it has one size; add the rows of the stream's extras."""
+        parts = [self._positions(group, step) for group in groups]
+        positions = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        for name, values in self._extras.items():
+            extras[name] = _chosen(values, self._order[positions])
+        labels = None if self._labels is None else torch.from_numpy(self._labels[positions])
+        return Batch(_chosen(self._x, self._rows[positions]), labels)
+
+    def _positions(self, group: int, step: int) -> Array:
+        """Return where the samples of a step are among those that all meet, int64 ``[m, b]``."""
+        sizes = self._sizes[group]
+        passes, number = divmod(step, len(sizes))
+        first = passes * self._counts[group] + number * sizes[0]
+        positions: Array = self._starts[group] + np.arange(first, first + sizes[number])
+        return positions
+
+
+def _chosen(values: Tensor, rows: Array) -> Tensor:
+    return values.index_select(0, torch.from_numpy(rows.reshape(-1))).view(*rows.shape, *values.shape[1:])
+
+
+def _order(
+    name: str, jobs: Sequence[Fit], counts: Sequence[int], num_passes: Sequence[int], *, shuffled: bool
+) -> Array:
+    """Return the passes of one client after the other: positions among the samples of all, int64."""
+    generator = torch.Generator()
+    passes: list[Tensor] = []
+    for job, count, its_passes in zip(jobs, counts, num_passes, strict=True):
+        if shuffled:
+            # From here on the same stream as that of a new generator, which costs more.
+            generator.manual_seed(Key.root(job.seed).child("order", name).seed)
+            passes += [torch.randperm(count, generator=generator) for _ in range(its_passes)]
+        else:
+            passes += [torch.arange(count)] * its_passes
+    firsts = np.cumsum([0, *counts[:-1]]).repeat(np.multiply(counts, num_passes))
+    return cast(Array, torch.cat(passes).numpy() + firsts)
+
+
+def _samples(samples: Sequence[Samples], resources: Resources) -> tuple[Tensor, Array | None, Array]:
+    """Return ``(x [n, ...], y [n], rows)``: the samples of one client after the other are ``x[rows]``."""
+    first = samples[0]
+    if isinstance(first, InlineSamples):
         inline = cast("list[InlineSamples]", samples)
         x = torch.from_numpy(np.concatenate([some.x for some in inline]))
-        y = np.concatenate([cast(Array, some.y) for some in inline])
-        return x.flatten(1), y, np.arange(len(y))
+        y = None if first.y is None else np.concatenate([cast(Array, some.y) for some in inline])
+        return x, y, np.arange(len(x))
     x, labels = cast("tuple[Tensor, Tensor]", resources.pool)
-    return x.flatten(1), labels.numpy(), np.concatenate([rows_of(some, resources) for some in samples])
+    has_labels = not isinstance(first, PublicSamples) or first.labelled
+    rows = np.concatenate([rows_of(some, resources) for some in samples])
+    return x, labels.numpy() if has_labels else None, rows
 
 
 def rows_of(samples: Samples, resources: Resources) -> Array:
@@ -149,22 +219,9 @@ def rows_of(samples: Samples, resources: Resources) -> Array:
     return cast(Tensor, resources.tensors(samples)[2]).numpy()
 
 
-def _orders(jobs: Sequence[Fit], groups: Sequence[_Alike], *, shuffled: bool) -> Array:
-    """Return the passes of one client after the other: positions among the samples of all, int64."""
-    generator = torch.Generator()
-    passes: list[Tensor] = []
-    firsts: list[Array] = []
-    first = 0
-    for group in groups:
-        count, num_passes = group.num_samples, group.num_passes
-        for job in jobs[group.clients]:
-            if shuffled:
-                # From here on the same stream as that of a new generator, which costs more.
-                generator.manual_seed(Key.root(job.seed).child("order", TRAIN).seed)
-                passes += [torch.randperm(count, generator=generator) for _ in range(num_passes)]
-            else:
-                passes += [torch.arange(count)] * num_passes
-        end = first + count * (group.clients.stop - group.clients.start)
-        firsts.append(np.arange(first, end, count).repeat(count * num_passes))
-        first = end
-    return cast(Array, torch.cat(passes).numpy() + np.concatenate(firsts))
+def _rows_of_extra(name: str, jobs: Sequence[Fit], counts: Sequence[int]) -> Tensor:
+    """Return the rows of an extra, of one client after the other."""
+    values = [cast(Array, job.extras[name].value) for job in jobs]
+    if any(len(rows) != count for rows, count in zip(values, counts, strict=True)):
+        raise ValueError(f"extra {name!r} has other numbers of rows than its stream has samples")
+    return torch.from_numpy(np.concatenate(values))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fedsim.engine.batched import evaluation, fit
+from fedsim.engine.batched import evaluation, fit, fit_kinds
 from fedsim.engine.execute import own_generators_only, run
 from fedsim.engine.jobs import Evaluate, Fit, Job, Predict
 from fedsim.engine.worker_state import Resources, Worker
@@ -17,7 +17,7 @@ def batch_key(job: Job, resources: Resources) -> Hashable | None:
     """Return what jobs have in common that can be run together; None for one that is run by itself."""
     match job:
         case Fit():
-            return fit.batch_key(job, resources)
+            return fit_kinds.batch_key(job, resources)
         case Predict() | Evaluate():
             return evaluation.evaluation_key(job, resources)
         case _:

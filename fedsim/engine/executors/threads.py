@@ -168,7 +168,9 @@ class Threads(Executor):
             self._threads.append(thread)
 
     def _work(self) -> None:
-        # The setting is kept per thread by OpenMP: pinning it in the main thread alone is not enough.
+        # The setting is kept per thread by OpenMP: pinning it in the main thread alone is not enough. When a
+        # thread first needs it, it takes over what was set last anywhere, so that comes first.
+        torch.get_num_threads()
         torch.set_num_threads(1)
         worker = Worker(self._resources, self._stopping)
         while (future := self._next()) is not None:

@@ -340,4 +340,5 @@ class ServerActor:
             background=self._background,
             clients_key=self._clients_key,
             warn=self.log.warning,
+            note=self.log.info,
         )

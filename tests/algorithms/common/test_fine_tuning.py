@@ -41,7 +41,7 @@ class _Client:
     def warn(self, event: str, **values: Any) -> None:
         self.warnings.append(f"{event}: {values['instead']}")
 
-    async def fit(self, model: Model, *, epochs: int, name: str, keeping: None = None) -> Any:
+    async def fit(self, model: Model, *, epochs: int, name: str, **_: Any) -> Any:
         self.fits.append((name, epochs))
         return SimpleNamespace(model=_model(_passes(model) + epochs))
 

@@ -30,7 +30,9 @@ class _Live:
     def public(self, x: torch.Tensor) -> torch.Tensor:
         return self(x)
 
-    def at(self, params: Mapping[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def at(
+        self, params: Mapping[str, torch.Tensor], *, moves_buffers: bool = False
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
         raise NotImplementedError
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, squared_distance
+from fedsim.params import Form, PendingTree
 
 
 def test_a_combination_has_any_factors_and_the_first_tree_s_dtype() -> None:
@@ -26,3 +27,17 @@ def test_a_distance_is_squared_and_over_all_arrays() -> None:
     left = {"w": np.zeros(2, np.float32), "b": np.array(1.0, np.float32)}
     right = {"w": np.array([3, 4], np.float32), "b": np.array(0.0, np.float32)}
     assert squared_distance(left, right) == 26.0
+
+
+def test_what_is_pending_stays_so_until_somebody_looks() -> None:
+    own, there = {"w": np.array([4.0], np.float32)}, {"w": np.array([1.0], np.float32)}
+    asked = []
+    pending = PendingTree(Form.of(own), lambda: asked.append(1) or own)  # type: ignore[func-returns-value]
+    for trees in ([pending, there], [there, pending]):
+        made = difference(*trees)
+        assert type(made) is PendingTree
+        assert made.form is Form.of(own)
+    assert not asked
+    assert made["w"].tolist() == [-3.0]
+    assert asked == [1]
+    assert type(difference(pending, there)) is dict  # it has been computed

@@ -15,7 +15,6 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import evaluation
 from fedsim.engine.batched.evaluation import Kind, evaluate_together, evaluation_key, predict_together
-from fedsim.engine.batched.sums_of_losses import sums_of_losses
 from fedsim.engine.execute import evaluate, one_torch_thread, predict
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -26,26 +25,30 @@ from fedsim.engine.jobs import (
     PublicSamples,
     Samples,
 )
+from fedsim.engine.losses import label_loss
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Model
+from fedsim.params import Array, Model
 from fedsim.rng import Key
-from fedsim.task import Task
+from fedsim.task import Task, TaskKind
 
 NUM_HELD_OUT = 40
 """Samples of the public set and of the global test set."""
 
 
-def world(widths: Sequence[int], sizes: Sequence[int]) -> Worker:
+def world(widths: Sequence[int], sizes: Sequence[int], kind: TaskKind = "classification") -> Worker:
     """Return a worker whose clients have test samples, so many each, with a net "net" of these widths."""
-    inputs, *hidden, classes = widths
-    task, generator, none = Task((inputs,), classes), Key.root(5).numpy(), np.zeros(len(sizes) + 1, np.int64)
-    total = sum(sizes)
+    inputs, *hidden, outputs = widths
+    task, generator = Task((inputs,), outputs, kind), Key.root(5).numpy()
+    none, total = np.zeros(len(sizes) + 1, np.int64), sum(sizes)
+    y: Array = generator.integers(0, outputs, total + 2 * NUM_HELD_OUT)
+    if kind == "regression":
+        y = generator.standard_normal(len(y)).astype(np.float32)
     data = FederatedData(
         task,
         generator.standard_normal((total + 2 * NUM_HELD_OUT, inputs)).astype(np.float32),
-        generator.integers(0, classes, total + 2 * NUM_HELD_OUT),
+        y,
         public=np.arange(total, total + NUM_HELD_OUT),
         global_test=np.arange(total + NUM_HELD_OUT, total + 2 * NUM_HELD_OUT),
         num_clients=len(sizes),
@@ -69,7 +72,7 @@ def the_kind(jobs: Sequence[Any], worker: Worker) -> Kind:
     return kind
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(
     widths=st.lists(st.integers(1, 70), min_size=3, max_size=4),
     sizes=st.lists(st.integers(0, 45), min_size=2, max_size=8),
@@ -77,12 +80,19 @@ def the_kind(jobs: Sequence[Any], worker: Worker) -> Kind:
     batch_size=st.integers(1, 50),
     tile_size=st.integers(2, 12),
     source=st.sampled_from(["own", "public", "global"]),
+    kind=st.sampled_from(["classification", "regression"]),
 )
 def test_results_are_those_of_one_at_a_time(
-    widths: list[int], sizes: list[int], num_equal: int, batch_size: int, tile_size: int, source: str
+    widths: list[int],
+    sizes: list[int],
+    num_equal: int,
+    batch_size: int,
+    tile_size: int,
+    source: str,
+    kind: TaskKind,
 ) -> None:
     sizes = sizes + sizes[:1] * num_equal
-    worker = world(widths, sizes)
+    worker = world(widths, sizes, kind)
     nets = models(worker, len(sizes))
     own: list[Samples] = [ClientSamples(client, "test") for client in range(len(sizes))]
     public, tests = PublicSamples(np.arange(0, NUM_HELD_OUT, 2)), GlobalTest()
@@ -106,7 +116,7 @@ def test_results_are_those_of_one_at_a_time(
 def test_a_difference_ends_the_computing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = world((20, 20, 5), (7, 7, 9, 9, 9))
     jobs = [Evaluate(model, (ClientSamples(n, "test"),), 256) for n, model in enumerate(models(worker, 5))]
-    monkeypatch.setattr(evaluation, "sums_of_losses", lambda log_p: sums_of_losses(log_p) + np.float32(1e-2))
+    monkeypatch.setattr(evaluation, "label_loss", lambda *some: label_loss(*some) + 1e-2)
     with one_torch_thread():
         expected = [evaluate(job, worker) for job in jobs]
         assert evaluate_together(jobs, worker) == expected

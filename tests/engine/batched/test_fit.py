@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import torch.nn.functional as F  # noqa: N812
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsim.algorithms.fedprox import Proximal
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
-from fedsim.engine.batched.fit import Kind, batch_key, fit_together
-from fedsim.engine.batched.sums_of_losses import means_of_losses
+from fedsim.engine.batched import slopes
+from fedsim.engine.batched.fit import fit_together
+from fedsim.engine.batched.fit_kinds import Kind, batch_key
+from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -192,9 +193,7 @@ def test_a_difference_ends_the_training_at_once(monkeypatch: pytest.MonkeyPatch)
     jobs = jobs_of(worker)
     kind = batch_key(jobs[0], worker.resources)
     assert isinstance(kind, Kind)
-    monkeypatch.setattr(
-        batched_fit, "means_of_losses", lambda log_p: means_of_losses(log_p) + np.float32(1e-3)
-    )
+    monkeypatch.setattr(slopes, "sums_of_losses", lambda parts: sums_of_losses(parts) + 1e-3)
     with one_torch_thread():
         right = [bits(fit(job, worker)) for job in jobs]
         assert [bits(one) for one in fit_together(jobs, worker)] == right
@@ -211,7 +210,7 @@ def test_a_shape_is_checked_once_and_for_all_learning_rates() -> None:
     assert first.checks is second.checks
     with one_torch_thread():
         fit_together(jobs_of(worker), worker)
-    assert second.checks.done == {(4, False)}
+    assert second.checks.done == {((4,), False)}
 
 
 def test_a_client_without_samples_fails_as_it_does_by_itself() -> None:
@@ -222,6 +221,14 @@ def test_a_client_without_samples_fails_as_it_does_by_itself() -> None:
             fit(jobs[1], worker)
         with pytest.raises(StopIteration):
             fit_together(jobs, worker)
+
+
+def test_samples_without_labels_fail_as_they_do_by_themselves() -> None:
+    worker = world((64, 10), (5, 5))
+    jobs = [with_samples(job, InlineSamples(np.zeros((5, 64), np.float32))) for job in jobs_of(worker)]
+    for train in (lambda: fit(jobs[0], worker), lambda: fit_together(jobs, worker)):
+        with one_torch_thread(), pytest.raises(ValueError, match="have no labels"):
+            train()
 
 
 def test_a_tile_is_given_up_when_the_run_is_over() -> None:
@@ -266,10 +273,20 @@ class Shrinking:
         {"optimiser": Clipped(Sgd(0.1), 1.0)},
         {"step": Descent(loss=other_loss)},
         {"step": Descent(correct=Shrinking())},
-        {"extras": {"rows": Extra(np.zeros((5, 3)), "train")}},
+        {"extras": {"whole": Extra(np.zeros((5, 3)))}},
+        {"outputs": {"count": np.zeros(1, np.float32)}},
         {"extras": {"anchor": Extra({"other": np.zeros(3)})}},
     ],
-    ids=["no steps", "kept optimiser", "clipped", "other loss", "whole gradient", "rows", "other names"],
+    ids=[
+        "no steps",
+        "kept optimiser",
+        "clipped",
+        "other loss",
+        "whole gradient",
+        "whole array",
+        "outputs",
+        "other names",
+    ],
 )
 def test_what_is_not_known_is_done_by_itself(changes: Mapping[str, Any]) -> None:
     worker = world((64, 10), (5, 6))
@@ -282,7 +299,6 @@ def test_samples_of_another_form_are_done_by_themselves() -> None:
     x, y = np.zeros((5, 64), np.float32), np.zeros(5, np.int64)
     assert batch_key(with_samples(job, InlineSamples(x, y)), worker.resources) is not None
     for samples in (
-        InlineSamples(x),
         InlineSamples(x, y.astype(np.float32)),
         InlineSamples(x.astype(np.float64), y),
         InlineSamples(x[:, :32], y),
@@ -340,11 +356,3 @@ def test_nets_are_known_by_their_structure(name: str) -> None:
     assert (batch_key(jobs[0], worker.resources) is not None) is is_known
     if is_known:
         assert_same(jobs, worker)
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 16, 17, 33, 300, 4100])
-def test_means_of_losses_are_those_of_torch(batch_size: int) -> None:
-    log_p = torch.randn(20, batch_size, 3, generator=Key.root(0).torch()).log_softmax(-1)
-    means = means_of_losses(log_p[..., 0].numpy())
-    labels = torch.zeros(batch_size, dtype=torch.int64)
-    np.testing.assert_array_equal(means, [F.nll_loss(one, labels).item() for one in log_p])

@@ -163,6 +163,16 @@ def test_every_worker_has_one_torch_thread(
     assert counts == [1, 1, 1]
 
 
+def test_a_worker_keeps_its_one_torch_thread_when_another_thread_gets_more(
+    threads: Callable[[int], Executor], two_torch_threads: None
+) -> None:
+    # As whoever waits does after a job of its own; a worker that had not computed yet would follow.
+    pool = threads(1)
+    assert pool.wait(pool.submit(call(int, "1"), (0, 0))) == 1
+    torch.set_num_threads(2)
+    assert pool.wait(pool.submit(call(torch.get_num_threads), (0, 1))) == 1
+
+
 def mixed_jobs(make_fit: Callable[..., Fit], start: Callable[..., Model]) -> list[Job]:
     """Return jobs of several kinds, architectures and lengths, most of them twice."""
     jobs: list[Job] = []

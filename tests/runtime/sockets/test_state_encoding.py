@@ -28,7 +28,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import DecodeError
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
-from fedsim.models.linear import PLUGIN as LINEAR
+from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.params import Model
 from fedsim.plugins import available
@@ -306,7 +306,7 @@ def _parts(algorithm: Algorithm[Any, Any, Any]) -> Parts:
         fleet=build_fleet(
             [GroupConfig(count=3, device="low")], ServerConfig(), Key.root(3), default_model="m"
         ),
-        architectures={"m": Architecture("m", LINEAR(LINEAR.Config()), data.task)},
+        architectures={"m": Architecture("m", MLP(MLP.Config(hidden=(4,))), data.task)},
         network=NONE(NONE.Config()),
         executor=THREADS(ExecutorConfig()),
         selector=UNIFORM(UNIFORM.Config()),

@@ -1,0 +1,26 @@
+"""The proximal term that holds a model near another one (FedProx, Ditto)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedsim.engine.losses import Extras, LiveModel
+
+
+@dataclass(frozen=True, slots=True)
+class Proximal:
+    """Adds ``mu (w - w_global)`` to the gradient, outside autograd, so that ``mu = 0`` adds exact zeros."""
+
+    mu: float
+    is_elementwise: ClassVar[bool] = True
+
+    def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
+        """Return the corrected gradients, in the order of the model's parameters."""
+        anchor = extras["anchor"]
+        return [
+            gradient + self.mu * (param - anchor[name])
+            for gradient, (name, param) in zip(gradients, model.params.items(), strict=True)
+        ]

@@ -1,0 +1,126 @@
+"""Server optimisers: the server takes the mean change of the clients' models as a gradient.
+
+Clients train as in FedAvg. The server forms the change ``D = sum_k p_k w_k - w`` and gives it to an optimiser
+of its own, which remembers moments of it (specification 5.B.4). Running statistics are no parameters: they
+are averaged. All arithmetic and all moments are in float64: squares of large changes do not overflow, and a
+step by the whole change gives the mean itself.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
+(arXiv 2003.00295), algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedsim.algorithms.base import Predictor, Predictors, Replies
+from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_of_models
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.config import Config
+from fedsim.params import Array, Model
+from fedsim.ranges import LearningRate, Norm, PartialShare
+from fedsim.wire import ModelUpdate
+
+
+class ServerOptimiserConfig(Config):
+    """Parameters of every server optimiser."""
+
+    weighting: Weighting = "samples"
+    """What a model weighs in the mean: its client's samples, or the same for all."""
+    server_lr: LearningRate = 1.0
+    """What the optimiser's step is multiplied by."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        model: The global model.
+        moments: What the optimiser remembers, by parameter, arrays like it, float64.
+    """
+
+    model: Model
+    moments: Mapping[str, tuple[Array, ...]]
+
+
+G = TypeVar("G", bound=ServerOptimiserConfig)
+
+
+class ServerOptimisation(ModelTraining[G, ServerState]):
+    """FedAvg with an optimiser at the server."""
+
+    @abstractmethod
+    def first_moments(self, like: Array) -> tuple[Array, ...]:
+        """Return the moments of a parameter before the first step."""
+
+    @abstractmethod
+    def step(self, change: Array, *moments: Array) -> tuple[Array, ...]:
+        """Return how a parameter moves, but for the learning rate, then its new moments; all float64."""
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with the start values of the server's architecture."""
+        model = server.initial_model()
+        moments = {name: self.first_moments(array) for name, array in model.params.items()}
+        return ServerState(model, moments)
+
+    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+        """Return the global model."""
+        return state.model
+
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
+    ) -> ServerState:
+        """Take a step: ``w <- w + server_lr * step(D)``."""
+        mean = mean_of_models(replies, self.config.weighting)
+        params, moments = dict[str, Array](), dict[str, tuple[Array, ...]]()
+        for name, array in state.model.params.items():
+            change = np.subtract(mean.params[name], array, dtype=np.float64)
+            step, *after = self.step(change, *state.moments[name])
+            params[name] = np.asarray(array + self.config.server_lr * step, array.dtype)
+            moments[name] = tuple(after)
+        return ServerState(Model(mean.architecture, params, mean.buffers), moments)
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: Any
+    ) -> Predictors:
+        """Return the global model."""
+        return {"global": Predictor(server_state.model)}
+
+
+class AdaptiveConfig(ServerOptimiserConfig):
+    """Parameters of the adaptive optimisers."""
+
+    server_lr: LearningRate = 0.1
+    """What the optimiser's step is multiplied by (the paper tries 0.001 to 10)."""
+    beta1: PartialShare = 0.9
+    """Decay of the first moment (the paper: 0.9)."""
+    epsilon: Norm = 1e-3
+    """What is added to the root of the second moment, tau; that begins at its square (the paper: 0.001)."""
+
+
+A = TypeVar("A", bound=AdaptiveConfig)
+
+
+class AdaptiveOptimisation(ServerOptimisation[A]):
+    """Steps ``u / (sqrt(v) + epsilon)`` without bias correction; a subclass says what v becomes."""
+
+    @abstractmethod
+    def second_moment(self, v: Array, squared: Array) -> Array:
+        """Return the second moment after a change with these squares."""
+
+    def first_moments(self, like: Array) -> tuple[Array, ...]:
+        """Return u = 0 and v = epsilon squared."""
+        return np.zeros(like.shape), np.full(like.shape, self.config.epsilon**2)
+
+    def step(self, change: Array, *moments: Array) -> tuple[Array, ...]:
+        """Return how a parameter moves, and its new moments."""
+        u, v = moments
+        u = self.config.beta1 * u + (1 - self.config.beta1) * change
+        v = self.second_moment(v, np.square(change))
+        return u / (np.sqrt(v) + self.config.epsilon), u, v

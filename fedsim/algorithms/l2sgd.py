@@ -1,0 +1,128 @@
+"""L2SGD: clients train models of their own, which move towards their mean now and then, by chance.
+
+In an iteration of the paper all clients, by a common draw, either take a step each or move towards the mean
+of their models. A round is a run of such steps, of geometric length, and one move: the server draws how many
+steps, clients take them and upload, the server sends the plain mean of what came, and those who are in it
+move, ``w <- (1 - a) w + a mean`` (specification 5.D.6). A second move in a row would need no message, and is
+left out. A client that does not get the mean keeps its model.
+
+Hanzely, Richtarik: Federated Learning of a Mixture of Global and Local Models, 2020 (arXiv 2002.05516),
+algorithm 1, with gradients of mini-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from fedsim.algorithms.base import (
+    About,
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    broadcast,
+)
+from fedsim.algorithms.common.interpolation import between
+from fedsim.algorithms.common.model_rounds import mean_of_models
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.config import Config
+from fedsim.params import Model
+from fedsim.ranges import Share
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate, message
+
+
+@message("local_steps")
+class LocalSteps(Message):
+    """How many mini-batches a client trains on in a round.
+
+    Attributes:
+        num_steps: At least one.
+    """
+
+    num_steps: int
+
+
+class L2SGDConfig(Config):
+    """L2SGD's own parameters."""
+
+    probability: Annotated[float, Field(ge=1e-4, le=1)] = 0.1
+    """Probability that an iteration is a move towards the mean. So a round has 1 / probability mini-batches
+    on average, whatever the training says."""
+    pull: Share = 0.5
+    """How far a client moves towards the mean, a; 0 is Local, 1 FedAvg. With the paper's step size eta it is
+    eta * lam / (clients * probability), and the learning rate eta / (clients * (1 - probability))."""
+
+
+class L2SGD(Algorithm[L2SGDConfig, Model, Model]):
+    """The server's state is the last mean, a client's is its own model."""
+
+    about = About(
+        kind="personal models",
+        down="S, and a number",
+        up="S",
+        client="its own model",
+        server="the mean of those that came",
+        personal=True,
+    )
+
+    Config = L2SGDConfig
+    messages = (LocalSteps,)
+
+    @property
+    def exchanges(self) -> Exchanges[Model, Model]:
+        """Train, then move those whose models are in the mean."""
+        train = Exchange(
+            "train", instruct=self.send_steps, local=self.train, merge=self.merge, reply=ModelUpdate
+        )
+        move = Exchange("move", instruct=self.send_mean, local=self.move, who="answered")
+        return (train, move)
+
+    def start(self, server: ServerContext) -> Model:
+        """Begin with the start values, the mean of all."""
+        return server.initial_model()
+
+    def join(self, client: ClientContext) -> Model:
+        """Begin with the start values."""
+        return client.initial_model()
+
+    async def send_steps(
+        self, server: ServerContext, state: Model, cohort: Sequence[int]
+    ) -> tuple[Model, Mapping[int, LocalSteps]]:
+        """Draw how many steps come before the next move, the same for all."""
+        num_steps = int(server.key.child("steps").numpy().geometric(self.config.probability))
+        return state, broadcast(cohort, LocalSteps(num_steps))
+
+    async def train(
+        self, client: ClientContext, state: Model, message: LocalSteps
+    ) -> tuple[Model, ModelUpdate]:
+        """Take the steps, ``w <- w - lr g``, and upload."""
+        model = (await client.fit(state, steps=message.num_steps)).model
+        return model, ModelUpdate.of(model, num_samples=client.num_samples())
+
+    async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:
+        """Take the plain mean of the models that came."""
+        return mean_of_models(replies, "uniform")
+
+    async def send_mean(
+        self, server: ServerContext, state: Model, cohort: Sequence[int]
+    ) -> tuple[Model, Mapping[int, ModelBroadcast]]:
+        """Send the mean to those whose models are in it."""
+        return state, broadcast(cohort, ModelBroadcast.of(state))
+
+    async def move(self, client: ClientContext, state: Model, message: ModelBroadcast) -> tuple[Model, None]:
+        """Move towards the mean, ``w <- (1 - a) w + a mean``."""
+        return between(state, message.model, self.config.pull), None
+
+    async def models_of(
+        self, observer: ClientContext, server_state: Model, client_state: Model
+    ) -> Predictors:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state)}
+
+
+PLUGIN = L2SGD

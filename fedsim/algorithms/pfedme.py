@@ -1,0 +1,191 @@
+"""pFedMe: every client has a model of its own, tied to the global one by a squared distance.
+
+The global objective is the mean of the clients' Moreau envelopes,
+``min over t of F_k(t) + lam / 2 ||t - w||^2``. On each mini-batch a client brings its personal model t near
+that minimum by a few steps of rate ``training.lr``, and then moves its copy of the global model along the
+envelope's gradient, ``w_k <- w_k - eta lam (w_k - t)``. It sends w_k and keeps t (specification 5.D.2).
+``gm`` is the global model, measured on the clients' own samples.
+
+Dinh, Tran, Nguyen: Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020 (arXiv 2006.08848),
+algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Setting
+from fedsim.algorithms.common.tree_arithmetic import combination
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
+from fedsim.engine.losses import TRAIN, Batches, label_loss
+from fedsim.engine.optimisers import Sgd
+from fedsim.engine.steps import Work
+from fedsim.errors import Fault
+from fedsim.params import Model
+from fedsim.ranges import Coefficient, LearningRate
+from fedsim.wire import ModelBroadcast, ModelUpdate
+
+PERSONAL, SHARED = "personal", "shared"
+"""Names of a client's two models in a job: t and w_k."""
+
+
+class PFedMeConfig(FedAvgConfig):
+    """pFedMe's own parameters; its personal rate, eta_p, and R mini-batches are those of the training."""
+
+    lam: Coefficient = 15.0
+    """Weight of the distance between a personal model and the global one (the paper: 15)."""
+    eta: LearningRate = 0.005
+    """Rate of a client's copy of the global model (the public code: 0.005); eta * lam is at most 1."""
+    inner_steps: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """Steps of the personal model on each mini-batch, K (the paper: 5)."""
+    beta: LearningRate = 1.0
+    """How far the server goes towards the mean of what came, perhaps beyond (the paper: 1, tuned 2)."""
+    all_train: bool = False
+    """Send every client the model and let it train, and ask the cohort alone for the result, as in the paper;
+    else only the cohort trains."""
+
+    @model_validator(mode="after")
+    def _no_overshooting(self) -> Self:
+        if self.eta * self.lam > 1:
+            raise ValueError(
+                f"eta * lam = {self.eta * self.lam:g} carries the copy of the global model beyond the "
+                f"personal one: lower eta to {1 / self.lam:g} or less"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What a client keeps.
+
+    Attributes:
+        personal: Its own model, t; None before it has trained.
+        shared: With ``all_train`` its copy of the global model, w_k, until it is asked for it.
+    """
+
+    personal: Model | None = None
+    shared: Model | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeDescent:
+    """One step on the Moreau envelope of a mini-batch's loss.
+
+    Attributes:
+        lam: Weight of the squared distance.
+        inner_steps: Steps of the personal model towards the envelope's minimum.
+    """
+
+    lam: float
+    inner_steps: int
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        """Move the personal model, then the shared one; return the loss before the last inner step."""
+        personal, batch = work.models[PERSONAL], batches[TRAIN]
+        inner, outer = list(personal.params.values()), list(work.models[SHARED].params.values())
+        for _ in range(self.inner_steps):
+            loss = label_loss(personal(batch.x), batch.labels)
+            gradients = torch.autograd.grad(loss, inner)
+            with torch.no_grad():
+                pulled = [
+                    gradient + self.lam * (own - shared)
+                    for gradient, own, shared in zip(gradients, inner, outer, strict=True)
+                ]
+            work.move(PERSONAL, pulled)
+        with torch.no_grad():
+            along = [self.lam * (shared - own) for own, shared in zip(inner, outer, strict=True)]
+        work.move(SHARED, along)
+        return loss.detach()
+
+
+class PFedMe(FedAvg):
+    """Personal models beside the global one."""
+
+    about = About(
+        kind="personal models",
+        down="S",
+        up="S",
+        client="its model",
+        server="the global model",
+        personal=True,
+    )
+
+    Config = PFedMeConfig
+    config: PFedMeConfig
+
+    @property
+    def exchanges(self) -> Exchanges[Model, ClientState]:
+        """One, in which the cohort trains; or all train, and the cohort is asked for the result."""
+        if not self.config.all_train:
+            return super().exchanges
+        learn = Exchange("train", instruct=self.send, local=self.learn, who="all")
+        return (learn, Exchange("collect", local=self.upload, merge=self.merge, reply=ModelUpdate))
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin without a model."""
+        return ClientState()
+
+    async def learn(
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+    ) -> tuple[ClientState, None]:
+        """Train both models from the global one."""
+        start, config = message.model, self.config
+        fitted = await client.fit(
+            {PERSONAL: start, SHARED: start},
+            step=EnvelopeDescent(config.lam, config.inner_steps),
+            optimiser={SHARED: Sgd(config.eta)},
+        )
+        personal, shared = fitted.models[PERSONAL], fitted.models[SHARED]
+        # The shared model computes nothing, so its running statistics are the personal one's.
+        return ClientState(personal, replace(shared, buffers=personal.buffers)), None
+
+    async def upload(
+        self, client: ClientContext, state: ClientState, message: None
+    ) -> tuple[ClientState, Any]:
+        """Send the copy of the global model; nothing, which is rejected, where there is none."""
+        shared = state.shared
+        reply = None if shared is None else ModelUpdate.of(shared, num_samples=client.num_samples())
+        return ClientState(state.personal), reply
+
+    async def train(
+        self, client: ClientContext, state: ClientState, message: ModelBroadcast
+    ) -> tuple[ClientState, Any]:
+        """Train both models from the global one, send one and keep the other."""
+        state, _ = await self.learn(client, state, message)
+        return await self.upload(client, state, None)
+
+    async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:
+        """``w <- (1 - beta) w + beta * mean``; buffers are averaged."""
+        mean, beta = await super().merge(server, state, replies), self.config.beta
+        return replace(mean, params=combination([state.params, mean.params], [1 - beta, beta]))
+
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Refuse a rate at which the pull towards the global model alone makes inner steps diverge."""
+        yield from super().misfits(setting)
+        training, lam = setting.training, self.config.lam
+        bound = 2 * (1 + training.momentum)
+        if training.optimiser == "sgd" and training.lr * lam >= bound:
+            yield Fault(
+                "training.lr",
+                f"lr * lam = {training.lr * lam:g}: steps so long along the pull towards the global model "
+                "overshoot it ever more",
+                f"lower it to less than {bound / lam:g}, or lower algorithm.params.lam",
+            )
+
+    async def models_of(
+        self, observer: ClientContext, server_state: Model, client_state: ClientState
+    ) -> Predictors:
+        """Return the client's own model, the global one where it has none, and the global one."""
+        shared = Predictor(server_state)
+        personal = shared if client_state.personal is None else Predictor(client_state.personal)
+        return {"personal": personal, "global": shared, "gm": shared}
+
+
+PLUGIN = PFedMe

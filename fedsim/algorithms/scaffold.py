@@ -1,0 +1,200 @@
+"""SCAFFOLD: controls at clients and server correct the drift of local steps.
+
+A client's control c_k estimates the gradient of its own loss, the server's control c that of everyone's. Each
+local step goes along ``g - c_k + c``: the client's own gradient is replaced, in the mean, by the global one,
+so many local steps do not drift towards the client's own optimum (specification 5.B.2).
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning, ICML 2020 (arXiv 1910.06378), algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from fedsim.algorithms.base import About, Exchanges, Predictor, Predictors, Replies, Reply, Setting, mirrored
+from fedsim.algorithms.common.model_check import unlike
+from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
+from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.config import Config
+from fedsim.engine.jobs import Extra
+from fedsim.engine.losses import Extras, LiveModel
+from fedsim.engine.steps import Descent
+from fedsim.errors import Fault
+from fedsim.params import Model, Tree, weighted_mean
+from fedsim.ranges import LearningRate
+from fedsim.wire import ModelBroadcast, ModelUpdate, counted, message
+
+
+class ScaffoldConfig(Config):
+    """SCAFFOLD's own parameters."""
+
+    option: Literal["I", "II"] = "II"
+    """What a client's control becomes: I, its gradient at the model that came, for another pass over its
+    samples; II, the mean of the gradients that it met, from how far it went (II in the paper's runs)."""
+    server_lr: LearningRate = 1.0
+    """How far the server goes along the mean change, eta_g (the paper: 1)."""
+
+
+@message("scaffold_model")
+class ControlledModel(ModelBroadcast):
+    """The global model and the server's control, c.
+
+    Attributes:
+        control: A tree like the model's parameters.
+    """
+
+    control: Tree = counted()
+
+
+@message("scaffold_change")
+class ControlledChange(ModelUpdate):
+    """How a client has changed the parameters, ``y - w``, and its control; the buffers are its model's.
+
+    Attributes:
+        control: ``c_k+ - c_k``, a tree like the model's parameters.
+    """
+
+    control: Tree = counted()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server holds.
+
+    Attributes:
+        model: The global model.
+        control: The mean of all clients' controls, c.
+    """
+
+    model: Model
+    control: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What a client keeps.
+
+    Attributes:
+        control: Its control, c_k: part of the server's, so it changes only when the server's does.
+    """
+
+    control: Tree = mirrored()  # noqa: RUF009 - a field, as dataclasses.field makes it
+
+
+@dataclass(frozen=True, slots=True)
+class DriftCorrection:
+    """Adds ``c - c_k`` to the gradient."""
+
+    is_elementwise: ClassVar[bool] = True
+
+    def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
+        """Return the corrected gradients, in the order of the model's parameters."""
+        shift = extras["shift"]
+        return [gradient + shift[name] for gradient, name in zip(gradients, model.params, strict=True)]
+
+
+class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
+    """Stochastic controlled averaging."""
+
+    about = About(
+        kind="one global model",
+        down="S + 4d",
+        up="S + 4d",
+        client="its control",
+        server="the global model and a control",
+    )
+
+    Config = ScaffoldConfig
+    messages = (ControlledModel, ControlledChange)
+
+    @property
+    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+        """One: train."""
+        (train,) = super().exchanges
+        return (replace(train, reply=ControlledChange),)
+
+    def start(self, server: ServerContext) -> ServerState:
+        """Begin with a control of zero."""
+        model = server.initial_model()
+        return ServerState(model, zeros(model.params))
+
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with a control of zero."""
+        return ClientState(zeros(client.initial_model().params))
+
+    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
+        """Return the global model."""
+        return state.model
+
+    async def send(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, ControlledModel]]:
+        """Send everyone w and c."""
+        model = state.model
+        message = ControlledModel(model.architecture, model.params, model.buffers, state.control)
+        return state, dict.fromkeys(cohort, message)
+
+    async def train(  # type: ignore[override]  # what send() makes
+        self, client: ClientContext, state: ClientState, message: ControlledModel
+    ) -> tuple[ClientState, ControlledChange]:
+        """Train along ``g - c_k + c`` to y; send ``y - w`` and ``c_k+ - c_k``."""
+        start, own, shared = message.model, state.control, message.control
+        shift = difference(shared, own)
+        step = Descent(correct=DriftCorrection())
+        fitted = await client.fit(start, step=step, extras={"shift": Extra(shift)})
+        end, control, num_steps = fitted.model, own, fitted.num_steps
+        if num_steps and self.config.option == "I":
+            control = await client.gradient(start)
+        elif num_steps:
+            rate = 1 / (num_steps * client.training.lr)
+            control = combination([start.params, end.params, shift], [rate, -rate, -1.0])
+        moved, learned = difference(end.params, start.params), difference(control, own)
+        change = ControlledChange(end.architecture, moved, end.buffers, client.num_samples(), learned)
+        return ClientState(control), change
+
+    async def merge(
+        self, server: ServerContext, state: ServerState, replies: Replies[ControlledChange]
+    ) -> ServerState:
+        """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``."""
+        changes, m = [reply.message for reply in replies], len(replies)
+        model, share = state.model, self.config.server_lr / m
+        params = combination([model.params, *(one.params for one in changes)], [1.0, *[share] * m])
+        buffers = weighted_mean([one.buffers for one in changes], [1 / m] * m)
+        controls = [state.control, *(one.control for one in changes)]
+        control = combination(controls, [1.0, *[1 / server.num_clients] * m])
+        return ServerState(Model(model.architecture, params, buffers), control)
+
+    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
+        """Refuse changes of the model or of the control that are of another form."""
+        label, change = state.model.architecture, reply.message
+        fault = unlike(Model(label, change.control), Model(label, state.control))
+        return super().vet(server, state, reply) or (fault and f"control: {fault}")
+
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Refuse optimisers that option II cannot see through, and replies of earlier rounds."""
+        yield from super().misfits(setting)
+        training = setting.training
+        mend = "leave it out, or let algorithm.params.option be 'I'"
+        for name, usual in {"optimiser": "sgd", "momentum": 0.0, "weight_decay": 0.0}.items():
+            value = getattr(training, name)
+            if self.config.option == "II" and value != usual:
+                problem = f"{value!r}: with option II the way that a client went must be a sum of gradients"
+                yield Fault(f"training.{name}", problem, mend)
+        if setting.carries:
+            problem = "a reply that is merged rounds later changes a control that the client has taken back"
+            yield Fault("participation.pacing.params.late", problem, "write 'drop'")
+
+    async def models_of(
+        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+    ) -> Predictors:
+        """Return the global model."""
+        return {"global": Predictor(server_state.model)}
+
+
+PLUGIN = Scaffold

@@ -1,0 +1,96 @@
+"""One model of each client of a tile while it is trained, or teaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from fedsim.engine.batched.dense_net import Layers, Nets, are_turned, names_of, own, stack, unstack
+from fedsim.engine.optimisers import Optimiser, OptimiserState
+from fedsim.engine.steps import Correction
+from fedsim.params import Array, Tree
+
+
+class TiledNets:
+    """Nets of m clients, and of those that are trained the gradients and the optimiser's state.
+
+    Args:
+        layers: The net.
+        trees: Parameters of each client.
+        batch_size: Size of the largest batch.
+        optimiser: Applies the gradients; None for teachers.
+    """
+
+    def __init__(
+        self, layers: Layers, trees: Sequence[Tree], batch_size: int, optimiser: Optimiser | None
+    ) -> None:
+        self._layers = layers
+        self._turned = are_turned(layers, batch_size)
+        self._optimiser = optimiser
+        self._params, self._gradients = stack(trees, layers, self._turned), list[Tensor]()
+        if optimiser is not None:
+            self._params = own(self._params, self._turned)
+            self._gradients = [torch.empty_like(param) for param in self._params]
+            self._state = optimiser.start(self._params)
+        self._num_at_work = len(trees)
+        # The same neighbours meet at every pass.
+        self._parts: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
+
+    def like_params(self, trees: Sequence[Tree]) -> dict[str, Tensor]:
+        """Return trees of each client like the parameters, laid out like these."""
+        return dict(zip(names_of(self._layers), stack(trees, self._layers, self._turned), strict=True))
+
+    def live(self, clients: slice, *, with_autograd: bool) -> Nets:
+        """Return the nets of some clients, as losses see them; autograd never follows teachers."""
+        params, _ = self._part(clients)
+        return Nets(self._layers, params, is_followed=with_autograd and self._optimiser is not None)
+
+    def backward(self, clients: slice, nets: Nets, slopes: Sequence[Tensor | None]) -> None:
+        """Take the gradients of some clients, from their live nets and the slopes of these."""
+        _, gradients = self._part(clients)
+        nets.backward(slopes, gradients)
+
+    def update(self, num_clients: int, correct: Correction | None, extras: Mapping[str, Any]) -> None:
+        """Apply the gradients of the first clients, those that are still at work.
+
+        Args:
+            num_clients: How many; never more than before.
+            correct: Changes the gradients before.
+            extras: What it needs beside them.
+        """
+        clients = slice(0, num_clients)
+        if num_clients < self._num_at_work:
+            slots = {name: _of(clients, tensors) for name, tensors in self._state.slots.items()}
+            self._state = OptimiserState(slots, self._state.num_steps)
+            self._num_at_work = num_clients
+        params, moves = self._part(clients)
+        if correct is not None:
+            with torch.no_grad():
+                moves = correct(cast(Any, Nets(self._layers, params)), moves, extras)
+        cast(Optimiser, self._optimiser).update(params, moves, self._state)
+
+    def are_finite(self) -> list[bool]:
+        """Say of each client whether its parameters are finite."""
+        if bool(torch.stack([param.sum() for param in self._params]).isfinite().all()):
+            return [True] * len(self._params[0])
+        sums = torch.stack([param.flatten(1).sum(1) for param in self._params])
+        return cast("list[bool]", sums.isfinite().all(0).tolist())
+
+    def trees(self) -> list[dict[str, Array]]:
+        """Return each client's parameters, read-only."""
+        return unstack(self._params, self._layers)
+
+    def _part(self, clients: slice) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the parameters and the gradients of some clients."""
+        key = clients.start, clients.stop
+        if key not in self._parts:
+            self._parts[key] = _of(clients, self._params), _of(clients, self._gradients)
+        return self._parts[key]
+
+
+def _of(clients: slice, tensors: Sequence[Any]) -> list[Any]:
+    """Return the tensors of some clients; counts of steps, which have no dimension, are of all."""
+    return [tensor if tensor is None or not tensor.ndim else tensor[clients] for tensor in tensors]

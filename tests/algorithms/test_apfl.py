@@ -1,0 +1,178 @@
+"""APFL: the specification's sanity checks (5.D.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedsim.algorithms.apfl import ALPHA, MAY_MOVE, OWN, SHARED, ClientState, Interpolated
+from fedsim.engine.losses import TRAIN, Batch
+from fedsim.engine.optimisers import Sgd
+from fedsim.engine.steps import Work
+from fedsim.params import Model
+from fedsim.runtime.run import RunResult
+
+KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}, "clients_per_round": 3}
+PLAIN: dict[str, Any] = {"verify": False}
+ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
+
+
+def _personal(result: RunResult) -> dict[int, bytes]:
+    return {client: models["personal"].digest() for client, models in result.models.items()}
+
+
+def _watched(algorithm: Any) -> tuple[list[Model], dict[int, Model]]:
+    """Have the server's models after each merge, and the last that each client sent, written down."""
+    merge, merged, sent = algorithm.merge, list[Model](), dict[int, Model]()
+
+    async def watching(server: Any, state: Any, replies: Any) -> Any:
+        sent.update({reply.client: reply.message.model for reply in replies})
+        merged.append(await merge(server, state, replies))
+        return merged[-1]
+
+    algorithm.merge = watching
+    return merged, sent
+
+
+# Arithmetic
+
+
+class _Line:
+    """Gives ``x w``; the squared error of x = 1, y = 0 is ``w^2``, its gradient ``2 w``."""
+
+    def __init__(self, w: float) -> None:
+        self.params = {"w": torch.tensor([w], requires_grad=True)}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x * self.params["w"]
+
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool) -> Callable[[Tensor], Tensor]:
+        return lambda x: x * params["w"]
+
+
+def _stepped(step: Interpolated, times: int = 1) -> tuple[float, float, float]:
+    """Return w, v and alpha after steps of size 0.1 from w = 1, v = 3 and alpha = 0.5."""
+    models: Any = {SHARED: _Line(1.0), OWN: _Line(3.0)}
+    sgd = {name: Sgd(0.1) for name in models}
+    states = {name: sgd[name].start(list(models[name].params.values())) for name in models}
+    outputs = {ALPHA: torch.tensor(0.5), MAY_MOVE: torch.tensor(1.0)}
+    work = Work(models, (SHARED, OWN), {}, sgd, states, torch.Generator(), outputs)
+    for _ in range(times):
+        step(work, {TRAIN: Batch(torch.ones(1, 1), torch.zeros(1))})
+    w, v = (float(models[name].params["w"].detach()) for name in (SHARED, OWN))
+    return w, v, float(work.outputs[ALPHA])
+
+
+def test_a_step_by_hand() -> None:
+    # w falls by 0.1 * 2; the mixture is (3 + 0.8) / 2 = 1.9, where the gradient is 3.8.
+    w, v, alpha = _stepped(Interpolated("round", 0.01, 0.0))
+    assert w == pytest.approx(0.8)
+    assert v == pytest.approx(3 - 0.1 * 0.5 * 3.8)
+    assert alpha == pytest.approx(0.5 - 0.01 * (3 - 0.8) * 3.8)
+    _, same, decayed = _stepped(Interpolated("round", 0.01, 2.0))
+    assert same == v
+    assert decayed == pytest.approx(alpha - 0.01 * 2.0 * 0.5)
+    assert _stepped(Interpolated("never", 0.01, 0.0)) == (w, v, 0.5)
+
+
+def test_alpha_moves_once_or_in_every_step() -> None:
+    once, twice = (_stepped(Interpolated("round", 0.01, 0.0), times) for times in (1, 2))
+    assert twice[2] == once[2]
+    assert twice[1] < once[1]
+    w, v, alpha = _stepped(Interpolated("step", 0.01, 0.0))
+    assert alpha == once[2]
+    mixture = alpha * v + (1 - alpha) * 0.8 * w
+    after = _stepped(Interpolated("step", 0.01, 0.0), 2)
+    assert after[2] == pytest.approx(alpha - 0.01 * (v - 0.8 * w) * 2 * mixture)
+
+
+def test_alpha_stays_a_share() -> None:
+    assert _stepped(Interpolated("round", 10.0, 0.0))[2] == 0.0
+    assert _stepped(Interpolated("round", 10.0, -100.0))[2] == 1.0
+
+
+def test_a_mixture_by_hand() -> None:
+    def model(value: float) -> Model:
+        return Model("mlp", {"w": np.full(2, value, np.float32)}, {"mean": np.full(1, value, np.float32)})
+
+    state = ClientState(model(8.0), model(0.0), {ALPHA: np.array(0.25, np.float32)})
+    assert state.mixture(state.shared).params["w"].tolist() == [2.0, 2.0]
+    assert state.mixture(model(4.0)).buffers["mean"].tolist() == [5.0]
+
+
+# Runs
+
+
+@ways
+def test_own_models_alone_are_local_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
+    apfl = world.run(world.algorithm("apfl", alpha=1.0, adapt="never"), **changes)
+    assert _personal(apfl) == _personal(world.run(world.local(), **changes))
+
+
+@ways
+def test_the_global_model_alone_is_uniform_fedavg_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
+    apfl = world.run(world.algorithm("apfl", alpha=0.0, adapt="never", mix_with="server"), **changes)
+    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), **changes)
+    assert _personal(apfl) == {client: models["global"].digest() for client, models in fedavg.models.items()}
+    assert apfl.totals == fedavg.totals
+
+
+def test_without_own_models_a_client_has_what_it_sent(world: Any) -> None:
+    algorithm = world.algorithm("apfl", alpha=0.0, adapt="never")
+    _, sent = _watched(algorithm)
+    result = world.run(algorithm, **PLAIN)
+    assert _personal(result) == {client: model.digest() for client, model in sent.items()}
+
+
+def test_the_server_has_the_same_models_for_every_alpha(world: Any) -> None:
+    fedavg = world.algorithm("fedavg", weighting="uniform")
+    wanted, _ = _watched(fedavg)
+    world.run(fedavg, rounds=2, **PLAIN)
+    for params in ({}, {"alpha": 0.9, "adapt": "step"}):
+        algorithm = world.algorithm("apfl", **params)
+        merged, _ = _watched(algorithm)
+        world.run(algorithm, rounds=2, **PLAIN)
+        assert [model.digest() for model in merged] == [model.digest() for model in wanted]
+
+
+def test_payload_is_one_model_each_way(world: Any) -> None:
+    totals = world.run(world.algorithm("apfl"), **PLAIN).totals
+    scalars = 64 * 16 + 16 + 16 * 10 + 10
+    assert totals.parameters_up == totals.parameters_down == 12 * scalars
+
+
+def test_a_client_that_was_never_asked_has_the_start_values(world: Any) -> None:
+    result = world.run(world.algorithm("apfl"), clients_per_round=1, rounds=1, **PLAIN)
+    start = world.parts(world.algorithm("apfl")).initial()("mlp").digest()
+    assert sorted(digest == start for digest in _personal(result).values()) == [False, True, True, True]
+
+
+def test_what_a_client_keeps_is_kept_when_uploads_are_lost(world: Any) -> None:
+    params = {"alpha": 1.0, "adapt": "never"}
+    lost = world.run(
+        world.algorithm("apfl", **params),
+        lost=lambda parcel, n: parcel.sender == 2,
+        client_timeout_s=30.0,
+        **PLAIN,
+    )
+    assert _personal(lost)[2] == _personal(world.run(world.algorithm("apfl", **params), **PLAIN))[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mix_with", ["client", "server"])
+def test_models_are_the_same_every_way(mix_with: str, world: Any) -> None:
+    result = world.run_every_way(lambda: world.algorithm("apfl", mix_with=mix_with), rounds=2)
+    assert result.final.mean > 0
+
+
+def test_parameters_fit_together(world: Any) -> None:
+    with pytest.raises(ValueError, match="less than or equal to 1"):
+        world.algorithm("apfl", alpha=1.5)
+    for params in ({"alpha_lr": 0.1}, {"alpha_decay": 0.02}):
+        with pytest.raises(ValueError, match="leave them out"):
+            world.algorithm("apfl", adapt="never", **params)

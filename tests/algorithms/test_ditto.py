@@ -1,0 +1,109 @@
+"""Ditto: the specification's sanity checks (5.D.7)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.common.tree_arithmetic import squared_distance
+from fedsim.runtime.run import RunResult, run
+
+
+def _named(result: RunResult, name: str) -> dict[int, bytes]:
+    return {client: models[name].digest() for client, models in result.models.items()}
+
+
+KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}, "clients_per_round": 3}
+PLAIN: dict[str, Any] = {"verify": False}
+ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
+
+
+@ways
+@pytest.mark.parametrize("lam", [0.0, 1.0])
+def test_the_global_model_is_that_of_fedavg_bit_for_bit(
+    lam: float, changes: dict[str, Any], world: Any
+) -> None:
+    ditto = world.run(world.algorithm("ditto", lam=lam), **changes)
+    fedavg = world.run(world.algorithm("fedavg"), **changes)
+    assert _named(ditto, "global") == _named(ditto, "gm") == _named(fedavg, "global")
+    assert ditto.totals == fedavg.totals
+    assert ditto.final.global_ == fedavg.final.global_
+    assert ditto.final.others == {"gm": fedavg.final.mean}
+
+
+@ways
+def test_without_the_pull_own_models_are_those_of_local_bit_for_bit(
+    changes: dict[str, Any], world: Any
+) -> None:
+    ditto = world.run(world.algorithm("ditto", lam=0.0), **changes)
+    local = world.run(world.local("personal"), **changes)
+    assert _named(ditto, "personal") == _named(local, "personal")
+    assert ditto.final.mean == local.final.mean
+
+
+def test_a_stronger_pull_brings_models_nearer(world: Any) -> None:
+    def distance(lam: float) -> float:
+        result = world.run(world.algorithm("ditto", lam=lam), rounds=1, training={"epochs": 2}, **PLAIN)
+        # After one round all own models are held near the start values.
+        start = world.parts(world.algorithm("ditto")).initial()("mlp").params
+        return float(
+            sum(squared_distance(models["personal"].params, start) for models in result.models.values())
+        )
+
+    distances = [distance(lam) for lam in (0.0, 1.0, 8.0)]
+    assert all(near < far for far, near in pairwise(distances))
+
+
+def test_one_step_by_hand(world: Any) -> None:
+    # All samples are one batch. In round 1 both models are at the start values, where the pull is zero; in
+    # round 2 the own model differs from Local's by the pull to what the server has merged.
+    training = {"steps": 1, "batch_size": 1000, "lr": 0.1}
+    own, pulled = (
+        world.run(world.algorithm("ditto", lam=lam), rounds=2, training=training, **PLAIN)
+        for lam in (0.0, 2.0)
+    )
+    first = world.run(world.algorithm("ditto"), rounds=1, training=training, **PLAIN)
+    for client, models in first.models.items():
+        for name, before in models["personal"].params.items():
+            pull = 0.1 * 2.0 * (before - models["global"].params[name])
+            wanted = own.models[client]["personal"].params[name] - pull
+            np.testing.assert_allclose(pulled.models[client]["personal"].params[name], wanted, atol=1e-6)
+
+
+def test_payload_is_one_model_each_way(world: Any) -> None:
+    totals = world.run(world.algorithm("ditto")).totals
+    scalars = 64 * 16 + 16 + 16 * 10 + 10
+    assert totals.parameters_up == totals.parameters_down == 4 * 3 * scalars
+
+
+def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
+    whole = world.run(world.algorithm("ditto", lam=0.0), **PLAIN)
+    lost = world.run(
+        world.algorithm("ditto", lam=0.0),
+        lost=lambda parcel, n: parcel.sender == 2,
+        client_timeout_s=30.0,
+        **PLAIN,
+    )
+    assert _named(lost, "personal")[2] == _named(whole, "personal")[2]
+    assert _named(lost, "global") != _named(whole, "global")
+
+
+def test_own_models_are_trained_together(world: Any) -> None:
+    parts = world.parts(world.algorithm("ditto"), verify=False)
+
+    run(parts)
+    assert parts.executor.jobs_done["fit"]["together"] == 24
+
+
+@pytest.mark.slow
+def test_models_are_the_same_every_way(world: Any) -> None:
+    assert world.run_every_way(lambda: world.algorithm("ditto"), rounds=2).final.mean > 0
+
+
+def test_parameters_have_ranges(world: Any) -> None:
+    for params in ({"lam": -0.1}, {"personal_epochs": 0}):
+        with pytest.raises(ValueError, match="greater"):
+            world.algorithm("ditto", **params)

@@ -1,0 +1,29 @@
+"""FedAvgM: the specification's sanity checks (5.B.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize("clients_per_round", [None, 2])
+def test_without_momentum_it_is_fedavg_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
+    plain = world.run(world.algorithm("fedavg"), clients_per_round=clients_per_round)
+    fedavgm = world.run(world.algorithm("fedavgm", momentum=0.0), clients_per_round=clients_per_round)
+    assert fedavgm.model_hash == plain.model_hash
+    assert fedavgm.totals == plain.totals
+    assert fedavgm.simulated_s == plain.simulated_s
+
+
+@pytest.mark.parametrize(("nesterov", "steps"), [(False, [2.0, 2.0]), (True, [3.0, 2.0])])
+def test_the_velocity_remembers_earlier_changes(nesterov: bool, steps: list[float], world: Any) -> None:
+    # Changes of 2 and 1 with momentum 1/2: velocities of 2 and 2; Nesterov adds half of each to the change.
+    algorithm = world.algorithm("fedavgm", momentum=0.5, nesterov=nesterov)
+    (velocity,), found = algorithm.first_moments(np.zeros(1)), []
+    for change in (2.0, 1.0):
+        step, velocity = algorithm.step(np.array([change]), velocity)
+        found += step.tolist()
+    assert found == steps
+    assert velocity.tolist() == [2.0]

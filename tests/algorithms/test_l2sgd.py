@@ -1,0 +1,185 @@
+"""L2SGD: the specification's sanity checks (5.D.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.data import FederatedData
+from fedsim.data.federated import Holdings
+from fedsim.models import Architecture
+from fedsim.models.linear import PLUGIN as LINEAR
+from fedsim.params import Model
+from fedsim.runtime.run import RunResult, run
+from fedsim.task import Task
+
+KEPT: dict[str, Any] = {"training": {"steps": 1, "momentum": 0.9, "keep_optimiser": True}}
+PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 1}}
+ways = pytest.mark.parametrize("changes", [PLAIN, {**KEPT, "clients_per_round": 3}])
+
+
+def _personal(result: RunResult) -> dict[int, bytes]:
+    return {client: models["personal"].digest() for client, models in result.models.items()}
+
+
+def _watched(algorithm: Any, hook: str) -> list[tuple[int, Any, Any]]:
+    """Have a hook at clients write down who, what came and what its state is afterwards."""
+    original, calls = getattr(algorithm, hook), list[tuple[int, Any, Any]]()
+
+    async def watching(client: Any, state: Any, message: Any) -> Any:
+        state, reply = await original(client, state, message)
+        calls.append((client.client, message, state))
+        return state, reply
+
+    setattr(algorithm, hook, watching)
+    return calls
+
+
+@ways
+def test_without_a_pull_it_is_local_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
+    # With probability 1 a round has one step.
+    result = world.run(world.algorithm("l2sgd", probability=1.0, pull=0.0), **changes)
+    assert result.model_hash == world.run(world.local(), **changes).model_hash
+
+
+def test_without_a_pull_it_is_local_with_as_many_steps(world: Any) -> None:
+    algorithm = world.algorithm("l2sgd", probability=0.3, pull=0.0)
+    turns = _watched(algorithm, "train")
+    result = world.run(algorithm, rounds=2, **PLAIN)
+    steps = {turn: message.num_steps for turn, (client, message, _) in enumerate(turns[::4], 1)}
+    assert len(set(steps.values())) == 2
+
+    local = world.local()
+
+    async def train(client: Any, state: Model, message: None) -> tuple[Model, None]:
+        return (await client.fit(state, steps=steps[client.round])).model, None
+
+    local.train = train
+    assert result.model_hash == world.run(local, rounds=2, **PLAIN).model_hash
+
+
+@pytest.mark.parametrize("clients_per_round", [None, 2])
+def test_a_whole_pull_makes_all_who_take_part_identical(clients_per_round: int | None, world: Any) -> None:
+    changes = {"clients_per_round": clients_per_round, "rounds": 1, **PLAIN}
+    digests = list(_personal(world.run(world.algorithm("l2sgd", pull=1.0), **changes)).values())
+    start = world.parts(world.algorithm("l2sgd")).initial()("mlp").digest()
+    moved = [digest for digest in digests if digest != start]
+    assert len(moved) == (clients_per_round or 4)
+    assert len(set(moved)) == 1
+
+
+def test_a_whole_pull_is_uniform_fedavg_of_one_step(world: Any) -> None:
+    pulled = world.run(world.algorithm("l2sgd", probability=1.0, pull=1.0), **PLAIN)
+    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), **PLAIN)
+    assert pulled.model_hash == fedavg.model_hash
+
+
+def test_moves_keep_the_mean(world: Any) -> None:
+    algorithm = world.algorithm("l2sgd", pull=0.3)
+    trained, moved = _watched(algorithm, "train"), _watched(algorithm, "move")
+    world.run(algorithm, rounds=1, **PLAIN)
+    assert len(moved) == 4
+    for name in moved[0][2].params:
+        before, after = (
+            np.mean([state.params[name] for *_, state in turns], 0) for turns in (trained, moved)
+        )
+        np.testing.assert_allclose(after, before, atol=1e-6)
+        np.testing.assert_allclose(moved[0][1].params[name], before, atol=1e-6)
+
+
+def test_all_clients_of_a_round_take_as_many_steps_geometrically_drawn(world: Any) -> None:
+    algorithm = world.algorithm("l2sgd", probability=0.25)
+    turns = _watched(algorithm, "train")
+    world.run(algorithm, num_clients=2, rounds=30, num_samples=80, **PLAIN)
+    steps = [message.num_steps for _, message, _ in turns]
+    assert steps[::2] == steps[1::2]
+    assert min(steps) == 1
+    assert 2.5 < np.mean(steps) < 5.5  # 4, give or take a deviation of 0.6
+
+
+def _parabolas(centres: list[tuple[float, float]]) -> FederatedData:
+    """Return lines for each client to fit, whose squared error is the squared distance to a centre."""
+    x = np.array([[-1.0], [1.0]] * len(centres), np.float32)
+    y = np.array([offset + sign * slope for slope, offset in centres for sign in (-1, 1)], np.float32)
+    own = Holdings(np.arange(0, len(x) + 1, 2), np.arange(len(x)))
+    empty = np.empty(0, np.int64)
+    return FederatedData(
+        task=Task((1,), 1, "regression"),
+        x=x,
+        y=y,
+        public=empty,
+        global_test=empty,
+        num_clients=len(centres),
+        holdings={"train": own, "val": own, "test": own},
+    )
+
+
+@pytest.mark.parametrize("pull", [0.5, pytest.param(0.2, marks=pytest.mark.slow)])
+def test_on_parabolas_models_come_to_the_fixed_point(pull: float, world: Any) -> None:
+    # A step brings a client half of the way to its centre, a move `pull` of the way to the mean.
+    centres = np.array([[1.0, 0.0], [3.0, -2.0], [-1.0, 5.0], [5.0, 1.0]])
+    data = _parabolas(centres.tolist())
+    result = world.run(
+        world.algorithm("l2sgd", probability=1.0, pull=pull),
+        data=data,
+        architectures={"mlp": Architecture("mlp", LINEAR(LINEAR.Config()), data.task)},
+        rounds=24,
+        training={"lr": 0.25, "batch_size": 2},
+        verify=False,
+    )
+    found = [
+        [float(array.item()) for array in result.models[k]["personal"].params.values()] for k in range(4)
+    ]
+    spread = (1 - pull) * 0.5 / (1 - (1 - pull) * 0.5)
+    wanted = centres.mean(0) + spread * (centres - centres.mean(0))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_payload_is_one_model_each_way_and_a_number(world: Any) -> None:
+    totals = world.run(world.algorithm("l2sgd"), **PLAIN).totals
+    scalars = 64 * 16 + 16 + 16 * 10 + 10
+    assert totals.parameters_up == totals.parameters_down == 12 * scalars
+    assert totals.frames_up == 12
+    assert totals.frames_down == 24
+
+
+def test_who_does_not_get_the_mean_keeps_its_model(world: Any) -> None:
+    algorithm = world.algorithm("l2sgd", pull=1.0)
+    trained = _watched(algorithm, "train")
+    # The first four frames down say how many steps, and four come up; the next four carry the mean.
+    lost = {"lost": lambda parcel, n: n >= 8 and parcel.receiver == 2, "client_timeout_s": 30.0}
+    result = world.run(algorithm, rounds=1, **PLAIN, **lost)
+    (own,) = (state for client, _, state in trained if client == 2)
+    digests = _personal(result)
+    assert digests[2] == own.digest()
+    assert len({digests[0], digests[1], digests[3]}) == 1
+
+
+def test_only_those_who_answered_are_in_the_mean(world: Any) -> None:
+    algorithm = world.algorithm("l2sgd", pull=1.0)
+    trained, moved = _watched(algorithm, "train"), _watched(algorithm, "move")
+    lost = {"lost": lambda parcel, n: parcel.sender == 2, "client_timeout_s": 30.0}
+    world.run(algorithm, rounds=1, **PLAIN, **lost)
+    assert sorted(client for client, *_ in moved) == [0, 1, 3]
+    for name, array in moved[0][1].params.items():
+        mean = np.mean([state.params[name] for client, _, state in trained if client != 2], 0)
+        np.testing.assert_allclose(array, mean, atol=1e-6)
+
+
+def test_models_are_trained_together(world: Any) -> None:
+    parts = world.parts(world.algorithm("l2sgd"), **PLAIN)
+    run(parts)
+    assert parts.executor.jobs_done["fit"]["together"] == 12
+
+
+@pytest.mark.slow
+def test_models_are_the_same_every_way(world: Any) -> None:
+    assert world.run_every_way(lambda: world.algorithm("l2sgd"), rounds=2).final.mean > 0
+
+
+@pytest.mark.parametrize("params", [{"probability": 0.0}, {"probability": 1.5}, {"pull": -0.1}])
+def test_parameters_have_ranges(params: dict[str, float], world: Any) -> None:
+    with pytest.raises(ValueError, match=r"greater|less"):
+        world.algorithm("l2sgd", **params)

@@ -1,0 +1,128 @@
+"""MAPPER: the specification's sanity checks (5.D.10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.mapper import ClientState
+from fedsim.params import Model
+from fedsim.runtime.run import RunResult, run
+
+KEPT: dict[str, Any] = {
+    "training": {"steps": 5, "momentum": 0.9, "keep_optimiser": True},
+    "clients_per_round": 3,
+}
+PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 5}}
+ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
+
+
+def _personal(result: RunResult) -> dict[int, bytes]:
+    return {client: models["personal"].digest() for client, models in result.models.items()}
+
+
+def test_a_mixture_by_hand() -> None:
+    def model(value: float) -> Model:
+        return Model("mlp", {"w": np.full(2, value, np.float32)}, {"mean": np.full(1, value, np.float32)})
+
+    mixture = ClientState(model(8.0), 0.25).mixture(model(4.0))
+    assert mixture.params["w"].tolist() == mixture.buffers["mean"].tolist() * 2 == [5.0, 5.0]
+    assert ClientState(model(0.1), 0.25).mixture(model(0.1)).digest() == model(0.1).digest()
+
+
+@ways
+def test_own_models_alone_are_local_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
+    mapper = world.run(world.algorithm("mapper", lambdas=(1.0,)), **changes)
+    assert _personal(mapper) == _personal(world.run(world.local("personal"), **changes))
+
+
+@ways
+def test_the_global_model_alone_is_fedavg_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
+    mapper = world.run(world.algorithm("mapper", lambdas=(0.0,), global_steps=5), **changes)
+    fedavg = world.run(world.algorithm("fedavg"), **changes)
+    assert _personal(mapper) == {
+        client: models["global"].digest() for client, models in fedavg.models.items()
+    }
+    assert mapper.totals == fedavg.totals
+
+
+def _states(world: Any, algorithm: Any, **changes: Any) -> dict[int, list[ClientState]]:
+    """Return each client's state after each of its turns."""
+    train, states = algorithm.train, dict[int, list[ClientState]]()
+
+    async def watching(client: Any, state: Any, message: Any) -> Any:
+        state, reply = await train(client, state, message)
+        states.setdefault(client.client, []).append(state)
+        return state, reply
+
+    algorithm.train = watching
+    world.run(algorithm, **{**PLAIN, **changes})
+    return states
+
+
+def test_the_weight_with_the_least_validation_loss_is_kept(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each client likes another weight; client 3 likes two alike.
+    liked = {0: (3, 1, 2), 1: (2, 1, 3), 2: (3, 2, 1), 3: (1, 1, 2)}
+    calls: dict[int, int] = dict.fromkeys(liked, 0)
+
+    async def loss(client: Any, model: Model) -> float:
+        calls[client.client] += 1
+        return float(liked[client.client][calls[client.client] - 1])
+
+    monkeypatch.setattr("fedsim.algorithms.mapper.validation_loss", loss)
+    states = _states(world, world.algorithm("mapper"), rounds=1)
+    assert {client: one[0].lam for client, one in states.items()} == {0: 0.5, 1: 0.5, 2: 0.75, 3: 0.25}
+
+
+def test_without_validation_samples_the_training_loss_decides(world: Any) -> None:
+    notes, without = world.notes(), world.holding(world.data(), "val", [[]] * 4)
+    run(world.parts(world.algorithm("mapper"), rounds=1, data=without), log=notes)
+    assert len(notes.of("no validation samples")) == 4 * 3
+
+
+def test_each_weight_begins_where_the_client_stands(world: Any) -> None:
+    # The last weight tried is as good as one tried alone.
+    several, alone = (world.algorithm("mapper", lambdas=lambdas) for lambdas in ((0.25, 0.75), (0.75,)))
+    tried = {client: one[-1] for client, one in _states(world, alone, rounds=1).items()}
+    kept = {client: one[-1] for client, one in _states(world, several, rounds=1).items()}
+    same = [client for client, one in kept.items() if one.lam == 0.75]
+    assert same
+    assert all(kept[client].model.digest() == tried[client].model.digest() for client in same)
+
+
+def test_a_client_that_was_never_asked_mixes_in_the_middle(world: Any) -> None:
+    algorithm = world.algorithm("mapper")
+    start: Model = world.parts(algorithm).initial()("mlp")
+
+    class Client:
+        def initial_model(self) -> Model:
+            return start
+
+    assert algorithm.join(Client()) == ClientState(start, 0.5)
+
+
+def test_payload_is_one_model_each_way(world: Any) -> None:
+    totals = world.run(world.algorithm("mapper"), **PLAIN).totals
+    scalars = 64 * 16 + 16 + 16 * 10 + 10
+    assert totals.parameters_up == totals.parameters_down == 12 * scalars
+
+
+def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
+    lost = {"lost": lambda parcel, n: parcel.sender == 2, "client_timeout_s": 30.0}
+    result = world.run(world.algorithm("mapper", lambdas=(1.0,)), **PLAIN, **lost)
+    assert _personal(result) == _personal(world.run(world.local("personal"), **PLAIN))
+
+
+@pytest.mark.slow
+def test_models_are_the_same_every_way(world: Any) -> None:
+    assert world.run_every_way(lambda: world.algorithm("mapper"), rounds=2).final.mean > 0
+
+
+@pytest.mark.parametrize("params", [{"lambdas": ()}, {"lambdas": (0.5, 0.25)}, {"lambdas": (1.5,)}])
+def test_weights_are_ascending_shares(params: dict[str, Any], world: Any) -> None:
+    with pytest.raises(ValueError, match=r"ascending|at least 1|less"):
+        world.algorithm("mapper", **params)

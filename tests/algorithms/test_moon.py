@@ -1,0 +1,106 @@
+"""MOON: the specification's sanity checks (5.B.3)."""
+
+from __future__ import annotations
+
+from math import exp, log
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from fedsim.algorithms.moon import Contrast
+from fedsim.engine.losses import Batch
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
+
+LOGITS = torch.tensor([[2.0, -1.0], [0.5, 0.5]])
+BATCH = Batch(torch.zeros(2, 1), torch.tensor([0, 1]))
+
+
+def _live(*features: tuple[float, float]) -> Any:
+    return SimpleNamespace(features=lambda x: torch.tensor(features), head=lambda features: LOGITS)
+
+
+def _loss(mu: float, temperature: float, **models: Any) -> Tensor:
+    return Contrast(mu, temperature)(models, {"train": BATCH}, {})
+
+
+def test_the_contrast_is_log_2_where_previous_and_global_are_one() -> None:
+    model, other = _live((1.0, 0.0), (0.3, 0.4)), _live((0.0, 1.0), (-1.0, 2.0))
+    loss = _loss(0.5, 0.7, **{"model": model, "global": other, "previous 0": other})
+    assert float(loss) == pytest.approx(float(F.cross_entropy(LOGITS, BATCH.labels)) + 0.5 * log(2))
+
+
+def test_the_contrast_by_hand() -> None:
+    # Cosines of 1 with the global model, of 0 and -1 with the two before.
+    right, up, left = ((x, y) for x, y in ((3.0, 0.0), (0.0, 2.0), (-1.0, 0.0)))
+    models = {
+        "model": _live(right, right),
+        "global": _live(right, right),
+        "previous 0": _live(up, up),
+        "previous 1": _live(left, left),
+    }
+    near, far, farther = exp(1 / 0.5), 1.0, exp(-1 / 0.5)
+    contrast = -log(near / (near + far + farther))
+    loss = _loss(2.0, 0.5, **models)
+    assert float(loss) == pytest.approx(float(F.cross_entropy(LOGITS, BATCH.labels)) + 2 * contrast)
+
+
+@pytest.mark.parametrize("clients_per_round", [None, 2])
+def test_mu_zero_is_fedavg_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
+    moon = world.run(world.algorithm("moon", mu=0.0), clients_per_round=clients_per_round)
+    fedavg = world.run(world.algorithm("fedavg"), clients_per_round=clients_per_round)
+    assert moon.model_hash == fedavg.model_hash
+    assert moon.totals == fedavg.totals
+
+
+def test_the_first_round_is_fedavg_bit_for_bit(world: Any) -> None:
+    def run(name: str, rounds: int) -> Any:
+        return world.run(world.algorithm(name), rounds=rounds)
+
+    assert run("moon", 1).model_hash == run("fedavg", 1).model_hash
+    assert run("moon", 1).simulated_s == run("fedavg", 1).simulated_s
+    assert run("moon", 2).model_hash != run("fedavg", 2).model_hash
+
+
+def test_a_client_remembers_its_last_models_also_when_they_get_lost(world: Any) -> None:
+    algorithm = world.algorithm("moon", buffer=2)
+    models_of, lengths, newest = algorithm.models_of, list[int](), list[bytes]()
+
+    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
+        lengths.append(len(client_state.previous))
+        newest.extend(model.digest() for model in client_state.previous[:1])
+        return await models_of(observer, server_state, client_state)
+
+    algorithm.models_of = watching
+    lost = lambda parcel, ordinal: parcel.receiver < 0 and ordinal == 3  # noqa: E731 - the second upload
+    world.run(algorithm, num_clients=1, rounds=4, lost=lost, client_timeout_s=50.0)
+    assert lengths[:4] == [1, 2, 2, 2]
+    assert len(set(newest[:4])) == 4
+
+
+def test_the_projection_head_is_trained_and_counted(world: Any) -> None:
+    net = MLP(MLP.Config(hidden=(16,), projection=5))
+    nets = {"mlp": Architecture("mlp", net, world.data().task)}
+    runs = [
+        world.run(world.algorithm("moon", mu=mu), rounds=2, architectures=nets, verify=False)
+        for mu in (0.0, 1.0)
+    ]
+    scalars = (64 + 1) * 16 + (16 + 1) * 16 + (16 + 1) * 5 + (5 + 1) * 10
+    assert runs[0].totals.parameters_up == 8 * scalars
+    heads = [run.models[0]["global"].params["body.projection.out.weight"] for run in runs]
+    assert (heads[0] != heads[1]).any()
+
+
+def test_sockets_change_nothing(world: Any) -> None:
+    world.run_every_way(lambda: world.algorithm("moon"), verify=False, rounds=2)
+
+
+def test_features_that_are_the_samples_are_refused(world: Any) -> None:
+    (fault,) = world.parts(world.algorithm("moon"), models=("linear", "linear")).misfits()
+    assert fault.path == "models.linear"
+    assert "features" in str(fault)
+    assert not list(world.parts(world.algorithm("moon")).misfits())

@@ -1,0 +1,125 @@
+"""Per-FedAvg: the specification's sanity checks (5.D.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from fedsim.algorithms import perfedavg
+from fedsim.config import Config
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import dense, named
+from fedsim.params import Array, Model
+from fedsim.task import Task
+
+X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
+INPUTS = np.concatenate([X, np.ones((3, 1))], 1)
+HESSIAN = 2 * INPUTS.T @ INPUTS / 3
+"""Of the mean squared error, in the weight and the bias."""
+
+
+class Normed(ModelPlugin[Config]):
+    """A hidden layer with BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__(Config())
+
+    def build(self, task: Task) -> Net:
+        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
+        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
+
+
+def _slope(w: Array) -> Array:
+    slope: Array = 2 * INPUTS.T @ (INPUTS @ w - Y) / 3
+    return slope
+
+
+def _flat(model: Model) -> Array:
+    return np.concatenate([array.reshape(-1) for array in model.params.values()]).astype(np.float64)
+
+
+def _run(world: Any, rounds: int = 3, **params: Any) -> Any:
+    return world.run(world.algorithm("perfedavg", **params), rounds=rounds)
+
+
+@pytest.mark.parametrize("variant", ["fo", "hf"])
+@pytest.mark.parametrize("clients_per_round", [None, 2])
+def test_alpha_zero_is_uniform_fedavg_at_rate_beta_bit_for_bit(
+    variant: str, clients_per_round: int | None, world: Any
+) -> None:
+    # The second mini-batches are those that FedAvg meets.
+    meta = world.run(
+        world.algorithm("perfedavg", alpha=0.0, beta=0.05, variant=variant),
+        clients_per_round=clients_per_round,
+    )
+    plain = world.run(
+        world.algorithm("fedavg", weighting="uniform"),
+        clients_per_round=clients_per_round,
+        training={"lr": 0.05},
+    )
+    assert meta.models[0]["global"].digest() == plain.models[0]["global"].digest()
+    assert meta.totals == plain.totals
+
+
+def test_running_statistics_are_those_of_fedavg_too(world: Any) -> None:
+    nets = {"architectures": {"mlp": Architecture("mlp", Normed(), world.data().task)}}
+    meta = world.run(world.algorithm("perfedavg", alpha=0.0), rounds=1, **nets)
+    plain = world.run(world.algorithm("fedavg", weighting="uniform"), rounds=1, **nets)
+    assert meta.models[0]["global"].buffers
+    assert meta.models[0]["global"].digest() == plain.models[0]["global"].digest()
+
+
+@pytest.mark.parametrize("variant", ["fo", "hf"])
+def test_a_step_on_a_quadratic_is_that_of_its_closed_form(variant: str, world: Any) -> None:
+    alpha, beta = 0.1, 0.05
+    # The difference of two gradients is exact here, so a large one is; a small one would round more.
+    algorithm = world.algorithm("perfedavg", alpha=alpha, beta=beta, variant=variant)
+    if variant == "hf":
+        algorithm = world.algorithm("perfedavg", alpha=alpha, beta=beta, variant=variant, delta=0.1)
+    changes: dict[str, Any] = {**world.regression((X, Y)), "training": {"batch_size": 3}, "rounds": 1}
+    start = _flat(world.parts(algorithm, **changes).initial()("mlp"))
+    models = world.run(algorithm, **changes).models[0]
+    gradient = _slope(start - alpha * _slope(start))
+    if variant == "hf":  # the gradient of F(w - alpha grad F(w))
+        gradient = gradient - alpha * HESSIAN @ gradient
+    np.testing.assert_allclose(_flat(models["global"]), start - beta * gradient, rtol=1e-4)
+    end = _flat(models["global"])
+    np.testing.assert_allclose(_flat(models["personal"]), end - alpha * _slope(end), rtol=1e-4)
+
+
+def test_on_a_linear_loss_both_variants_are_one(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perfedavg, "label_loss", lambda logits, labels: logits[:, 0].mean())
+    ends = []
+    for variant in ("fo", "hf"):
+        changes = {"models": ("linear", "linear"), "training": {"lr": 0.01}}
+        result = world.run(world.algorithm("perfedavg", alpha=0.5, variant=variant), rounds=1, **changes)
+        ends.append(_flat(result.models[0]["global"]))
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-7)
+
+
+def test_adaptation_changes_what_is_a_client_s_own_alone(world: Any) -> None:
+    none, some = (_run(world, adapt_steps=steps) for steps in (0, 5))
+    for client, models in some.models.items():
+        assert models["global"].digest() == models["gm"].digest() == none.models[client]["global"].digest()
+        assert none.models[client]["personal"].digest() == models["global"].digest()
+        assert models["personal"].digest() != models["global"].digest()
+    assert some.final.global_ == none.final.global_
+    assert some.final.others["gm"] == none.final.others["gm"] == none.final.mean
+
+
+def test_no_test_sample_is_adapted_to(world: Any) -> None:
+    data = world.data()
+    nobody: list[list[int]] = [[]] * 4
+    usual, untested = (
+        world.run(world.algorithm("perfedavg"), rounds=1, data=some)
+        for some in (data, world.holding(data, "test", nobody))
+    )
+    assert usual.model_hash == untested.model_hash
+
+
+def test_a_delta_without_the_hessian_s_part_is_refused(world: Any) -> None:
+    with pytest.raises(ValueError, match="belongs to variant = 'hf'"):
+        world.algorithm("perfedavg", delta=0.1)

@@ -1,0 +1,175 @@
+"""pFedMe: the specification's sanity checks (5.D.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.algorithms.base import Reply
+from fedsim.params import Array, Model
+from fedsim.wire import ModelUpdate
+
+SCALARS = 64 * 16 + 16 + 16 * 10 + 10
+X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
+INPUTS = np.concatenate([X, np.ones((3, 1))], 1)
+HESSIAN, OFFSET = 2 * INPUTS.T @ INPUTS / 3, 2 * INPUTS.T @ Y / 3
+"""The gradient of the mean squared error in weight and bias t is ``HESSIAN t - OFFSET``."""
+
+
+def _flat(model: Model) -> Array:
+    return np.concatenate([array.reshape(-1) for array in model.params.values()]).astype(np.float64)
+
+
+def _nearest(w: Array, lam: float) -> Array:
+    """Return the minimum of ``F(t) + lam / 2 ||t - w||^2``."""
+    nearest: Array = np.linalg.solve(HESSIAN + lam * np.eye(2), OFFSET + lam * w)
+    return nearest
+
+
+def _quadratic(world: Any, *, steps: int = 1, lr: float = 0.1, **params: Any) -> tuple[Array, Array, Array]:
+    """Return where one client starts, and its two models after steps over all of its samples."""
+    training = {"batch_size": 3, "steps": steps, "lr": lr}
+    changes: dict[str, Any] = {**world.regression((X, Y)), "training": training, "rounds": 1}
+    algorithm = world.algorithm("pfedme", **params)
+    start = _flat(world.parts(algorithm, **changes).initial()("mlp"))
+    models = world.run(algorithm, **changes).models[0]
+    return start, _flat(models["personal"]), _flat(models["global"])
+
+
+# On a quadratic
+
+
+def test_inner_and_outer_steps_are_those_of_the_closed_form(world: Any) -> None:
+    lam, eta, lr, inner = 4.0, 0.1, 0.05, 3
+    start, personal, shared = _quadratic(world, steps=2, lr=lr, lam=lam, eta=eta, inner_steps=inner)
+    shrink = np.linalg.matrix_power(np.eye(2) - lr * (HESSIAN + lam * np.eye(2)), inner)
+    t = w = start
+    for _ in range(2):
+        nearest = _nearest(w, lam)
+        t = nearest + shrink @ (t - nearest)
+        w = w - eta * lam * (w - t)
+    np.testing.assert_allclose(personal, t, rtol=1e-4)
+    np.testing.assert_allclose(shared, w, rtol=1e-4)
+
+
+def test_the_shared_model_moves_along_the_envelope_s_gradient(world: Any) -> None:
+    lam, eta, small = 4.0, 0.01, 1e-4
+
+    def envelope(w: Array) -> float:
+        t = _nearest(w, lam)
+        return float(((INPUTS @ t - Y) ** 2).mean() + lam / 2 * ((t - w) ** 2).sum())
+
+    start, personal, shared = _quadratic(world, lam=lam, eta=eta, inner_steps=100)
+    np.testing.assert_allclose(personal, _nearest(start, lam), rtol=1e-4)
+    slope = [(envelope(start + at) - envelope(start - at)) / (2 * small) for at in small * np.eye(2)]
+    np.testing.assert_allclose((start - shared) / eta, slope, rtol=1e-3)
+
+
+def test_a_whole_step_ends_at_the_personal_model(world: Any) -> None:
+    _, personal, shared = _quadratic(world, lam=10.0, eta=0.1)
+    np.testing.assert_allclose(shared, personal, rtol=1e-5)
+
+
+def test_a_larger_lam_keeps_the_models_nearer(world: Any) -> None:
+    distances = []
+    for lam in (1.0, 4.0, 16.0):
+        _, personal, shared = _quadratic(world, lam=lam, eta=0.001, inner_steps=50)
+        distances.append(float(np.linalg.norm(personal - shared)))
+    assert all(far > near for far, near in pairwise(distances))
+
+
+# At the server
+
+
+@pytest.mark.parametrize(("beta", "expected"), [(1.0, 3.0), (0.5, 2.0), (2.0, 5.0)])
+def test_the_server_goes_towards_the_mean_or_beyond(beta: float, expected: float, world: Any) -> None:
+    def model(value: float) -> Model:
+        return Model("mlp", {"w": np.array([value], np.float32)}, {"mean": np.array([value], np.float32)})
+
+    replies = [
+        Reply(client, 0, "train", 0, 0, 1.0, ModelUpdate.of(model(value), samples))
+        for client, (value, samples) in enumerate([(2.0, 30), (6.0, 10)])
+    ]
+    merged = asyncio.run(world.algorithm("pfedme", beta=beta).merge(None, model(1.0), replies))
+    assert merged.params["w"].tolist() == [expected]
+    assert merged.buffers["mean"].tolist() == [3.0]
+
+
+def test_without_a_pull_the_global_model_never_changes(world: Any) -> None:
+    algorithm = world.algorithm("pfedme", lam=0.0)
+    result = world.run(algorithm)
+    start = world.parts(algorithm).initial()("mlp")
+    for models in result.models.values():
+        assert models["global"].digest() == start.digest()
+        assert models["personal"].digest() != start.digest()
+
+
+# Who trains
+
+
+def test_messages_are_fedavg_s(world: Any) -> None:
+    assert world.run(world.algorithm("pfedme")).totals == world.run(world.algorithm("fedavg")).totals
+
+
+@pytest.mark.parametrize("all_train", [False, True])
+def test_who_has_not_trained_counts_with_the_global_model(all_train: bool, world: Any) -> None:
+    algorithm = world.algorithm("pfedme", all_train=all_train)
+    result = world.run(algorithm, rounds=1, clients_per_round=1)
+    has_own = [models["personal"].digest() != models["global"].digest() for models in result.models.values()]
+    assert sum(has_own) == (4 if all_train else 1)
+    assert result.totals.parameters_down == (4 if all_train else 1) * SCALARS
+    assert result.totals.parameters_up == SCALARS
+
+
+def test_where_all_train_and_all_are_asked_it_is_the_same(world: Any) -> None:
+    cohort, everyone = (world.run(world.algorithm("pfedme", all_train=all_)) for all_ in (False, True))
+    assert everyone.model_hash == cohort.model_hash
+    assert everyone.totals.parameters_up == cohort.totals.parameters_up
+
+
+def test_a_client_that_the_model_has_not_reached_sends_nothing(world: Any) -> None:
+    algorithm = world.algorithm("pfedme", all_train=True)
+    result = world.run(algorithm, rounds=1, lost=lambda parcel, n: n == 0, client_timeout_s=50.0)
+    assert result.rejections == {"no frame where one of kind 'update' belongs": 1}
+    assert result.by_client["rejected"].sum() == 1
+
+
+def test_personal_models_are_kept_when_an_upload_is_lost(world: Any) -> None:
+    def lost(parcel: Any, ordinal: int) -> bool:
+        return bool(parcel.receiver < 0)
+
+    result = world.run(world.algorithm("pfedme"), rounds=1, lost=lost, client_timeout_s=50.0)
+    assert result.drops["timeout"] == 4
+    assert len({models["personal"].digest() for models in result.models.values()}) == 4
+
+
+def test_sockets_change_nothing(world: Any) -> None:
+    world.run_every_way(lambda: world.algorithm("pfedme", all_train=True), verify=False, rounds=2)
+
+
+# Settings
+
+
+def test_a_step_beyond_the_personal_model_is_refused(world: Any) -> None:
+    with pytest.raises(ValueError, match=r"eta \* lam = 1.5 .* lower eta to 0.0666667"):
+        world.algorithm("pfedme", eta=0.1)
+
+
+@pytest.mark.parametrize(
+    ("training", "fits"),
+    [
+        ({"lr": 0.1}, True),
+        ({"lr": 0.15}, False),
+        ({"lr": 0.15, "momentum": 0.5}, True),
+        ({"lr": 0.15, "optimiser": "adam"}, True),
+    ],
+)
+def test_steps_that_diverge_by_the_pull_alone_are_refused(
+    training: dict[str, Any], fits: bool, world: Any
+) -> None:
+    faults = list(world.parts(world.algorithm("pfedme"), training=training).misfits())
+    assert [fault.path for fault in faults] == ([] if fits else ["training.lr"])

@@ -1,0 +1,80 @@
+"""Write ALGORITHMS.md: what each algorithm sends, keeps and needs, from its class.
+
+Run from the root of the repository, after an algorithm was added or has changed::
+
+    python tools/algorithms_page.py
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from fedsim.algorithms.base import About, Algorithm, Kind
+from fedsim.plugins import available
+
+PAGE = Path("ALGORITHMS.md")
+HEAD = """# The algorithms
+
+This page is written from the classes by `python tools/algorithms_page.py`. `fedsim list algorithms --details`
+has the parameters of each.
+
+Payloads are bytes for one client in a round, at the default parameters and without the frames' envelopes.
+S is a model of the client's architecture (4 for each parameter and running statistic, 8 for each counter), d
+its parameters, N the classes, p the public samples of a round, n the client's training samples. *Mixed* says
+whether clients may have different architectures, *personal* whether they end with models of their own."""
+PAPER = re.compile(r"[A-Z][^.:]*(et al\.)?: .*?(\(arXiv \d{4}\.\d{5}\)|(19|20)\d\d(?! \(arXiv))")
+"""Authors, title, venue and year."""
+HEADINGS = (
+    "algorithm",
+    "down",
+    "up",
+    "kept by a client",
+    "kept by the server",
+    "mixed",
+    "public set",
+    "personal",
+)
+
+
+def page() -> str:
+    """Return the whole page."""
+    return "\n".join([HEAD, *_sections()]) + "\n"
+
+
+def _sections() -> Iterator[str]:
+    plugins = {found.name: found.plugin for found in available("fedsim.algorithms")}
+    algorithms = {name: cls for name, cls in plugins.items() if issubclass(cls, Algorithm)}
+    for kind in get_args(Kind):
+        yield from ("", f"## {kind.capitalize()}", "", _row(HEADINGS), _row(["---"] * len(HEADINGS)))
+        of_kind = {name: cls for name, cls in algorithms.items() if cls.about and cls.about.kind == kind}
+        for name, cls in of_kind.items():
+            assert cls.about is not None
+            yield _row(_cells(name, cls, cls.about))
+        yield ""
+        yield from (f"- {_says(cls)}" for cls in of_kind.values())
+
+
+def _cells(name: str, cls: type[Algorithm[Any, Any, Any]], about: About) -> list[str]:
+    flags = (cls.mixed_architectures, cls.needs_public, about.personal)
+    words = ["yes" if flag else "no" for flag in flags]
+    return [f"`{name}`", about.down, about.up, about.client, about.server, *words]
+
+
+def _row(cells: list[str] | tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _says(cls: type[Algorithm[Any, Any, Any]]) -> str:
+    """Return the first line of a module's docstring, and the paper that it cites, if any."""
+    first, *others = (inspect.getdoc(sys.modules[cls.__module__]) or "").split("\n\n")
+    papers = (PAPER.match(" ".join(paragraph.split())) for paragraph in others)
+    return " ".join([first, *(f"{paper[0]}." for paper in papers if paper)])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
