@@ -41,7 +41,7 @@ from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
-from fedsim.engine.jobs import Samples
+from fedsim.engine.jobs import PublicBuffers, Samples
 from fedsim.engine.losses import TEACHER
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
@@ -179,7 +179,11 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         flops = float(max(1, values.size)) + (0 if heat is None else 6 * values[0].size)
         labels, known = await server.call(soft_labels, values, given, heat, flops=flops)
         positions = state.positions[known]
-        server.background(WORK, self._distil(server, state.model, server.public(positions), labels))
+        # The server's model meets no other samples, so its running statistics follow these.
+        learning = self._distil(
+            server, state.model, server.public(positions), labels, public_buffers="moving"
+        )
+        server.background(WORK, learning)
         return replace(state, positions=positions, labels=labels, learning=server.round)
 
     async def instruct_distil(
@@ -217,7 +221,14 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         """Return the client's own model and the server's."""
         return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
 
-    async def _distil(self, party: ComputeContext, model: Model, samples: Samples, labels: Array) -> Model:
+    async def _distil(
+        self,
+        party: ComputeContext,
+        model: Model,
+        samples: Samples,
+        labels: Array,
+        public_buffers: PublicBuffers | None = None,
+    ) -> Model:
         """Bring a model's probabilities near soft labels, at a client or at the server."""
         training, config = party.training, self.config
         return await distil(
@@ -230,6 +241,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
             optimiser=training.make_optimiser(config.kd_lr),
             epochs=config.kd_epochs,
             name="distil",
+            public_buffers=public_buffers,
         )
 
 

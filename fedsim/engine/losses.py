@@ -42,7 +42,8 @@ class LiveModel(Protocol):
     def head(self, features: Tensor) -> Tensor:
         """Return the logits ``[b, N]`` of features, so that one forward pass gives both.
 
-        Those of a net that computes in its own way may be others (:meth:`fedsim.models.Architecture.cut_fault`).
+        Those of a net that computes in its own way may be others: see
+        :meth:`fedsim.models.Architecture.cut_fault`.
         """
 
     def public(self, x: Tensor) -> Tensor:

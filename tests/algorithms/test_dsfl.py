@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.dsfl import ClientState, ServerState
+from fedsim.config import Config
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run
@@ -204,6 +208,37 @@ def test_numbers_communicated_follow_the_formula(world: Any) -> None:
     assert clients * payload < traffic[2].bytes_down < clients * (payload + 600)
     assert clients * 4 * p * classes < traffic[2].bytes_up < clients * (4 * p * classes + 300)
     assert result.totals.data_down == 0
+
+
+class Normed(ModelPlugin[Config]):
+    """Fully connected layers with BatchNorm."""
+
+    def build(self, task: Task) -> Net:
+        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 8), "norm": nn.BatchNorm1d(8)}
+        return Net(named(**blocks), nn.Linear(8, task.num_outputs))
+
+
+@pytest.mark.parametrize(("public_buffers", "at_clients"), [("frozen", 6), ("moving", 18)])
+def test_the_servers_running_statistics_follow_the_only_samples_that_it_meets(
+    public_buffers: str, at_clients: int, world: Any
+) -> None:
+    algorithm, seen = world.algorithm("dsfl", kd_batch_size=10, kd_epochs=1), list[Any]()
+    models_of = algorithm.models_of
+
+    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
+        seen.append((server_state.model, client_state.model))
+        return await models_of(observer, server_state, client_state)
+
+    algorithm.models_of = watching
+    world.run(
+        algorithm,
+        rounds=3,
+        training={"steps": 2, "public_buffers": public_buffers},
+        architectures={"mlp": Architecture("mlp", Normed(Config()), world.data().task)},
+    )
+    server, client = seen[-1]
+    assert server.buffers["body.norm.num_batches_tracked"] == 3 * 4
+    assert client.buffers["body.norm.num_batches_tracked"] == at_clients
 
 
 def test_averaging_and_sharpening_take_the_servers_time(world: Any) -> None:

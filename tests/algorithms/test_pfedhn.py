@@ -96,11 +96,11 @@ def test_a_step_is_the_product_with_the_jacobian() -> None:
                 moved.append(objective(replace(net, weights={**net.weights, name: other})))
             slope = (moved[0] - moved[1]) / 2e-2
             assert (array[place] - after.weights[name][place]) / lr == pytest.approx(slope, abs=2e-3)
-    for column in range(TINY.embedding):
+    for number in range(TINY.embedding):
         other = net.embeddings.copy()
-        other[1, column] += 1e-2
+        other[1, number] += 1e-2
         slope = (objective(replace(net, embeddings=other)) - objective(net)) / 1e-2
-        step = (net.embeddings[1, column] - after.embeddings[1, column]) / lr
+        step = (net.embeddings[1, number] - after.embeddings[1, number]) / lr
         assert step == pytest.approx(slope, abs=2e-3)
     # Embeddings of others stay.
     assert after.embeddings[[0, 2]].tobytes() == net.embeddings[[0, 2]].tobytes()

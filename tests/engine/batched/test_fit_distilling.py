@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsim.algorithms.common.distillation import Distillation, kl_divergence
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
-from fedsim.algorithms.fedprox import Proximal
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.perfed_ckt import HeldNear
 from fedsim.algorithms.persfl import Imitating
 from fedsim.data import FederatedData
