@@ -26,10 +26,10 @@ from fedsim.algorithms.base import About, Algorithm, Exchange, Exchanges, Predic
 from fedsim.algorithms.common.attentive_mixtures import (
     by_cosine,
     by_distance,
-    mixtures,
     scales,
     squared_distances,
 )
+from fedsim.algorithms.common.model_mixtures import mixtures
 from fedsim.algorithms.common.similarity import gram, gram_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config

@@ -35,7 +35,7 @@ from fedsim.algorithms.common.labelled_set_delivery import ClientState, Labelled
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_predictions import predictions, stacked, unusable
 from fedsim.algorithms.common.public_set_delivery import held
-from fedsim.algorithms.common.selective_fusion import IMITATION, LABELS, Guided, fused
+from fedsim.algorithms.common.selective_fusion import IMITATION, LABELS, fused, guided
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.losses import TEACHER
 from fedsim.params import Array, Model
@@ -147,7 +147,7 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
                 model,
                 samples,
                 {TEACHER: softmax(message.values), LABELS: labels, IMITATION: imitation},
-                loss=Guided(),
+                loss=guided,
                 batch_size=client.training.batch_size,
                 epochs=self.config.public_epochs,
                 name="distil",
@@ -177,10 +177,11 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
                 LABELS: labels,
                 IMITATION: np.where(taught, 1 - self.config.epsilon, 0).astype(np.float32),
             },
-            loss=Guided(is_foreign=False),
+            loss=guided,
             batch_size=server.training.batch_size,
             optimiser=server.training.make_optimiser(self.config.server_lr),
             epochs=self.config.server_epochs,
+            public_buffers="moving",  # it meets no other samples
             name="train",
         )
         return replace(state, model=unless_diverged(server, model, state.model))

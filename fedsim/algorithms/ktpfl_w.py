@@ -36,10 +36,11 @@ from fedsim.algorithms.base import (
 )
 from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
+from fedsim.algorithms.common.model_mixtures import mixtures
 from fedsim.algorithms.common.model_rounds import broadcasts
 from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.params import Array, Model, count, mean_model
+from fedsim.params import Array, Model, count
 from fedsim.ranges import Clients, Epochs, Share, Steps
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
@@ -189,14 +190,6 @@ class KTpFLW(Algorithm[KTpFLWConfig, ServerState, Model]):
     ) -> Predictors:
         """Return the client's own model, as it left its training."""
         return {"personal": Predictor(client_state)}
-
-
-def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
-    """Return a mean of the models for each row of weights ``[r, m]``, buffers included."""
-    return [
-        mean_model([models[one] for one in np.flatnonzero(row).tolist()], row[row != 0].tolist())
-        for row in weights
-    ]
 
 
 def scaled(products: Array) -> Array:

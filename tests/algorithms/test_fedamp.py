@@ -13,10 +13,10 @@ import torch
 from fedsim.algorithms.common.attentive_mixtures import (
     by_cosine,
     by_distance,
-    mixtures,
     scales,
     squared_distances,
 )
+from fedsim.algorithms.common.model_mixtures import mixtures
 from fedsim.algorithms.fedamp import ImplicitPull, ServerState
 from fedsim.params import Model
 from fedsim.runtime.run import run

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.ktpfl_w import ServerState, mixtures, scaled
+from fedsim.algorithms.common.model_mixtures import mixtures
+from fedsim.algorithms.ktpfl_w import ServerState, scaled
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.params import Array, Model

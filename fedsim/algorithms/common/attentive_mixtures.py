@@ -5,20 +5,13 @@ All functions are pure, for ``server.call``. m: models.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedsim.algorithms.common.similarity import cosines
-from fedsim.params import Array, Model, mean_model
+from fedsim.params import Array
 
 MASS = 0.5
 """What others weigh in a client's mixture, the mean over clients, where alpha is found."""
-
-
-def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
-    """Return a mean of the models for each row of weights ``[r, m]``, buffers included."""
-    return [mean_model(models, row.tolist()) for row in weights]
 
 
 def squared_distances(products: Array) -> Array:

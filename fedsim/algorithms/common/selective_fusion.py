@@ -5,8 +5,6 @@ m: clients, q: samples, N: classes, b: batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
@@ -25,25 +23,13 @@ LEAST_ENTROPY = 1e-6
 """Entropies are taken to be at least this, nat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guided:
-    """The mean over public samples of ``(1 - k) CE + k KL(teacher || student)``, k being ``imitation``.
-
-    Attributes:
-        is_foreign: Whether the samples are foreign to the model, so that buffers do as the fit says; else
-            they move.
-    """
-
-    is_foreign: bool = True
-
-    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
-        """Return the loss."""
-        x, model, imitation = batches[PUBLIC].x, models[MODEL], extras[IMITATION]
-        logits = model.public(x) if self.is_foreign else model(x)
-        hard = F.cross_entropy(logits, extras[LABELS], reduction="none")
-        soft = divergences(extras[TEACHER], F.log_softmax(logits, dim=1))
-        loss: Tensor = ((1 - imitation) * hard + imitation * soft).mean()
-        return loss
+def guided(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return the mean of ``(1 - k) CE + k KL(teacher || student)``, k being the extra ``imitation``."""
+    logits, imitation = models[MODEL].public(batches[PUBLIC].x), extras[IMITATION]
+    hard = F.cross_entropy(logits, extras[LABELS], reduction="none")
+    soft = divergences(extras[TEACHER], F.log_softmax(logits, dim=1))
+    loss: Tensor = ((1 - imitation) * hard + imitation * soft).mean()
+    return loss
 
 
 def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
