@@ -1,4 +1,4 @@
-"""The nine systems of the five papers on a fleet as people have it; every method with any number of workers.
+"""Every method on a fleet as people have it, with any number of workers.
 
 Three device classes, drop-outs while at work, a deadline that cuts the slow ones off; four architectures
 where the method allows it. Clients with old phones take about 0.1 s for a round, the others less than half of
@@ -13,23 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.algorithms.base import Algorithm
+from fedsim.errors import ScenarioError
 from fedsim.plugins import available
+from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import build, load_scenario
 
-NINE = (
-    "ktpfl",
-    "ktpfl_w",
-    "sim_pfd",
-    "topk_pfd",
-    "perfed_ckt",
-    "persfl",
-    "persfl_gd",
-    "fedet",
-    "fedme",
-)
-FOURTEEN = (*NINE, "centralized", "fedavg_ft", "feddf", "pfeddf", "dsfl")
+PLUGINS = {found.name: found.plugin for found in available("fedsim.algorithms")}
+MIXING = [name for name, plugin in PLUGINS.items() if getattr(plugin, "mixed_architectures", False)]
 
 SCENARIO = """
 [run]
@@ -78,31 +69,43 @@ variation = 0.5
 """
 
 
-def _written(folder: Path, algorithm: str) -> Path:
-    (plugin,) = (found.plugin for found in available("fedsim.algorithms") if found.name == algorithm)
-    assert issubclass(plugin, Algorithm)
-    models = "models = { a = 1, b = 1, c = 1, d = 1 }" if plugin.mixed_architectures else 'model = "b"'
-    server = '[server]\nmodel = "d"\n' if plugin.mixed_architectures else ""
+QUICK = {
+    "server_steps": "10",
+    "server_epochs": "2",
+    "distill_epochs": "1",
+    "finetune_epochs": "1",
+    "lambdas": "[0.0, 0.5]",
+    "temperatures": "[5.0]",
+}
+"""Settings of those that have them, which mean the same with less."""
+SHARED_LAYERS = {
+    "fedgkt": {"cut": "-1"},  # features of one width come from the adapter
+    "fedper": {"personal_layers": "4"},  # a base without parameters is all that the four have in common
+}
+
+
+def _written(folder: Path, algorithm: str, models: str) -> Path:
     groups = "".join(GROUP.format(device=device, models=models) for device in ("low", "mid", "high"))
-    path = folder / "mixed.toml"
-    path.write_text(SCENARIO + groups + server)
+    path = folder / f"{algorithm}.toml"
+    path.write_text(SCENARIO + groups + ('[server]\nmodel = "d"\n' if "=" in models[8:] else ""))
     return path
 
 
+def _loaded(folder: Path, algorithm: str, workers: int = 1, *, mixed: bool | None = None) -> Parts:
+    mixed = algorithm in MIXING if mixed is None else mixed
+    path = _written(folder, algorithm, "models = { a = 1, b = 1, c = 1, d = 1 }" if mixed else 'model = "b"')
+    fields = PLUGINS[algorithm].Config.model_fields
+    params = {name: value for name, value in QUICK.items() if name in fields} | SHARED_LAYERS.get(
+        algorithm, {}
+    )
+    if algorithm == "centralized":
+        params = {}
+    changes = [f"algorithm.params.{name}={value}" for name, value in params.items()]
+    return build(load_scenario(path, [f"engine.workers={workers}", *changes], algorithm=algorithm))
+
+
 def _result(folder: Path, algorithm: str, workers: int, verify: bool) -> RunResult:
-    changes = [f"engine.workers={workers}"]
-    scenario = load_scenario(_written(folder, algorithm), changes, algorithm=algorithm)
-    fields = type(scenario.algorithm.params).model_fields
-    quick = {
-        "server_steps": "10",
-        "distill_epochs": "1",
-        "finetune_epochs": "1",
-        "lambdas": "[0.0, 0.5]",
-        "temperatures": "[5.0]",
-    }
-    changes += [f"algorithm.params.{name}={value}" for name, value in quick.items() if name in fields]
-    parts = build(load_scenario(_written(folder, algorithm), changes, algorithm=algorithm))
-    return run(replace(parts, verify=verify))
+    return run(replace(_loaded(folder, algorithm, workers), verify=verify))
 
 
 @cache
@@ -115,7 +118,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mixed")
 
 
-@pytest.mark.parametrize("algorithm", [name for name in FOURTEEN if name != "centralized"])
+QUICKLY = {*("ktpfl", "perfed_ckt", "persfl", "fedet", "fedme"), *("scaffold", "fedgkt", "fml")}
+"""One method of each paper, and one of each kind; the others are slow tests."""
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(name, marks=[] if name in QUICKLY else pytest.mark.slow)
+        for name in PLUGINS
+        if name not in ("centralized", "local")  # nobody is waited for
+    ],
+)
 def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
     result = _reference(folder, algorithm)
     # Who is late is counted when it is heard of: mostly in the row of the round after.
@@ -128,16 +142,17 @@ def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
     assert result.final.mean is not None
 
 
-ONE_OF_EACH_PAPER = ("ktpfl", "perfed_ckt", "persfl", "fedet", "fedme")
+@pytest.mark.parametrize("algorithm", sorted(PLUGINS.keys() - set(MIXING)))
+def test_who_cannot_mix_architectures_says_so(algorithm: str, folder: Path) -> None:
+    with pytest.raises(ScenarioError, match=f"{algorithm} needs the same model everywhere"):
+        _loaded(folder, algorithm, mixed=True)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "workers"),
     [
-        pytest.param(
-            name, workers, marks=[] if workers == 4 and name in ONE_OF_EACH_PAPER else pytest.mark.slow
-        )
-        for name in FOURTEEN
+        pytest.param(name, workers, marks=[] if workers == 4 and name in QUICKLY else pytest.mark.slow)
+        for name in PLUGINS
         for workers in (2, 4)
     ],
 )
