@@ -56,7 +56,7 @@ def test_every_algorithm_may_be_drawn() -> None:
 
 
 def test_some_hundred_seeds_reach_everything() -> None:
-    drawn = {word for seed in range(300) for word in _words(random_scenario(seed).tables)}
+    drawn = {word for seed in range(600) for word in _words(random_scenario(seed).tables)}
     assert drawn >= {
         *ALGORITHMS,
         *("digits", "writers", "sizes", "synthetic_regression", "global_test", "global_test_users"),

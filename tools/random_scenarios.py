@@ -21,18 +21,19 @@ from fedsim.rng import Key
 
 MIXED = (
     *("local", "fml"),
-    *("fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt"),
+    *("fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt", "fedgems"),
 )
-"""Algorithms for mixed architectures; so are Fed-ET, with heads of one shape, and FedPer, with like bases."""
+"""Algorithms for mixed architectures; so are Fed-ET, FedGKT and FedPer, where parts are of one shape."""
 WITH_PUBLIC = (*MIXED[2:], "fedet")
 WEIGHTS = (
     *("fedavg", "fedavg_ft", "fedprox", "ktpfl_w", "apfl", "ditto", "fedper", "l2sgd", "mapper"),
     *("fedadagrad", "fedadam", "fedavgm", "fedyogi", "moon", "perfedavg", "pfedme", "scaffold"),
+    *("fedamp", "fedfomo", "hypcluster", "ifca", "pfedhn"),
 )
 """Algorithms that exchange weights and take any task."""
 WITHOUT_CLASSES = (*WEIGHTS, "local", "centralized", "perfed_ckt", "fedmd")
 """Those that take a regression."""
-ALGORITHMS = (*MIXED, *WEIGHTS, "fedet", "centralized", "persfl", "persfl_gd")
+ALGORITHMS = (*MIXED, *WEIGHTS, "fedet", "fedgkt", "centralized", "persfl", "persfl_gd")
 PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
 
@@ -97,8 +98,13 @@ def random_scenario(seed: int) -> RandomScenario:
 
 def _make_fit(scenario: Table) -> None:
     """Change what the algorithm would refuse."""
-    params, training = scenario["algorithm"]["params"], scenario["training"]
+    params, training, data = scenario["algorithm"]["params"], scenario["training"], scenario["data"]
     match scenario["algorithm"]["name"]:
+        case "fedgems":
+            data["public"].pop("source", None)  # which has no labels
+        case "fedmd":
+            if data["name"] == "synthetic_regression" and params.get("digest") == "kl":
+                del params["digest"]
         case "pfedme":
             params["lam"] = 1 / training["lr"]
         case "scaffold":
@@ -195,7 +201,7 @@ def _models(dice: Dice, algorithm: str) -> Table:
         models = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]} | head} for hidden in (4, 6)}
     else:
         mlps = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]}} for hidden in (4, 6)}
-        models = ({} if algorithm == "moon" else {"linear": {}}) | mlps
+        models = ({} if algorithm in ("moon", "fedgkt") else {"linear": {}}) | mlps
     several = algorithm in (*MIXED, "fedet") and dice.chance(0.6)
     labels = list(models)
     first = dice.whole(0, len(labels) - 1)
@@ -256,6 +262,26 @@ def _params(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
             return weighting | {"inner_steps": 2} | dice.some(0.3, all_train=True, beta=0.5)
         case "scaffold":
             return dice.some(0.4, option="I", server_lr=0.5)
+        case "fedamp":
+            return dice.some(0.5, lam=rate, alpha=5.0, sigma=2.0, heur=True, start="mixture")
+        case "fedfomo":
+            return {"offers": dice.whole(0, 3)} | dice.some(0.3, epsilon=1.0, epsilon_decay=0.5)
+        case "hypcluster":
+            return weighting | {"clusters": dice.whole(1, 3)} | dice.some(0.4, choose_on="val") | tuning
+        case "ifca":
+            return {"clusters": dice.whole(1, 3)} | dice.pick(
+                {}, {"option": "grad_avg", "server_lr": rate}, {"shared_base": True}
+            )
+        case "pfedhn":
+            return {"hidden": dice.whole(1, 4), "embedding": 2} | dice.some(
+                0.4, hidden_layers=0, updates="each", server_lr=rate
+            )
+        case "fedgkt":
+            return {"cut": -1, "server_epochs": 2} | dice.some(
+                0.3, alpha=0.5, server_kd=False, server_lr=rate
+            )
+        case "fedgems":
+            return dice.some(0.5, epsilon=0.2, public_epochs=2, server_lr=rate)
         case "centralized":
             return dice.some(0.5, upload=True, finetune=True)
         case "local":
