@@ -40,7 +40,7 @@ from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.params import Model, Tree, freeze, weighted_mean
-from fedsim.plugins import load
+from fedsim.plugins import available, load
 from fedsim.report.logs import line_log
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
@@ -55,9 +55,17 @@ from fedsim.runtime.sockets.serve import serve
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 
 CLIENTS = 4
+QUICKLY = ("fedavg", "fedmd", "ktpfl", "fedme", "scaffold")
+"""One of each form of exchange; the others are slow tests."""
+FEW = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
 QUICK: dict[str, dict[str, Any]] = {
-    "persfl": {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3},
+    "persfl": FEW,
+    "persfl_gd": FEW,
     "fedme": {"finetune_epochs": 1},
+    "fedgkt": {"server_epochs": 2},
+    "feddf": {"server_steps": 5},
+    "pfeddf": {"server_steps": 5},
+    "fedet": {"server_steps": 5},
 }
 """Settings for what takes long by default and means the same with less."""
 
@@ -161,7 +169,13 @@ def payload(result: RunResult) -> Counter[tuple[int, bool, str]]:
     return sums
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmd", "ktpfl", "fedme"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(found.name, marks=[] if found.name in QUICKLY else pytest.mark.slow)
+        for found in available("fedsim.algorithms")
+    ],
+)
 def test_models_and_bytes_are_those_of_memory(name: str) -> None:
     here, there = run(parts(name)), over_http(name, ["0,2", "1,3"])
     assert there.model_hash == here.model_hash
