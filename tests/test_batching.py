@@ -16,6 +16,7 @@ from fedsim.engine.batched import fit
 from fedsim.engine.losses import Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
 from fedsim.errors import JobError
+from fedsim.plugins import Found, available
 from fedsim.wire import ModelUpdate
 
 SCENARIO: dict[str, Any] = {
@@ -101,6 +102,36 @@ def test_results_are_the_same_together_and_one_by_one(
     assert fits["together"] > 0
     assert ("no batched form" in fits) is (algorithm in DISTILS_AT_SERVER)
     assert all("together" not in ways for ways in jobs(results["one by one"]).values())
+
+
+ONE_BY_ONE = {
+    "apfl": "its step is its own: it moves two models and alpha",
+    "centralized": "the server trains one model",
+    "fml": "memes and own models may be of different architectures",
+    "mapper": "its loss takes a model at other parameters",
+    "pfedhn": "gradients are clipped, by the length of each client's",
+    "pfedme": "its step is its own: it moves two models",
+}
+"""Algorithms none of whose fits are computed together, and why."""
+LESS = {"server_steps": 5, "server_epochs": 2, "distill_epochs": 1, "lambdas": [0.5], "temperatures": [5.0]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("found", available("fedsim.algorithms"), ids=lambda found: found.name)
+def test_every_algorithm_is_the_same_together_and_one_by_one(found: Found, tmp_path: Path) -> None:
+    fields = found.plugin.Config.model_fields
+    changes: dict[str, Any] = {
+        "algorithm.name": found.name,
+        "data.public": {"size": 30},
+        **{f"algorithm.params.{name}": value for name, value in LESS.items() if name in fields},
+    }
+    if found.name == "fedgkt":
+        changes["algorithm.params.cut"] = -1  # all but the head
+    together = run(tmp_path / "together", **changes)
+    alone = run(tmp_path / "alone", **changes, engine__batching="off")
+    for key in alone.summary.keys() - {"wall_s"}:
+        assert json.dumps(together.summary[key]) == json.dumps(alone.summary[key])
+    assert ("together" in jobs(together)["fit"]) == (found.name not in ONE_BY_ONE)
 
 
 def failing(models: Models, batches: Batches, extras: Extras) -> Any:
