@@ -102,6 +102,9 @@ def _make_fit(scenario: Table) -> None:
     match scenario["algorithm"]["name"]:
         case "fedgems":
             data["public"].pop("source", None)  # which has no labels
+        case "ifca" if params.get("option") == "grad_avg":
+            for name in ("optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
+                training.pop(name, None)
         case "fedmd":
             if data["name"] == "synthetic_regression" and params.get("digest") == "kl":
                 del params["digest"]

@@ -143,7 +143,8 @@ class FedGKT(Algorithm[FedGKTConfig, ServerState, Model]):
     ) -> tuple[Model, FeatureMaps]:
         """Train the small model, and send what it makes of the client's samples."""
         step, extras = Descent(), {}
-        if message is not None and self.config.alpha:
+        # Logits on other samples than it has: the server was told of others.
+        if message is not None and self.config.alpha and len(message.values) == client.num_samples():
             teacher = np.empty_like(message.values)
             teacher[message.sample_ids] = message.values
             step = Descent(loss=Transfer(1.0, self.config.alpha, self.config.temperature))

@@ -55,5 +55,7 @@ class HypCluster(ModelClusters[HypClusterConfig]):
 class FineTunedHypCluster(FineTuning[HypClusterConfig, Models], HypCluster):
     """The same, and fine-tuning at the end."""
 
+    about = HypCluster.about
+
 
 PLUGIN = FineTunedHypCluster

@@ -156,6 +156,13 @@ class IFCA(ModelClusters[IFCAConfig]):
         yield from super().misfits(setting)
         if self.config.shared_base and (fault := setting.server.cut_fault(HEAD)) is not None:
             yield fault
+        if self.config.option == "grad_avg":
+            usual = type(setting.training).model_fields
+            for name in ("optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
+                value = getattr(setting.training, name)
+                if value not in (usual[name].default, 1 if name == "epochs" else None):
+                    problem = f"{value!r}: with option 'grad_avg' clients send a gradient and take no step"
+                    yield Fault(f"training.{name}", problem, "leave it out, or let option be 'model_avg'")
         if self.config.option == "grad_avg" and setting.server.has_batch_norm:
             yield Fault(
                 "algorithm.params.option",

@@ -42,12 +42,15 @@ from fedsim.params import Model, Tree
 from fedsim.ranges import Coefficient, Epochs, LearningRate, Norm, PartialShare, Width
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
+MOST_BY_DEFAULT = 100
+"""Numbers of an embedding, unless told otherwise: else its memory would grow with the square of K."""
+
 
 class PFedHNConfig(Config):
-    """pFedHN's own parameters; the defaults are those of the authors' code."""
+    """pFedHN's own parameters; the defaults are those of the authors' code, but for `updates`."""
 
     embedding: Width | None = None
-    """Numbers of a client's embedding; by default ``1 + K / 4`` of K clients."""
+    """Numbers of a client's embedding; by default ``1 + K / 4`` of K clients, at most 100."""
     hidden: Width = 100
     """Width of the hypernetwork's layers; for each parameter of a client's model it has one weight more than
     this."""
@@ -89,7 +92,7 @@ class PFedHN(Algorithm[PFedHNConfig, Hypernetwork, Tree]):
         """Begin with a hypernetwork and embeddings drawn from the server's key."""
         config, params = self.config, server.initial_model().params
         shape = Shape(
-            config.embedding or 1 + server.num_clients // 4,
+            config.embedding or min(1 + server.num_clients // 4, MOST_BY_DEFAULT),
             config.hidden,
             config.hidden_layers,
             tuple((name, array.shape) for name, array in params.items()),
@@ -140,12 +143,14 @@ class PFedHN(Algorithm[PFedHNConfig, Hypernetwork, Tree]):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse a hypernetwork that is too large for memory."""
         yield from super().misfits(setting)
-        num_weights = (self.config.hidden + 1) * setting.server.num_params
+        config, own = self.config, setting.server
+        layers = (config.embedding or 1, config.hidden, config.hidden_layers)
+        num_weights = Shape(*layers, (("all", (own.num_params,)),)).num_weights
         if num_weights > MOST_PARAMS:
             yield Fault(
                 "algorithm.params.hidden",
-                f"heads of {num_weights} weights, {self.config.hidden + 1} for each parameter of model "
-                f"{setting.server.label!r}, and the most are {MOST_PARAMS}",
+                f"a hypernetwork of {num_weights} weights, {config.hidden + 1} of them for each parameter of "
+                f"model {own.label!r}: the most are {MOST_PARAMS}",
                 "write a smaller number, or take a smaller model",
             )
 

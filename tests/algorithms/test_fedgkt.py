@@ -129,6 +129,27 @@ def test_features_logits_and_labels_are_those_of_the_samples(world: Any) -> None
         np.testing.assert_allclose(maps.logits, hidden @ head.T + head_bias, atol=1e-4)
 
 
+def test_a_client_that_has_lied_about_its_samples_ends_no_run(world: Any) -> None:
+    def lying(fewer: int) -> Any:
+        algorithm = world.algorithm("fedgkt", server_epochs=1)
+        train = algorithm.train
+
+        async def lie(client: Any, state: Any, message: Any) -> Any:
+            state, maps = await train(client, state, message)
+            if client.client:
+                return state, maps
+            n = len(maps.labels) - fewer
+            rows = np.arange(n) % len(maps.labels)
+            told = FeatureMaps(np.arange(n), maps.features[rows], maps.logits[rows], maps.labels[rows])
+            return state, told
+
+        algorithm.train = lie
+        return world.run(algorithm, rounds=3)
+
+    assert lying(5).by_client["rejected"].tolist() == [0, 0, 0, 0]
+    assert lying(-5).by_client["rejected"].tolist() == [3, 0, 0, 0]
+
+
 def test_the_ledger_counts_features_and_logits(world: Any) -> None:
     totals = world.run(world.algorithm("fedgkt", **QUICK)).totals
     n = [world.data().num_samples(client, "train") for client in range(4)]

@@ -169,6 +169,21 @@ def test_statistics_are_averaged_and_refused_where_gradients_travel(world: Any) 
         assert all(array.tobytes() == mean.buffers[name].tobytes() for name, array in model.buffers.items())
 
 
+def test_settings_of_steps_are_refused_where_gradients_travel(world: Any) -> None:
+    steps = {"momentum": 0.9, "epochs": 2, "keep_optimiser": True}
+    faults = {
+        option: [
+            fault.path
+            for fault in world.parts(world.algorithm("ifca", option=option), training=steps).misfits()
+        ]
+        for option in ("model_avg", "grad_avg")
+    }
+    assert faults["model_avg"] == []
+    assert faults["grad_avg"] == ["training.momentum", "training.epochs", "training.keep_optimiser"]
+    one_pass = world.parts(world.algorithm("ifca", option="grad_avg"), training={"epochs": 1})
+    assert list(one_pass.misfits()) == []
+
+
 def test_a_rate_of_the_server_belongs_to_gradients(world: Any) -> None:
     with pytest.raises(ValueError, match="belongs to option = 'grad_avg'"):
         world.algorithm("ifca", server_lr=0.1)

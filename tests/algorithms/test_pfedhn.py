@@ -215,6 +215,8 @@ def test_a_hypernetwork_that_is_too_large_is_refused(world: Any) -> None:
     setting = Setting(world.data().task, {"mlp": one}, one, 0, True)
     assert not world.misfits(world.algorithm("pfedhn"), setting)
     assert "algorithm.params.hidden" in world.misfits(world.algorithm("pfedhn", hidden=10**6), setting)
+    wide = world.algorithm("pfedhn", hidden=10**4, embedding=10**5)  # its first layer alone
+    assert "algorithm.params.hidden" in world.misfits(wide, setting)
 
 
 @pytest.mark.slow

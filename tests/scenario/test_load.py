@@ -321,7 +321,7 @@ def test_wrong_units(faults: Faults, more: str, message: str) -> None:
         ),
         (
             "[algorithm]\nname = 'my_lab.fast'",
-            "no algorithm is called 'my_lab.fast' — there are: centralized",
+            "no algorithm is called 'my_lab.fast' — there are: apfl, centralized",
         ),
         (
             "[algorithm]\nname = 'my_lab.fast'",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
+from fedsim import toml
 from fedsim.algorithms.base import Setting
 from fedsim.algorithms.common.distillation import kl_divergence
 from fedsim.engine.losses import MODEL, TEACHER, TRAIN, Batches, Extras, Models, label_loss
@@ -50,6 +51,11 @@ class FeatureMaps(Message):
     features: NDArray[np.float32] = counted()
     logits: NDArray[np.float32] = counted()
     labels: NDArray[np.int64]
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples; a reply about more than its client holds is rejected."""
+        return len(self.labels)
 
 
 @message("server_logits")
@@ -110,7 +116,9 @@ def cut_faults(setting: Setting, cut: int, server_cut: int) -> Iterator[Fault]:
     for label, one in setting.clients.items():
         if (shape := one.below(cut).output_shape) != wanted:
             problem = f"its features are of shape {shape}, and the server's layers take {wanted}"
-            yield Fault(f"models.{label}", problem, "cut at other places, or make the layers as wide")
+            yield Fault(
+                toml.path("models", label), problem, "cut at other places, or make the layers as wide"
+            )
 
 
 def _cut_fault(architecture: Architecture, cut: int) -> Fault | None:

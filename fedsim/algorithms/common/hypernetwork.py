@@ -79,7 +79,13 @@ def begun(shape: Shape, num_clients: int, key: Key) -> Hypernetwork:
         for part, size in (("weight", (outputs, inputs)), ("bias", (outputs,))):
             weights[f"{name} {part}"] = (2 * draw.random(size, np.float32) - 1) / np.float32(sqrt(inputs))
     zeros = freeze({name: np.zeros_like(array) for name, array in weights.items()})
-    return Hypernetwork(shape, freeze(weights), embeddings, zeros, np.zeros_like(embeddings))
+    nothing = _read_only(np.zeros_like(embeddings))
+    return Hypernetwork(shape, freeze(weights), _read_only(embeddings), zeros, nothing)
+
+
+def _read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
 
 
 def generated(net: Hypernetwork, clients: Sequence[int]) -> list[Tree]:
@@ -111,9 +117,8 @@ def stepped(net: Hypernetwork, groups: Sequence[Mapping[int, Tree]], optimiser: 
             net.shape, dict(zip(weights, params, strict=False)), params[len(weights) :], group
         )
         optimiser.update(params, gradients, state)
-    return Hypernetwork(
-        net.shape, _tree(weights), embeddings.numpy(), _tree(momentum), embedding_momentum.numpy()
-    )
+    after, its_momentum = _read_only(embeddings.numpy()), _read_only(embedding_momentum.numpy())
+    return Hypernetwork(net.shape, _tree(weights), after, _tree(momentum), its_momentum)
 
 
 def products(
