@@ -49,7 +49,8 @@ class PFedMeConfig(FedAvgConfig):
     """How far the server goes towards the mean of what came, perhaps beyond (the paper: 1, tuned 2)."""
     all_train: bool = False
     """Send every client the model and let it train, and ask the cohort alone for the result, as in the paper;
-    else only the cohort trains."""
+    else only the cohort trains. A round then waits for all clients, or for its deadline, and a client of the
+    cohort that has not trained by then sends nothing."""
 
     @model_validator(mode="after")
     def _no_overshooting(self) -> Self:
@@ -68,10 +69,12 @@ class ClientState:
     Attributes:
         personal: Its own model, t; None before it has trained.
         shared: With ``all_train`` its copy of the global model, w_k, until it is asked for it.
+        round: The round in which that was trained.
     """
 
     personal: Model | None = None
     shared: Model | None = None
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +147,13 @@ class PFedMe(FedAvg):
         )
         personal, shared = fitted.models[PERSONAL], fitted.models[SHARED]
         # The shared model computes nothing, so its running statistics are the personal one's.
-        return ClientState(personal, replace(shared, buffers=personal.buffers)), None
+        return ClientState(personal, replace(shared, buffers=personal.buffers), client.round), None
 
     async def upload(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, Any]:
-        """Send the copy of the global model; nothing, which is rejected, where there is none."""
-        shared = state.shared
+        """Send the copy of the global model; nothing, which is rejected, where this round has made none."""
+        shared = state.shared if state.round == client.round else None
         reply = None if shared is None else ModelUpdate.of(shared, num_samples=client.num_samples())
         return ClientState(state.personal), reply
 

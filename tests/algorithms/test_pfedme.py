@@ -138,6 +138,29 @@ def test_a_client_that_the_model_has_not_reached_sends_nothing(world: Any) -> No
     assert result.by_client["rejected"].sum() == 1
 
 
+def test_a_client_that_the_model_reached_a_round_before_sends_nothing(world: Any) -> None:
+    # Of four models that go down in a round, that of one client is lost in the second.
+    def lost(parcel: Any, ordinal: int) -> bool:
+        seen.append(parcel.receiver)
+        return bool(parcel.receiver == 2 and seen.count(2) == 2)
+
+    seen: list[int] = []
+    algorithm, sent = world.algorithm("pfedme", all_train=True), list[tuple[int, int]]()
+    upload = algorithm.upload
+
+    async def watched(client: Any, state: Any, message: None) -> Any:
+        if client.round == 1 and client.client == 2:
+            return state, None  # so that it keeps its copy, as one that is not asked
+        state, reply = await upload(client, state, message)
+        if reply is not None:
+            sent.append((client.round, client.client))
+        return state, reply
+
+    algorithm.upload = watched
+    world.run(algorithm, rounds=2, lost=lost, client_timeout_s=50.0)
+    assert sorted(sent) == [(1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 3)]
+
+
 def test_personal_models_are_kept_when_an_upload_is_lost(world: Any) -> None:
     def lost(parcel: Any, ordinal: int) -> bool:
         return bool(parcel.receiver < 0)
