@@ -69,7 +69,7 @@ class ServerState:
 
     Attributes:
         model: The global model.
-        control: The mean of all clients' controls, c.
+        control: The mean of the controls of all clients that can take part, c.
     """
 
     model: Model
@@ -161,13 +161,16 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ControlledChange]
     ) -> ServerState:
-        """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``."""
+        """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``.
+
+        K counts the clients that can take part: a control that never changes would keep c too small.
+        """
         changes, m = [reply.message for reply in replies], len(replies)
         model, share = state.model, self.config.server_lr / m
         params = combination([model.params, *(one.params for one in changes)], [1.0, *[share] * m])
         buffers = weighted_mean([one.buffers for one in changes], [1 / m] * m)
         controls = [state.control, *(one.control for one in changes)]
-        control = combination(controls, [1.0, *[1 / server.num_clients] * m])
+        control = combination(controls, [1.0, *[1 / server.num_eligible] * m])
         return ServerState(Model(model.architecture, params, buffers), control)
 
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:

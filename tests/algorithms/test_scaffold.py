@@ -71,7 +71,7 @@ def test_the_server_takes_the_mean_change_and_every_client_s_share_of_the_contro
         for change, mean, samples, control in ((2.0, 1.0, 10, 8.0), (4.0, 3.0, 99, -2.0))
     ]
     replies = [Reply(client, 0, "train", 0, 0, 1.0, one) for client, one in enumerate(changes)]
-    server: Any = SimpleNamespace(num_clients=4)
+    server: Any = SimpleNamespace(num_eligible=4)
     after = asyncio.run(world.algorithm("scaffold", server_lr=0.5).merge(server, state, replies))
     assert after.model.params["w"].tolist() == [1 + 0.5 * 3]
     assert after.model.buffers["w"].tolist() == [2.0]
@@ -153,6 +153,20 @@ def test_the_server_s_control_is_the_mean_of_the_clients_also_when_uploads_are_l
         shared = _flat(state[0][0])
         np.testing.assert_allclose(shared, np.mean([_flat(own) for _, own in state.values()], 0), atol=1e-6)
     assert np.abs(shared).max() > 0.01
+
+
+def test_clients_without_samples_count_for_nothing(world: Any) -> None:
+    data = world.data()
+    held = [data.indices(client, "train") for client in range(3)]
+    changes = {"data": world.holding(data, "train", [*held, []]), "rounds": 2}
+    algorithm = world.algorithm("scaffold")
+    states = _states(algorithm)
+    result = world.run(algorithm, **changes)
+    shared, own = _flat(states[-1][0][0]), [_flat(states[-1][client][1]) for client in range(3)]
+    np.testing.assert_allclose(shared, np.mean(own, 0), atol=1e-6)
+    assert np.abs(shared).max() > 0.01
+    over_sockets = world.run_over_sockets(world.algorithm("scaffold"), **changes)
+    assert over_sockets.model_hash == result.model_hash
 
 
 # Drift
