@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedsim.algorithms.base import About, Exchanges, Predictor, Predictors, Replies, Reply, Setting, mirrored
 from fedsim.algorithms.common.model_check import unlike
-from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.common.model_rounds import ModelTraining, new_replies_only
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -189,9 +189,8 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
             if self.config.option == "II" and value != usual:
                 problem = f"{value!r}: with option II the way that a client went must be a sum of gradients"
                 yield Fault(f"training.{name}", problem, mend)
-        if setting.carries:
-            problem = "a reply that is merged rounds later changes a control that the client has taken back"
-            yield Fault("participation.pacing.params.late", problem, "write 'drop'")
+        why = "a reply that is merged rounds later changes a control that the client has taken back"
+        yield from new_replies_only(setting, why)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState
