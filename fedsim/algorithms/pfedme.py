@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Setting
+from fedsim.algorithms.common.model_rounds import Weighting
 from fedsim.algorithms.common.tree_arithmetic import combination
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
@@ -39,6 +40,9 @@ PERSONAL, SHARED = "personal", "shared"
 class PFedMeConfig(FedAvgConfig):
     """pFedMe's own parameters; its personal rate, eta_p, and R mini-batches are those of the training."""
 
+    weighting: Weighting = "samples"
+    """What a model weighs in the mean: its client's samples, as in the public code, or the same for all, as
+    in the paper."""
     lam: Coefficient = 15.0
     """Weight of the distance between a personal model and the global one (the paper: 15)."""
     eta: LearningRate = 0.005
@@ -54,7 +58,7 @@ class PFedMeConfig(FedAvgConfig):
 
     @model_validator(mode="after")
     def _no_overshooting(self) -> Self:
-        if self.eta * self.lam > 1:
+        if self.eta * self.lam > 1 + 1e-5:  # 1 / lam, rounded as the advice has it, is no overshooting
             raise ValueError(
                 f"eta * lam = {self.eta * self.lam:g} carries the copy of the global model beyond the "
                 f"personal one: lower eta to {1 / self.lam:g} or less"
@@ -67,7 +71,7 @@ class ClientState:
     """What a client keeps.
 
     Attributes:
-        personal: Its own model, t; None before it has trained.
+        personal: Its own model, t; None before it has trained by a step.
         shared: With ``all_train`` its copy of the global model, w_k, until it is asked for it.
         round: The round in which that was trained.
     """
@@ -147,7 +151,8 @@ class PFedMe(FedAvg):
         )
         personal, shared = fitted.models[PERSONAL], fitted.models[SHARED]
         # The shared model computes nothing, so its running statistics are the personal one's.
-        return ClientState(personal, replace(shared, buffers=personal.buffers), client.round), None
+        shared = replace(shared, buffers=personal.buffers)
+        return ClientState(personal if fitted.num_steps else state.personal, shared, client.round), None
 
     async def upload(
         self, client: ClientContext, state: ClientState, message: None
@@ -172,15 +177,19 @@ class PFedMe(FedAvg):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse a rate at which the pull towards the global model alone makes inner steps diverge."""
         yield from super().misfits(setting)
-        training, lam = setting.training, self.config.lam
-        bound = 2 * (1 + training.momentum)
-        if training.optimiser == "sgd" and training.lr * lam >= bound:
+        training = setting.training
+        pull, bound = self.config.lam + training.weight_decay, 2 * (1 + training.momentum)
+        if training.optimiser == "sgd" and training.lr * pull >= bound:
             yield Fault(
                 "training.lr",
-                f"lr * lam = {training.lr * lam:g}: steps so long along the pull towards the global model "
-                "overshoot it ever more",
-                f"lower it to less than {bound / lam:g}, or lower algorithm.params.lam",
+                f"lr * (lam + weight_decay) = {training.lr * pull:g}: steps so long along the pull towards the "
+                "global model overshoot it ever more",
+                f"lower it to less than {bound / pull:g}, or lower algorithm.params.lam",
             )
+
+    async def own_model(self, client: ClientContext, state: ClientState, message: ModelBroadcast) -> Model:
+        """Return the client's own model, the one that came where it has none."""
+        return state.personal or message.model
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: ClientState

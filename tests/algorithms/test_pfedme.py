@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common.fine_tuning import FineTuning
+from fedsim.algorithms.pfedme import PFedMe
 from fedsim.params import Array, Model
 from fedsim.wire import ModelUpdate
 
@@ -174,6 +177,34 @@ def test_sockets_change_nothing(world: Any) -> None:
     world.run_every_way(lambda: world.algorithm("pfedme", all_train=True), verify=False, rounds=2)
 
 
+def test_a_client_that_makes_no_step_keeps_its_model(world: Any) -> None:
+    algorithm = world.algorithm("pfedme")
+    learn, kept = algorithm.learn, list[Any]()
+
+    async def watched(client: Any, state: Any, message: Any) -> Any:
+        if client.round == 2:
+            client.training = client.training.model_copy(update={"epochs": 0})
+        state, _ = await learn(client, state, message)
+        kept.append(state.personal)
+        return state, None
+
+    algorithm.learn = watched
+    world.run(algorithm, num_clients=1, rounds=2)
+    first, second = kept
+    assert second is first
+
+
+def test_a_client_goes_on_with_its_own_model(world: Any) -> None:
+    class Tuned(FineTuning[Any, Any], PFedMe):  # type: ignore[misc]
+        _passes = 0
+
+    result = world.run(Tuned(PFedMe.Config()), rounds=1, clients_per_round=1)
+    for models in result.models.values():
+        assert models["personal"].digest() == models["untuned"].digest()
+    own = [models["untuned"].digest() != models["global"].digest() for models in result.models.values()]
+    assert sum(own) == 1
+
+
 # Settings
 
 
@@ -182,12 +213,23 @@ def test_a_step_beyond_the_personal_model_is_refused(world: Any) -> None:
         world.algorithm("pfedme", eta=0.1)
 
 
+@pytest.mark.parametrize("lam", [15.0, 7.0, 3.0, 99.99955, 0.6])
+def test_the_advice_on_eta_can_be_followed(lam: float, world: Any) -> None:
+    with pytest.raises(ValueError, match="lower eta to") as caught:
+        world.algorithm("pfedme", lam=lam, eta=2.0)
+    advised = re.search(r"lower eta to (\S+)", str(caught.value))
+    assert advised is not None
+    world.algorithm("pfedme", lam=lam, eta=float(advised[1]))
+
+
 @pytest.mark.parametrize(
     ("training", "fits"),
     [
         ({"lr": 0.1}, True),
         ({"lr": 0.15}, False),
         ({"lr": 0.15, "momentum": 0.5}, True),
+        ({"lr": 0.13}, True),
+        ({"lr": 0.13, "weight_decay": 0.5}, False),
         ({"lr": 0.15, "optimiser": "adam"}, True),
     ],
 )
