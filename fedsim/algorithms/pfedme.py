@@ -182,8 +182,8 @@ class PFedMe(FedAvg):
         if training.optimiser == "sgd" and training.lr * pull >= bound:
             yield Fault(
                 "training.lr",
-                f"lr * (lam + weight_decay) = {training.lr * pull:g}: steps so long along the pull towards the "
-                "global model overshoot it ever more",
+                f"lr * (lam + weight_decay) = {training.lr * pull:g}: steps so long along the pull towards "
+                "the global model overshoot it ever more",
                 f"lower it to less than {bound / pull:g}, or lower algorithm.params.lam",
             )
 

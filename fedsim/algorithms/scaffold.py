@@ -140,6 +140,12 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         message = ControlledModel(model.architecture, model.params, model.buffers, state.control)
         return state, dict.fromkeys(cohort, message)
 
+    async def send_last(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
+        """Send everyone w alone: nobody corrects steps any more."""
+        return state, dict.fromkeys(cohort, ModelBroadcast.of(state.model))
+
     async def train(  # type: ignore[override]  # what send() makes
         self, client: ClientContext, state: ClientState, message: ControlledModel
     ) -> tuple[ClientState, ControlledChange]:

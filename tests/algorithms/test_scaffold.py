@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common.fine_tuning import FineTuning
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.scaffold import ControlledChange, DriftCorrection, Scaffold, ServerState
@@ -197,6 +198,16 @@ def test_messages_are_fedavg_s_and_a_control_each_way(world: Any) -> None:
     for direction in ("up", "down"):
         more = getattr(totals, f"bytes_{direction}") - getattr(plain, f"bytes_{direction}")
         assert 0 <= more - 12 * 4 * SCALARS < 12 * 400  # names of the arrays
+
+
+def test_the_model_alone_is_sent_for_fine_tuning(world: Any) -> None:
+    class Tuned(FineTuning[Any, Any], Scaffold):  # type: ignore[misc]
+        _passes = 0
+
+    result = world.run(Tuned(Scaffold.Config()), rounds=1)
+    assert result.totals.parameters_down == 4 * 2 * SCALARS + 4 * SCALARS
+    for models in result.models.values():
+        assert models["personal"].digest() == models["global"].digest()
 
 
 def test_clients_are_trained_together(world: Any) -> None:
