@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.fine_tuning import FineTuning
 from fedsim.algorithms.pfedme import PFedMe
+from fedsim.config import Config
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
+from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
@@ -21,6 +26,15 @@ X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
 INPUTS = np.concatenate([X, np.ones((3, 1))], 1)
 HESSIAN, OFFSET = 2 * INPUTS.T @ INPUTS / 3, 2 * INPUTS.T @ Y / 3
 """The gradient of the mean squared error in weight and bias t is ``HESSIAN t - OFFSET``."""
+
+
+class Normed(ModelPlugin[Config]):
+    """A hidden layer with BatchNorm."""
+
+    def build(self, task: Task) -> Net:
+        """Return the net."""
+        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
+        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
 
 
 def _flat(model: Model) -> Array:
@@ -33,9 +47,11 @@ def _nearest(w: Array, lam: float) -> Array:
     return nearest
 
 
-def _quadratic(world: Any, *, steps: int = 1, lr: float = 0.1, **params: Any) -> tuple[Array, Array, Array]:
+def _quadratic(
+    world: Any, *, steps: int = 1, lr: float = 0.1, training: dict[str, Any] | None = None, **params: Any
+) -> tuple[Array, Array, Array]:
     """Return where one client starts, and its two models after steps over all of its samples."""
-    training = {"batch_size": 3, "steps": steps, "lr": lr}
+    training = {"batch_size": 3, "steps": steps, "lr": lr, **(training or {})}
     changes: dict[str, Any] = {**world.regression((X, Y)), "training": training, "rounds": 1}
     algorithm = world.algorithm("pfedme", **params)
     start = _flat(world.parts(algorithm, **changes).initial()("mlp"))
@@ -75,6 +91,30 @@ def test_the_shared_model_moves_along_the_envelope_s_gradient(world: Any) -> Non
 def test_a_whole_step_ends_at_the_personal_model(world: Any) -> None:
     _, personal, shared = _quadratic(world, lam=10.0, eta=0.1)
     np.testing.assert_allclose(shared, personal, rtol=1e-5)
+
+
+def test_the_shared_model_takes_plain_steps_whatever_the_training(world: Any) -> None:
+    # A whole step, to the personal model, is one only without momentum and without decay.
+    for training in ({"momentum": 0.9, "weight_decay": 0.1}, {"optimiser": "adam"}):
+        _, personal, shared = _quadratic(world, lam=10.0, eta=0.1, steps=3, training=training)
+        np.testing.assert_allclose(shared, personal, rtol=1e-4)
+
+
+def test_running_statistics_are_those_of_the_personal_model(world: Any) -> None:
+    nets = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
+    algorithm = world.algorithm("pfedme")
+    start = world.parts(algorithm, architectures=nets).initial()("mlp").buffers
+    models = world.run(algorithm, num_clients=1, rounds=1, architectures=nets).models[0]
+    assert start
+    for name, array in models["personal"].buffers.items():
+        assert (models["global"].buffers[name] == array).all()
+        assert (start[name] != array).any()
+
+
+def test_the_global_model_is_measured_on_the_clients_samples_as_gm(world: Any) -> None:
+    result = world.run(world.algorithm("pfedme", lam=1.0, eta=0.5), training={"epochs": 3})
+    for models in result.models.values():
+        assert models["gm"].digest() == models["global"].digest() != models["personal"].digest()
 
 
 def test_a_larger_lam_keeps_the_models_nearer(world: Any) -> None:

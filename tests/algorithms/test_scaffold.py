@@ -96,6 +96,17 @@ def test_controls_are_gradients(option: str, estimate: int, world: Any) -> None:
     np.testing.assert_allclose(_flat(control), np.mean(gradients[:estimate]), rtol=1e-4)
 
 
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_without_a_step_nothing_changes(option: str, world: Any) -> None:
+    algorithm = world.algorithm("scaffold", option=option)
+    states = _states(algorithm)
+    result = world.run(algorithm, rounds=1, training={"epochs": 0})
+    assert result.models[0]["global"].digest() == world.parts(algorithm).initial()("mlp").digest()
+    for shared, own in states[-1].values():
+        assert not _flat(shared).any()
+        assert not _flat(own).any()
+
+
 # Equalities
 
 
