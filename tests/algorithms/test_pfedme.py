@@ -235,7 +235,7 @@ def test_a_client_that_makes_no_step_keeps_its_model(world: Any) -> None:
 
 
 def test_a_client_goes_on_with_its_own_model(world: Any) -> None:
-    class Tuned(FineTuning[Any, Any], PFedMe):  # type: ignore[misc]
+    class Tuned(FineTuning[Any, Any], PFedMe):
         _passes = 0
 
     result = world.run(Tuned(PFedMe.Config()), rounds=1, clients_per_round=1)

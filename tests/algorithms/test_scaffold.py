@@ -212,7 +212,7 @@ def test_messages_are_fedavg_s_and_a_control_each_way(world: Any) -> None:
 
 
 def test_the_model_alone_is_sent_for_fine_tuning(world: Any) -> None:
-    class Tuned(FineTuning[Any, Any], Scaffold):  # type: ignore[misc]
+    class Tuned(FineTuning[Any, Any], Scaffold):
         _passes = 0
 
     result = world.run(Tuned(Scaffold.Config()), rounds=1)
