@@ -41,8 +41,7 @@ class PFedMeConfig(FedAvgConfig):
     """pFedMe's own parameters; its personal rate, eta_p, and R mini-batches are those of the training."""
 
     weighting: Weighting = "samples"
-    """What a model weighs in the mean: its client's samples, as in the public code, or the same for all, as
-    in the paper."""
+    """What a model weighs: its client's samples (the public code), or the same for all (the paper)."""
     lam: Coefficient = 15.0
     """Weight of the distance between a personal model and the global one (the paper: 15)."""
     eta: LearningRate = 0.005
@@ -182,8 +181,7 @@ class PFedMe(FedAvg):
         if training.optimiser == "sgd" and training.lr * pull >= bound:
             yield Fault(
                 "training.lr",
-                f"lr * (lam + weight_decay) = {training.lr * pull:g}: steps so long along the pull towards "
-                "the global model overshoot it ever more",
+                f"lr * (lam + weight_decay) = {training.lr * pull:g}: steps towards the global model diverge",
                 f"lower it to less than {bound / pull:g}, or lower algorithm.params.lam",
             )
 
@@ -196,8 +194,7 @@ class PFedMe(FedAvg):
     ) -> Predictors:
         """Return the client's own model, the global one where it has none, and the global one."""
         shared = Predictor(server_state)
-        personal = shared if client_state.personal is None else Predictor(client_state.personal)
-        return {"personal": personal, "global": shared, "gm": shared}
+        return {"personal": Predictor(client_state.personal or server_state), "global": shared, "gm": shared}
 
 
 PLUGIN = PFedMe

@@ -16,8 +16,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from fedsim.algorithms.base import About, Exchanges, Predictor, Predictors, Replies, Reply, Setting, mirrored
-from fedsim.algorithms.common.model_check import unlike
+from fedsim.algorithms.base import About, Exchanges, Predictor, Predictors, Replies, Setting, mirrored
 from fedsim.algorithms.common.model_rounds import ModelTraining, new_replies_only
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -167,23 +166,15 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ControlledChange]
     ) -> ServerState:
-        """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``.
-
-        K counts the clients that can take part: a control that never changes would keep c too small.
-        """
+        """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``."""
         changes, m = [reply.message for reply in replies], len(replies)
         model, share = state.model, self.config.server_lr / m
         params = combination([model.params, *(one.params for one in changes)], [1.0, *[share] * m])
         buffers = weighted_mean([one.buffers for one in changes], [1 / m] * m)
         controls = [state.control, *(one.control for one in changes)]
+        # Who cannot take part keeps a control of zero for ever, which would hold c too near to zero.
         control = combination(controls, [1.0, *[1 / server.num_eligible] * m])
         return ServerState(Model(model.architecture, params, buffers), control)
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse changes of the model or of the control that are of another form."""
-        label, change = state.model.architecture, reply.message
-        fault = unlike(Model(label, change.control), Model(label, state.control))
-        return super().vet(server, state, reply) or (fault and f"control: {fault}")
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse optimisers that option II cannot see through, and replies of earlier rounds."""
