@@ -106,6 +106,7 @@ class ServerContext(Context):
         architecture_of: Gives the label of the architecture with which a client has signed up.
         num_rounds: How many rounds the run has.
         num_clients: Clients in the population.
+        num_eligible: Those of them that can take part: with training samples, and the memory for the job.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class ServerContext(Context):
         *args: Any,
         architecture_of: Callable[[int], str],
         num_rounds: int,
+        num_eligible: int,
         background: Background,
         clients_key: Key,
         **kwargs: Any,
@@ -121,6 +123,7 @@ class ServerContext(Context):
         self.architecture_of = architecture_of
         self.num_rounds = num_rounds
         self.num_clients = self._engine.resources.data.num_clients
+        self.num_eligible = num_eligible
         self._background = background
         self._clients_key = clients_key
 

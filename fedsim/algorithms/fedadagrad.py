@@ -18,7 +18,8 @@ class FedAdagradConfig(AdaptiveConfig):
     """FedAdagrad's own parameters."""
 
     beta1: PartialShare = 0.0
-    """Decay of the first moment (the paper: 0)."""
+    """Decay of the first moment. The paper sets it to 0 for FedAdagrad, as Adagrad has no momentum; 0.9 is
+    what it takes for FedAdam and FedYogi."""
 
 
 class FedAdagrad(AdaptiveOptimisation[FedAdagradConfig]):

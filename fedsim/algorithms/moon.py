@@ -23,6 +23,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
 from torch import Tensor
 
+from fedsim import toml
 from fedsim.algorithms.base import About, Setting
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
@@ -98,9 +99,9 @@ class Moon(FedAvg):
     async def train(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, ModelUpdate]:
-        """Train with the contrast, if there is a previous model, and remember the result."""
+        """Train with the contrast, if there is one and a previous model, and remember the result."""
         models, step = {MODEL: message.model}, Descent()
-        if state.previous:
+        if state.previous and self.config.mu:
             models |= {GLOBAL: message.model}
             models |= {f"previous {age}": model for age, model in enumerate(state.previous)}
             step = Descent(Contrast(self.config.mu, self.config.temperature))
@@ -109,12 +110,14 @@ class Moon(FedAvg):
         return ClientState(remembered), ModelUpdate.of(model, num_samples=client.num_samples())
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse models whose features are the samples themselves."""
+        """Refuse models that are not their head on their features, or whose features are the samples."""
         yield from super().misfits(setting)
         for label, architecture in setting.clients.items():
-            if next(architecture.structure.body.parameters(), None) is None:
+            if (fault := architecture.cut_fault(-1)) is not None:
+                yield fault
+            elif next(architecture.structure.body.parameters(), None) is None:
                 yield Fault(
-                    f"models.{label}",
+                    toml.path("models", label),
                     "it has no layer below its last one, so its features do not depend on training",
                     "take a model with hidden layers, such as 'mlp' or 'cnn'",
                 )

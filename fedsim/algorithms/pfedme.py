@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Setting
+from fedsim.algorithms.common.model_rounds import Weighting
 from fedsim.algorithms.common.tree_arithmetic import combination
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
@@ -39,6 +40,8 @@ PERSONAL, SHARED = "personal", "shared"
 class PFedMeConfig(FedAvgConfig):
     """pFedMe's own parameters; its personal rate, eta_p, and R mini-batches are those of the training."""
 
+    weighting: Weighting = "samples"
+    """What a model weighs: its client's samples (the public code), or the same for all (the paper)."""
     lam: Coefficient = 15.0
     """Weight of the distance between a personal model and the global one (the paper: 15)."""
     eta: LearningRate = 0.005
@@ -49,11 +52,12 @@ class PFedMeConfig(FedAvgConfig):
     """How far the server goes towards the mean of what came, perhaps beyond (the paper: 1, tuned 2)."""
     all_train: bool = False
     """Send every client the model and let it train, and ask the cohort alone for the result, as in the paper;
-    else only the cohort trains."""
+    else only the cohort trains. A round then waits for all clients, or for its deadline, and a client of the
+    cohort that has not trained by then sends nothing."""
 
     @model_validator(mode="after")
     def _no_overshooting(self) -> Self:
-        if self.eta * self.lam > 1:
+        if self.eta * self.lam > 1 + 1e-5:  # 1 / lam, rounded as the advice has it, is no overshooting
             raise ValueError(
                 f"eta * lam = {self.eta * self.lam:g} carries the copy of the global model beyond the "
                 f"personal one: lower eta to {1 / self.lam:g} or less"
@@ -66,12 +70,14 @@ class ClientState:
     """What a client keeps.
 
     Attributes:
-        personal: Its own model, t; None before it has trained.
+        personal: Its own model, t; None before it has trained by a step.
         shared: With ``all_train`` its copy of the global model, w_k, until it is asked for it.
+        round: The round in which that was trained.
     """
 
     personal: Model | None = None
     shared: Model | None = None
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +150,14 @@ class PFedMe(FedAvg):
         )
         personal, shared = fitted.models[PERSONAL], fitted.models[SHARED]
         # The shared model computes nothing, so its running statistics are the personal one's.
-        return ClientState(personal, replace(shared, buffers=personal.buffers)), None
+        shared = replace(shared, buffers=personal.buffers)
+        return ClientState(personal if fitted.num_steps else state.personal, shared, client.round), None
 
     async def upload(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, Any]:
-        """Send the copy of the global model; nothing, which is rejected, where there is none."""
-        shared = state.shared
+        """Send the copy of the global model; nothing, which is rejected, where this round has made none."""
+        shared = state.shared if state.round == client.round else None
         reply = None if shared is None else ModelUpdate.of(shared, num_samples=client.num_samples())
         return ClientState(state.personal), reply
 
@@ -169,23 +176,25 @@ class PFedMe(FedAvg):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse a rate at which the pull towards the global model alone makes inner steps diverge."""
         yield from super().misfits(setting)
-        training, lam = setting.training, self.config.lam
-        bound = 2 * (1 + training.momentum)
-        if training.optimiser == "sgd" and training.lr * lam >= bound:
+        training = setting.training
+        pull, bound = self.config.lam + training.weight_decay, 2 * (1 + training.momentum)
+        if training.optimiser == "sgd" and training.lr * pull >= bound:
             yield Fault(
                 "training.lr",
-                f"lr * lam = {training.lr * lam:g}: steps so long along the pull towards the global model "
-                "overshoot it ever more",
-                f"lower it to less than {bound / lam:g}, or lower algorithm.params.lam",
+                f"lr * (lam + weight_decay) = {training.lr * pull:g}: steps towards the global model diverge",
+                f"lower it to less than {bound / pull:g}, or lower algorithm.params.lam",
             )
+
+    async def own_model(self, client: ClientContext, state: ClientState, message: ModelBroadcast) -> Model:
+        """Return the client's own model, the one that came where it has none."""
+        return state.personal or message.model
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: ClientState
     ) -> Predictors:
         """Return the client's own model, the global one where it has none, and the global one."""
         shared = Predictor(server_state)
-        personal = shared if client_state.personal is None else Predictor(client_state.personal)
-        return {"personal": personal, "global": shared, "gm": shared}
+        return {"personal": Predictor(client_state.personal or server_state), "global": shared, "gm": shared}
 
 
 PLUGIN = PFedMe

@@ -16,9 +16,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from fedsim.algorithms.base import About, Exchanges, Predictor, Predictors, Replies, Reply, Setting, mirrored
-from fedsim.algorithms.common.model_check import unlike
-from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.base import About, Exchanges, Predictor, Predictors, Replies, Setting, mirrored
+from fedsim.algorithms.common.model_rounds import ModelTraining, new_replies_only
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -69,7 +68,7 @@ class ServerState:
 
     Attributes:
         model: The global model.
-        control: The mean of all clients' controls, c.
+        control: The mean of the controls of all clients that can take part, c.
     """
 
     model: Model
@@ -140,6 +139,12 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         message = ControlledModel(model.architecture, model.params, model.buffers, state.control)
         return state, dict.fromkeys(cohort, message)
 
+    async def send_last(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
+        """Send everyone w alone: nobody corrects steps any more."""
+        return state, dict.fromkeys(cohort, ModelBroadcast.of(state.model))
+
     async def train(  # type: ignore[override]  # what send() makes
         self, client: ClientContext, state: ClientState, message: ControlledModel
     ) -> tuple[ClientState, ControlledChange]:
@@ -167,14 +172,9 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         params = combination([model.params, *(one.params for one in changes)], [1.0, *[share] * m])
         buffers = weighted_mean([one.buffers for one in changes], [1 / m] * m)
         controls = [state.control, *(one.control for one in changes)]
-        control = combination(controls, [1.0, *[1 / server.num_clients] * m])
+        # Who cannot take part keeps a control of zero for ever, which would hold c too near to zero.
+        control = combination(controls, [1.0, *[1 / server.num_eligible] * m])
         return ServerState(Model(model.architecture, params, buffers), control)
-
-    def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
-        """Refuse changes of the model or of the control that are of another form."""
-        label, change = state.model.architecture, reply.message
-        fault = unlike(Model(label, change.control), Model(label, state.control))
-        return super().vet(server, state, reply) or (fault and f"control: {fault}")
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse optimisers that option II cannot see through, and replies of earlier rounds."""
@@ -186,9 +186,8 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
             if self.config.option == "II" and value != usual:
                 problem = f"{value!r}: with option II the way that a client went must be a sum of gradients"
                 yield Fault(f"training.{name}", problem, mend)
-        if setting.carries:
-            problem = "a reply that is merged rounds later changes a control that the client has taken back"
-            yield Fault("participation.pacing.params.late", problem, "write 'drop'")
+        why = "a reply that is merged rounds later changes a control that the client has taken back"
+        yield from new_replies_only(setting, why)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState

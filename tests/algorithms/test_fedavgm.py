@@ -17,10 +17,15 @@ def test_without_momentum_it_is_fedavg_bit_for_bit(clients_per_round: int | None
     assert fedavgm.simulated_s == plain.simulated_s
 
 
-@pytest.mark.parametrize(("nesterov", "steps"), [(False, [2.0, 2.0]), (True, [3.0, 2.0])])
-def test_the_velocity_remembers_earlier_changes(nesterov: bool, steps: list[float], world: Any) -> None:
+@pytest.mark.parametrize(
+    ("params", "steps"),
+    [({}, [2.0, 2.0]), ({"nesterov": False}, [2.0, 2.0]), ({"nesterov": True}, [3.0, 2.0])],
+)
+def test_the_velocity_remembers_earlier_changes(
+    params: dict[str, bool], steps: list[float], world: Any
+) -> None:
     # Changes of 2 and 1 with momentum 1/2: velocities of 2 and 2; Nesterov adds half of each to the change.
-    algorithm = world.algorithm("fedavgm", momentum=0.5, nesterov=nesterov)
+    algorithm = world.algorithm("fedavgm", momentum=0.5, **params)
     (velocity,), found = algorithm.first_moments(np.zeros(1)), []
     for change in (2.0, 1.0):
         step, velocity = algorithm.step(np.array([change]), velocity)

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedsim.algorithms.moon import Contrast
+from fedsim.algorithms.contexts import ClientContext
+from fedsim.algorithms.moon import Contrast, Moon
+from fedsim.config import Config
 from fedsim.engine.losses import Batch
-from fedsim.models import Architecture
+from fedsim.engine.steps import Descent
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import named
 from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.task import Task
 
 LOGITS = torch.tensor([[2.0, -1.0], [0.5, 0.5]])
 BATCH = Batch(torch.zeros(2, 1), torch.tensor([0, 1]))
@@ -55,6 +60,7 @@ def test_mu_zero_is_fedavg_bit_for_bit(clients_per_round: int | None, world: Any
     fedavg = world.run(world.algorithm("fedavg"), clients_per_round=clients_per_round)
     assert moon.model_hash == fedavg.model_hash
     assert moon.totals == fedavg.totals
+    assert moon.simulated_s == fedavg.simulated_s  # nor are there passes through frozen models
 
 
 def test_the_first_round_is_fedavg_bit_for_bit(world: Any) -> None:
@@ -82,6 +88,35 @@ def test_a_client_remembers_its_last_models_also_when_they_get_lost(world: Any) 
     assert len(set(newest[:4])) == 4
 
 
+def test_a_client_trains_against_the_message_and_its_own_last_models(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit, train = ClientContext.fit, Moon.train
+    given, jobs = list[Any](), list[Any]()  # in the same order: a client's turn begins with its job
+
+    async def spying(self: Any, models: Any, **work: Any) -> Any:
+        jobs.append((models, work))
+        return await fit(self, models, **work)
+
+    async def noting(self: Any, client: Any, state: Any, message: Any) -> Any:
+        given.append((client.round, state, message))
+        return await train(self, client, state, message)
+
+    monkeypatch.setattr(ClientContext, "fit", spying)
+    monkeypatch.setattr(Moon, "train", noting)
+    world.run(world.algorithm("moon", mu=0.7, temperature=0.3, buffer=2), num_clients=2, rounds=3)
+    assert len(jobs) == 6
+    for (models, work), (number, state, message) in zip(jobs, given, strict=True):
+        previous = {f"previous {age}": model for age, model in enumerate(state.previous)}
+        assert len(previous) == number - 1
+        frozen = {"global": message.model, **previous} if previous else {}
+        digests = {name: model.digest() for name, model in models.items()}
+        expected = {"model": message.model, **frozen}
+        assert digests == {name: model.digest() for name, model in expected.items()}
+        assert work["trained"] == ("model",)
+        assert work["step"] == (Descent(Contrast(0.7, 0.3)) if previous else Descent())
+
+
 def test_the_projection_head_is_trained_and_counted(world: Any) -> None:
     net = MLP(MLP.Config(hidden=(16,), projection=5))
     nets = {"mlp": Architecture("mlp", net, world.data().task)}
@@ -104,3 +139,27 @@ def test_features_that_are_the_samples_are_refused(world: Any) -> None:
     assert fault.path == "models.linear"
     assert "features" in str(fault)
     assert not list(world.parts(world.algorithm("moon")).misfits())
+
+
+class Doubling(Net):
+    """Gives twice what its head makes of its features."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = 2 * super().forward(x)
+        return logits
+
+
+class OfItsOwn(ModelPlugin[Config]):
+    """A model that is more than its head on its features."""
+
+    def build(self, task: Task) -> Net:
+        """Return the net."""
+        flatten, hidden = nn.Flatten(), nn.Linear(task.num_inputs, 4)
+        return Doubling(named(flatten=flatten, hidden=hidden), nn.Linear(4, task.num_outputs))
+
+
+def test_a_net_that_computes_in_its_own_way_is_refused(world: Any) -> None:
+    nets = {"mlp": Architecture("mlp", OfItsOwn(Config()), world.data().task)}
+    (fault,) = world.parts(world.algorithm("moon"), architectures=nets).misfits()
+    assert "a Doubling, computes in its own way" in str(fault)

@@ -9,14 +9,20 @@ import pytest
 from torch import nn
 
 from fedsim.algorithms import perfedavg
+from fedsim.algorithms.perfedavg import MetaDescent
 from fedsim.config import Config
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
 from fedsim.task import Task
 
+
+def _with_ones(x: Array) -> Array:
+    return np.concatenate([x, np.ones((len(x), 1))], 1)
+
+
 X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
-INPUTS = np.concatenate([X, np.ones((3, 1))], 1)
+INPUTS = _with_ones(X)
 HESSIAN = 2 * INPUTS.T @ INPUTS / 3
 """Of the mean squared error, in the weight and the bias."""
 
@@ -32,8 +38,8 @@ class Normed(ModelPlugin[Config]):
         return Net(named(**blocks), nn.Linear(12, task.num_outputs))
 
 
-def _slope(w: Array) -> Array:
-    slope: Array = 2 * INPUTS.T @ (INPUTS @ w - Y) / 3
+def _slope(w: Array, inputs: Array = INPUTS, targets: Array = Y) -> Array:
+    slope: Array = 2 * inputs.T @ (inputs @ w - targets) / len(inputs)
     return slope
 
 
@@ -88,6 +94,57 @@ def test_a_step_on_a_quadratic_is_that_of_its_closed_form(variant: str, world: A
     np.testing.assert_allclose(_flat(models["global"]), start - beta * gradient, rtol=1e-4)
     end = _flat(models["global"])
     np.testing.assert_allclose(_flat(models["personal"]), end - alpha * _slope(end), rtol=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["fo", "hf"])
+def test_each_gradient_has_a_mini_batch_of_its_own(
+    variant: str, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alpha, beta, call = 0.1, 0.05, MetaDescent.__call__
+    met: list[dict[str, tuple[Array, Array]]] = []
+
+    def watched(self: MetaDescent, work: Any, batches: Any) -> Any:
+        if batches["train"].x.device.type != "meta":  # where it is not the cost that is measured
+            met.append(
+                {name: (_with_ones(batch.x.numpy()), batch.labels.numpy()) for name, batch in batches.items()}
+            )
+        return call(self, work, batches)
+
+    monkeypatch.setattr(MetaDescent, "__call__", watched)
+    delta = {"delta": 0.1} if variant == "hf" else {}
+    algorithm = world.algorithm("perfedavg", alpha=alpha, beta=beta, variant=variant, **delta)
+    training = {"batch_size": 1, "steps": 3}
+    changes: dict[str, Any] = {**world.regression((X, Y)), "training": training, "rounds": 1}
+    w = _flat(world.parts(algorithm, **changes).initial()("mlp"))
+    end = _flat(world.run(algorithm, verify=False, **changes).models[0]["global"])
+    assert len(met) == 3
+    orders = {name: tuple(batches[name][1].item() for batches in met) for name in met[0]}
+    assert len(set(orders.values())) == len(orders) == (3 if variant == "hf" else 2)
+    for batches in met:
+        gradient = _slope(w - alpha * _slope(w, *batches["ahead"]), *batches["train"])
+        if variant == "hf":
+            inputs, _ = batches["curvature"]
+            gradient = gradient - alpha * 2 * inputs.T @ inputs @ gradient
+        w = w - beta * gradient
+    np.testing.assert_allclose(end, w, rtol=1e-4)
+
+
+def test_local_steps_have_the_momentum_of_the_training(world: Any) -> None:
+    meta = world.run(world.algorithm("perfedavg", alpha=0.0, beta=0.05), training={"momentum": 0.9}, rounds=1)
+    plain = world.run(
+        world.algorithm("fedavg", weighting="uniform"), training={"lr": 0.05, "momentum": 0.9}, rounds=1
+    )
+    assert meta.models[0]["global"].digest() == plain.models[0]["global"].digest()
+
+
+def test_adaptation_is_plain_descent_whatever_the_training(world: Any) -> None:
+    alpha, training = 0.1, {"batch_size": 3, "momentum": 0.9, "weight_decay": 0.1}
+    algorithm = world.algorithm("perfedavg", alpha=alpha, adapt_steps=2)
+    models = world.run(algorithm, training=training, rounds=1, **world.regression((X, Y))).models[0]
+    w = _flat(models["global"])
+    for _ in range(2):
+        w = w - alpha * _slope(w)
+    np.testing.assert_allclose(_flat(models["personal"]), w, rtol=1e-4)
 
 
 def test_on_a_linear_loss_both_variants_are_one(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

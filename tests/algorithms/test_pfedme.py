@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common.fine_tuning import FineTuning
+from fedsim.algorithms.pfedme import PFedMe
+from fedsim.config import Config
+from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
+from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
@@ -18,6 +26,15 @@ X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
 INPUTS = np.concatenate([X, np.ones((3, 1))], 1)
 HESSIAN, OFFSET = 2 * INPUTS.T @ INPUTS / 3, 2 * INPUTS.T @ Y / 3
 """The gradient of the mean squared error in weight and bias t is ``HESSIAN t - OFFSET``."""
+
+
+class Normed(ModelPlugin[Config]):
+    """A hidden layer with BatchNorm."""
+
+    def build(self, task: Task) -> Net:
+        """Return the net."""
+        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
+        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
 
 
 def _flat(model: Model) -> Array:
@@ -30,9 +47,11 @@ def _nearest(w: Array, lam: float) -> Array:
     return nearest
 
 
-def _quadratic(world: Any, *, steps: int = 1, lr: float = 0.1, **params: Any) -> tuple[Array, Array, Array]:
+def _quadratic(
+    world: Any, *, steps: int = 1, lr: float = 0.1, training: dict[str, Any] | None = None, **params: Any
+) -> tuple[Array, Array, Array]:
     """Return where one client starts, and its two models after steps over all of its samples."""
-    training = {"batch_size": 3, "steps": steps, "lr": lr}
+    training = {"batch_size": 3, "steps": steps, "lr": lr, **(training or {})}
     changes: dict[str, Any] = {**world.regression((X, Y)), "training": training, "rounds": 1}
     algorithm = world.algorithm("pfedme", **params)
     start = _flat(world.parts(algorithm, **changes).initial()("mlp"))
@@ -72,6 +91,30 @@ def test_the_shared_model_moves_along_the_envelope_s_gradient(world: Any) -> Non
 def test_a_whole_step_ends_at_the_personal_model(world: Any) -> None:
     _, personal, shared = _quadratic(world, lam=10.0, eta=0.1)
     np.testing.assert_allclose(shared, personal, rtol=1e-5)
+
+
+def test_the_shared_model_takes_plain_steps_whatever_the_training(world: Any) -> None:
+    # A whole step, to the personal model, is one only without momentum and without decay.
+    for training in ({"momentum": 0.9, "weight_decay": 0.1}, {"optimiser": "adam"}):
+        _, personal, shared = _quadratic(world, lam=10.0, eta=0.1, steps=3, training=training)
+        np.testing.assert_allclose(shared, personal, rtol=1e-4)
+
+
+def test_running_statistics_are_those_of_the_personal_model(world: Any) -> None:
+    nets = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
+    algorithm = world.algorithm("pfedme")
+    start = world.parts(algorithm, architectures=nets).initial()("mlp").buffers
+    models = world.run(algorithm, num_clients=1, rounds=1, architectures=nets).models[0]
+    assert start
+    for name, array in models["personal"].buffers.items():
+        assert (models["global"].buffers[name] == array).all()
+        assert (start[name] != array).any()
+
+
+def test_the_global_model_is_measured_on_the_clients_samples_as_gm(world: Any) -> None:
+    result = world.run(world.algorithm("pfedme", lam=1.0, eta=0.5), training={"epochs": 3})
+    for models in result.models.values():
+        assert models["gm"].digest() == models["global"].digest() != models["personal"].digest()
 
 
 def test_a_larger_lam_keeps_the_models_nearer(world: Any) -> None:
@@ -138,6 +181,29 @@ def test_a_client_that_the_model_has_not_reached_sends_nothing(world: Any) -> No
     assert result.by_client["rejected"].sum() == 1
 
 
+def test_a_client_that_the_model_reached_a_round_before_sends_nothing(world: Any) -> None:
+    # Of four models that go down in a round, that of one client is lost in the second.
+    def lost(parcel: Any, ordinal: int) -> bool:
+        seen.append(parcel.receiver)
+        return bool(parcel.receiver == 2 and seen.count(2) == 2)
+
+    seen: list[int] = []
+    algorithm, sent = world.algorithm("pfedme", all_train=True), list[tuple[int, int]]()
+    upload = algorithm.upload
+
+    async def watched(client: Any, state: Any, message: None) -> Any:
+        if client.round == 1 and client.client == 2:
+            return state, None  # so that it keeps its copy, as one that is not asked
+        state, reply = await upload(client, state, message)
+        if reply is not None:
+            sent.append((client.round, client.client))
+        return state, reply
+
+    algorithm.upload = watched
+    world.run(algorithm, rounds=2, lost=lost, client_timeout_s=50.0)
+    assert sorted(sent) == [(1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 3)]
+
+
 def test_personal_models_are_kept_when_an_upload_is_lost(world: Any) -> None:
     def lost(parcel: Any, ordinal: int) -> bool:
         return bool(parcel.receiver < 0)
@@ -151,6 +217,34 @@ def test_sockets_change_nothing(world: Any) -> None:
     world.run_every_way(lambda: world.algorithm("pfedme", all_train=True), verify=False, rounds=2)
 
 
+def test_a_client_that_makes_no_step_keeps_its_model(world: Any) -> None:
+    algorithm = world.algorithm("pfedme")
+    learn, kept = algorithm.learn, list[Any]()
+
+    async def watched(client: Any, state: Any, message: Any) -> Any:
+        if client.round == 2:
+            client.training = client.training.model_copy(update={"epochs": 0})
+        state, _ = await learn(client, state, message)
+        kept.append(state.personal)
+        return state, None
+
+    algorithm.learn = watched
+    world.run(algorithm, num_clients=1, rounds=2)
+    first, second = kept
+    assert second is first
+
+
+def test_a_client_goes_on_with_its_own_model(world: Any) -> None:
+    class Tuned(FineTuning[Any, Any], PFedMe):
+        _passes = 0
+
+    result = world.run(Tuned(PFedMe.Config()), rounds=1, clients_per_round=1)
+    for models in result.models.values():
+        assert models["personal"].digest() == models["untuned"].digest()
+    own = [models["untuned"].digest() != models["global"].digest() for models in result.models.values()]
+    assert sum(own) == 1
+
+
 # Settings
 
 
@@ -159,12 +253,23 @@ def test_a_step_beyond_the_personal_model_is_refused(world: Any) -> None:
         world.algorithm("pfedme", eta=0.1)
 
 
+@pytest.mark.parametrize("lam", [15.0, 7.0, 3.0, 99.99955, 0.6])
+def test_the_advice_on_eta_can_be_followed(lam: float, world: Any) -> None:
+    with pytest.raises(ValueError, match="lower eta to") as caught:
+        world.algorithm("pfedme", lam=lam, eta=2.0)
+    advised = re.search(r"lower eta to (\S+)", str(caught.value))
+    assert advised is not None
+    world.algorithm("pfedme", lam=lam, eta=float(advised[1]))
+
+
 @pytest.mark.parametrize(
     ("training", "fits"),
     [
         ({"lr": 0.1}, True),
         ({"lr": 0.15}, False),
         ({"lr": 0.15, "momentum": 0.5}, True),
+        ({"lr": 0.13}, True),
+        ({"lr": 0.13, "weight_decay": 0.5}, False),
         ({"lr": 0.15, "optimiser": "adam"}, True),
     ],
 )

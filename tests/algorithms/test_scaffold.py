@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common.fine_tuning import FineTuning
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.scaffold import ControlledChange, DriftCorrection, Scaffold, ServerState
@@ -71,7 +72,7 @@ def test_the_server_takes_the_mean_change_and_every_client_s_share_of_the_contro
         for change, mean, samples, control in ((2.0, 1.0, 10, 8.0), (4.0, 3.0, 99, -2.0))
     ]
     replies = [Reply(client, 0, "train", 0, 0, 1.0, one) for client, one in enumerate(changes)]
-    server: Any = SimpleNamespace(num_clients=4)
+    server: Any = SimpleNamespace(num_eligible=4)
     after = asyncio.run(world.algorithm("scaffold", server_lr=0.5).merge(server, state, replies))
     assert after.model.params["w"].tolist() == [1 + 0.5 * 3]
     assert after.model.buffers["w"].tolist() == [2.0]
@@ -93,6 +94,17 @@ def test_controls_are_gradients(option: str, estimate: int, world: Any) -> None:
         gap *= 1 - 2 * 2 * 0.1  # both w and b move
     _, control = states[-1][0]
     np.testing.assert_allclose(_flat(control), np.mean(gradients[:estimate]), rtol=1e-4)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_without_a_step_nothing_changes(option: str, world: Any) -> None:
+    algorithm = world.algorithm("scaffold", option=option)
+    states = _states(algorithm)
+    result = world.run(algorithm, rounds=1, training={"epochs": 0})
+    assert result.models[0]["global"].digest() == world.parts(algorithm).initial()("mlp").digest()
+    for shared, own in states[-1].values():
+        assert not _flat(shared).any()
+        assert not _flat(own).any()
 
 
 # Equalities
@@ -155,6 +167,20 @@ def test_the_server_s_control_is_the_mean_of_the_clients_also_when_uploads_are_l
     assert np.abs(shared).max() > 0.01
 
 
+def test_clients_without_samples_count_for_nothing(world: Any) -> None:
+    data = world.data()
+    held = [data.indices(client, "train") for client in range(3)]
+    changes = {"data": world.holding(data, "train", [*held, []]), "rounds": 2}
+    algorithm = world.algorithm("scaffold")
+    states = _states(algorithm)
+    result = world.run(algorithm, **changes)
+    shared, own = _flat(states[-1][0][0]), [_flat(states[-1][client][1]) for client in range(3)]
+    np.testing.assert_allclose(shared, np.mean(own, 0), atol=1e-6)
+    assert np.abs(shared).max() > 0.01
+    over_sockets = world.run_over_sockets(world.algorithm("scaffold"), **changes)
+    assert over_sockets.model_hash == result.model_hash
+
+
 # Drift
 
 
@@ -183,6 +209,16 @@ def test_messages_are_fedavg_s_and_a_control_each_way(world: Any) -> None:
     for direction in ("up", "down"):
         more = getattr(totals, f"bytes_{direction}") - getattr(plain, f"bytes_{direction}")
         assert 0 <= more - 12 * 4 * SCALARS < 12 * 400  # names of the arrays
+
+
+def test_the_model_alone_is_sent_for_fine_tuning(world: Any) -> None:
+    class Tuned(FineTuning[Any, Any], Scaffold):
+        _passes = 0
+
+    result = world.run(Tuned(Scaffold.Config()), rounds=1)
+    assert result.totals.parameters_down == 4 * 2 * SCALARS + 4 * SCALARS
+    for models in result.models.values():
+        assert models["personal"].digest() == models["global"].digest()
 
 
 def test_clients_are_trained_together(world: Any) -> None:

@@ -336,6 +336,7 @@ class ServerActor:
             architecture_of=parts.fleet.model,
             round=self._round,
             num_rounds=parts.rounds,
+            num_eligible=len(self._eligible),
             initial=self.initial,
             background=self._background,
             clients_key=self._clients_key,

@@ -12,6 +12,7 @@ import pytest
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.server_optimisers import ServerState
 from fedsim.params import Model
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.wire import ModelUpdate
 
 NAMES = ["fedadagrad", "fedadam", "fedavgm", "fedyogi"]
@@ -49,3 +50,11 @@ def test_steps_are_taken_from_the_mean_and_buffers_are_averaged(name: str, world
 @pytest.mark.parametrize("name", NAMES)
 def test_messages_are_fedavg_s(name: str, world: Any) -> None:
     assert world.run(world.algorithm(name)).totals == world.run(world.algorithm("fedavg")).totals
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_replies_of_earlier_rounds_are_refused(name: str, world: Any) -> None:
+    late = SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline": "5 s"})
+    (fault,) = world.parts(world.algorithm(name), pacing=SYNCHRONOUS(late)).misfits()
+    assert fault.path == "participation.pacing.params.late"
+    assert not list(world.parts(world.algorithm(name)).misfits())
