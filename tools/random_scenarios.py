@@ -110,6 +110,8 @@ def _make_fit(scenario: Table) -> None:
                 del params["digest"]
         case "pfedme":
             params["lam"] = 1 / training["lr"]
+        case "fedadagrad" | "fedadam" | "fedavgm" | "fedyogi":
+            scenario["participation"]["pacing"]["params"].pop("late", None)
         case "scaffold":
             scenario["participation"]["pacing"]["params"].pop("late", None)
             if training.keys() & {"optimiser", "momentum", "weight_decay"}:
