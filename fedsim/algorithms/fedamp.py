@@ -50,8 +50,10 @@ DECAY_ROUNDS = 30
 class FedAMPConfig(Config):
     """FedAMP's own parameters."""
 
-    lam: Coefficient = 1.0
-    """Weight of the attraction of models, lambda; 0 is Local, bit for bit."""
+    lam: Coefficient = 0.1
+    """Weight of the attraction of models, lambda (the authors: 1); 0 is Local, bit for bit. With the default
+    of `alpha` the pull ``lam / alpha`` depends on the models' scale, and 1 draws models together until all
+    mixtures are nearly the plain mean."""
     alpha: Scale | None = None
     """Size of the server's step; by default such that, after the first merge, others weigh a half in a
     mixture (the authors: 10 000)."""

@@ -144,7 +144,7 @@ def test_half_of_a_mixture_are_others(world: Any) -> None:
     assert len({id(message) for message in opening.values()}) == 1
     assert opening[0].pull == 0.0
     assert (second.sigma, second.alpha) == (third.sigma, third.alpha)
-    assert mixed[0].pull == pytest.approx(1 / second.alpha)  # type: ignore[operator]
+    assert mixed[0].pull == pytest.approx(0.1 / second.alpha)  # type: ignore[operator]
     # A mixture of models that are all alike far is half a client's own and half of the others.
     name, *_ = mixed[0].params
     own = [second.models[client].params[name] for client in range(4)]
@@ -165,7 +165,7 @@ def test_who_never_uploaded_gets_the_start_model_and_is_in_no_mixture(world: Any
 
 
 def test_alpha_shrinks_after_thirty_rounds(world: Any) -> None:
-    algorithm = world.algorithm("fedamp", alpha=2.0, alpha_decay=0.5)
+    algorithm = world.algorithm("fedamp", lam=1.0, alpha=2.0, alpha_decay=0.5)
     calls = _sent(algorithm)
     world.run(algorithm, rounds=31, clients_per_round=1, training={"steps": 1})
     pulls = [next(iter(messages.values())).pull for _, messages in calls]
@@ -186,6 +186,14 @@ def test_heavy_mixtures_are_told(world: Any) -> None:
     notes = world.notes()
     run(world.parts(world.algorithm("fedamp", alpha=1e4, sigma=1.0), rounds=2), log=notes)
     assert notes.of("others weigh more than a mixture holds")
+
+
+def test_by_default_models_stay_apart_and_are_as_good_as_those_of_local(world: Any) -> None:
+    changes = {"rounds": 20, "num_samples": 400, "training": {"epochs": 2}, "verify": False}
+    notes = world.notes()
+    result = run(world.parts(world.algorithm("fedamp"), **changes), log=notes)
+    assert not notes.of("others weigh more than a mixture holds")
+    assert result.final.mean > world.run(world.algorithm("local"), **changes).final.mean - 0.05
 
 
 def test_cosines_need_alpha(world: Any) -> None:
