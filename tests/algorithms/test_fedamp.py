@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import exp
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from fedsim.algorithms.common.attentive_mixtures import (
     squared_distances,
 )
 from fedsim.algorithms.common.model_mixtures import mixtures
-from fedsim.algorithms.fedamp import ImplicitPull, ServerState
+from fedsim.algorithms.fedamp import ImplicitPull, Mixture, ServerState
 from fedsim.params import Model
 from fedsim.runtime.run import run
 
@@ -109,6 +110,53 @@ def test_a_step_with_the_pull_is_the_proximal_step() -> None:
     assert after == pytest.approx((w / lr + pull * u - g) / (1 / lr + pull))
     (same,) = ImplicitPull(0.0, lr)(model, [torch.tensor([g])], {"mixture": {"w": torch.tensor([u])}})
     assert float(same) == g
+
+
+# One turn
+
+
+class Server:
+    """Does what it is called for."""
+
+    round = 2
+
+    def initial_model(self) -> Model:
+        return _model(0.0, 0.0)
+
+    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+        return function(*arguments)
+
+
+def _model(*values: float) -> Model:
+    return Model("mlp", {"w": np.array(values, np.float32)})
+
+
+@pytest.mark.parametrize("start", ["own", "mixture"])
+def test_a_client_is_held_near_the_mixture_wherever_it_begins(start: str, world: Any) -> None:
+    met: list[tuple[Any, ...]] = []
+
+    class Client:
+        training = SimpleNamespace(lr=0.1)
+
+        def num_samples(self) -> int:
+            return 5
+
+        async def fit(self, model: Model, *, step: Any, extras: Any) -> Any:
+            met.append((model.params["w"].tolist(), step.correct, extras["mixture"].value["w"].tolist()))
+            return SimpleNamespace(model=_model(9, 9))
+
+    message = Mixture("mlp", _model(3, 4).params, {}, 2.0)
+    after, reply = asyncio.run(world.algorithm("fedamp", start=start).train(Client(), _model(1, 2), message))
+    assert met == [([1, 2] if start == "own" else [3, 4], ImplicitPull(2.0, 0.1), [3, 4])]
+    assert after.digest() == reply.model.digest() == _model(9, 9).digest()
+
+
+def test_with_cosines_models_of_the_same_direction_weigh_most(world: Any) -> None:
+    state = ServerState({0: _model(1, 0), 1: _model(0, 2), 2: _model(3, 0)}, 2.0, 1.0)
+    send = world.algorithm("fedamp", heur=True, alpha=1.0).send
+    _, sent = asyncio.run(send(Server(), state, [0]))
+    same = exp(2) / (exp(2) + 1)
+    np.testing.assert_allclose(sent[0].params["w"], [(1 + 2 * same * 3) / 3, 2 * (1 - same) * 2 / 3])
 
 
 # Runs
