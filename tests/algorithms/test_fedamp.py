@@ -239,7 +239,7 @@ def test_heavy_mixtures_are_told(world: Any) -> None:
 def test_by_default_models_stay_apart_and_are_as_good_as_those_of_local(world: Any) -> None:
     changes = {"rounds": 20, "num_samples": 400, "training": {"epochs": 2}, "verify": False}
     notes = world.notes()
-    result = run(world.parts(world.algorithm("fedamp"), **changes), log=notes)
+    result: Any = run(world.parts(world.algorithm("fedamp"), **changes), log=notes)
     assert not notes.of("others weigh more than a mixture holds")
     assert result.final.mean > world.run(world.algorithm("local"), **changes).final.mean - 0.05
 
