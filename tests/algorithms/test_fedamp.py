@@ -43,12 +43,15 @@ def _sent(algorithm: Any) -> list[tuple[ServerState, dict[int, Any]]]:
 
 def test_distances_follow_from_inner_products() -> None:
     vectors = np.array([[0.0, 3.0], [4.0, 0.0], [0.0, 3.0]])
-    assert squared_distances(vectors @ vectors.T).tolist() == [[0, 25, 0], [25, 0, 25], [0, 25, 0]]
+    own, products = np.eye(3) > 0, vectors @ vectors.T
+    squares = np.array([9.0, 16.0, 9.0])
+    assert squared_distances(products, squares, own).tolist() == [[0, 25, 0], [25, 0, 25], [0, 25, 0]]
+    assert squared_distances(products[1:2], squares, own[1:2]).tolist() == [[25, 0, 25]]
 
 
 def test_weights_by_distance() -> None:
     distances = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])
-    weights, num_heavy = by_distance(distances, 2.0, 0.5)
+    weights, num_heavy = by_distance(distances, np.eye(3) > 0, 2.0, 0.5)
     near, far, farthest = (0.25 * exp(-one) for one in (1, 2, 3))
     wanted = [[1 - near - far, near, far], [near, 1 - near - farthest, farthest], [far, farthest, 0]]
     wanted[2][2] = 1 - far - farthest
@@ -56,28 +59,33 @@ def test_weights_by_distance() -> None:
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert (weights == weights.T).all()
     assert num_heavy == 0
+    some, _ = by_distance(distances[[2, 0]], (np.eye(3) > 0)[[2, 0]], 2.0, 0.5)
+    assert some.tolist() == weights[[2, 0]].tolist()
 
 
 def test_weights_of_others_are_scaled_where_they_are_more_than_one() -> None:
     distances = np.array([[0.0, 0.0, 50.0], [0.0, 0.0, 50.0], [50.0, 50.0, 0.0]])
-    weights, num_heavy = by_distance(distances, 1.0, 2.0)
+    weights, num_heavy = by_distance(distances, np.eye(3) > 0, 1.0, 2.0)
     assert num_heavy == 2
     np.testing.assert_allclose(weights[:2], [[1 / 3, 2 / 3, 0], [2 / 3, 1 / 3, 0]], atol=1e-12)
     np.testing.assert_allclose(weights[2], [0, 0, 1], atol=1e-12)
 
 
 def test_without_a_scale_all_keep_to_themselves() -> None:
-    weights, _ = by_distance(np.zeros((2, 2)), None, 0.0)
+    weights, _ = by_distance(np.zeros((2, 2)), np.eye(2) > 0, None, 0.0)
     assert weights.tolist() == [[1, 0], [0, 1]]
 
 
 def test_weights_by_cosine() -> None:
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
-    weights = by_cosine(vectors @ vectors.T, 2.0)
+    products, squares, own = vectors @ vectors.T, np.array([1.0, 4.0, 9.0]), np.eye(3) > 0
+    weights = by_cosine(products, squares, own, 2.0)
     same, across = (2 / 3 * part / (exp(2) + 1) for part in (exp(2), 1))
     np.testing.assert_allclose(weights[0], [1 / 3, across, same])
     np.testing.assert_allclose(weights[1], [1 / 3, 1 / 3, 1 / 3])
-    assert by_cosine(np.ones((1, 1)), 2.0).tolist() == [[1.0]]
+    some = by_cosine(products[[2, 0]], squares, own[[2, 0]], 2.0)
+    assert some.tolist() == weights[[2, 0]].tolist()
+    assert by_cosine(np.ones((1, 1)), np.ones(1), np.ones((1, 1)) > 0, 2.0).tolist() == [[1.0]]
 
 
 def test_scales_are_found_when_there_are_two_models() -> None:
@@ -85,7 +93,7 @@ def test_scales_are_found_when_there_are_two_models() -> None:
     sigma, alpha = scales(distances, None, None)
     assert sigma == 4.0
     assert alpha is not None
-    weights, _ = by_distance(distances, sigma, alpha)
+    weights, _ = by_distance(distances, np.eye(3) > 0, sigma, alpha)
     assert (1 - np.diagonal(weights)).mean() == pytest.approx(0.5)
     assert scales(distances, 1.0, 2.0) == (1.0, 2.0)
     assert scales(np.zeros((1, 1)), None, None) == (None, None)
@@ -95,7 +103,9 @@ def test_scales_are_found_when_there_are_two_models() -> None:
 def test_equal_clients_get_equal_mixtures() -> None:
     models = [Model("mlp", {"w": np.array([value], np.float32)}) for value in (1.0, 1.0, 2.0)]
     vectors = np.array([[1.0], [1.0], [2.0]])
-    weights, _ = by_distance(squared_distances(vectors @ vectors.T), 1.0, 0.5)
+    own = np.eye(3) > 0
+    distances = squared_distances(vectors @ vectors.T, np.array([1.0, 1.0, 4.0]), own)
+    weights, _ = by_distance(distances, own, 1.0, 0.5)
     one, other, third = (model.params["w"] for model in mixtures(models, weights))
     np.testing.assert_allclose(one, other, rtol=1e-6)
     assert one < third
@@ -116,14 +126,17 @@ def test_a_step_with_the_pull_is_the_proximal_step() -> None:
 
 
 class Server:
-    """Does what it is called for."""
+    """Computes, and counts what it is charged."""
 
-    round = 2
+    def __init__(self) -> None:
+        self.round = 2
+        self.flops: list[float] = []
 
     def initial_model(self) -> Model:
         return _model(0.0, 0.0)
 
     async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+        self.flops.append(flops)
         return function(*arguments)
 
 
@@ -157,6 +170,21 @@ def test_with_cosines_models_of_the_same_direction_weigh_most(world: Any) -> Non
     _, sent = asyncio.run(send(Server(), state, [0]))
     same = exp(2) / (exp(2) + 1)
     np.testing.assert_allclose(sent[0].params["w"], [(1 + 2 * same * 3) / 3, 2 * (1 - same) * 2 / 3])
+
+
+def test_once_scales_are_known_only_the_cohorts_models_are_compared_with_all(world: Any) -> None:
+    models = {client: _model(client, client**2 / 4) for client in range(6)}
+    send = world.algorithm("fedamp").send
+    finding, knowing, everyone = Server(), Server(), Server()
+    state, first = asyncio.run(send(finding, ServerState(models), [4, 1]))
+    same, again = asyncio.run(send(knowing, state, [4, 1]))
+    asyncio.run(send(everyone, state, range(6)))
+    assert (same.sigma, same.alpha) == (state.sigma, state.alpha)
+    for client in (4, 1):
+        np.testing.assert_allclose(again[client].params["w"], first[client].params["w"], rtol=1e-6)
+    # Products of 2 by 6 models, a mean of 6, squares of the other 4.
+    assert knowing.flops[0] == 2 * (2 * 6 + 6 + 4) * 2
+    assert finding.flops[0] == everyone.flops[0] == 2 * (6 * 6 + 6) * 2
 
 
 # Runs
