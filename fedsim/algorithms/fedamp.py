@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -30,13 +31,13 @@ from fedsim.algorithms.common.attentive_mixtures import (
     squared_distances,
 )
 from fedsim.algorithms.common.model_mixtures import mixtures
-from fedsim.algorithms.common.similarity import gram, gram_flops
+from fedsim.algorithms.common.similarity import gram_rows, gram_rows_flops
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import Extra
 from fedsim.engine.losses import Extras, LiveModel
 from fedsim.engine.steps import Descent
-from fedsim.params import Model, count
+from fedsim.params import Array, Model, count
 from fedsim.ranges import Coefficient, PositiveShare
 from fedsim.wire import ModelBroadcast, ModelUpdate, message
 
@@ -50,8 +51,10 @@ DECAY_ROUNDS = 30
 class FedAMPConfig(Config):
     """FedAMP's own parameters."""
 
-    lam: Coefficient = 1.0
-    """Weight of the attraction of models, lambda; 0 is Local, bit for bit."""
+    lam: Coefficient = 0.1
+    """Weight of the attraction of models, lambda (the authors: 1); 0 is Local, bit for bit. With the default
+    of `alpha` the pull ``lam / alpha`` depends on the models' scale, and 1 draws models together until all
+    mixtures are nearly the plain mean."""
     alpha: Scale | None = None
     """Size of the server's step; by default such that, after the first merge, others weigh a half in a
     mixture (the authors: 10 000)."""
@@ -151,21 +154,10 @@ class FedAMP(Algorithm[FedAMPConfig, ServerState, Model]):
         models = [state.models[client] for client in known]
         shrunk = self.config.alpha_decay ** ((server.round - 1) // DECAY_ROUNDS)
         if mixing:
-            trees, size = [model.params for model in models], count(models[0].params)
-            centred, flops = not self.config.heur, gram_flops(len(models), size)
-            products = await server.call(gram, trees, centred, flops=flops)
-            if self.config.heur:
-                weights = by_cosine(products, state.sigma or 1.0)
-            else:
-                distances = squared_distances(products)
-                sigma, alpha = scales(distances, state.sigma, state.alpha)
-                state = replace(state, sigma=sigma, alpha=alpha)
-                weights, num_heavy = by_distance(distances, state.sigma, (state.alpha or 0.0) * shrunk)
-                if num_heavy:
-                    server.warn("others weigh more than a mixture holds", clients=num_heavy, instead="less")
-            rows = weights[[known.index(client) for client in mixing]]
-            flops = float(max(1, 2 * rows.size * size))
-            sent |= zip(mixing, await server.call(mixtures, models, rows, flops=flops), strict=True)
+            rows = [known.index(client) for client in mixing]
+            state, weights = await self._weighed(server, state, models, rows, shrunk)
+            flops = float(max(1, 2 * weights.size * count(models[0].params)))
+            sent |= zip(mixing, await server.call(mixtures, models, weights, flops=flops), strict=True)
         # Where alpha is not known yet there is nobody to be near to.
         pull = 0.0 if state.alpha is None else self.config.lam / max(state.alpha * shrunk, 1e-12)
         distinct = {id(model): model for model in sent.values()}
@@ -173,6 +165,34 @@ class FedAMP(Algorithm[FedAMPConfig, ServerState, Model]):
             key: Mixture(one.architecture, one.params, one.buffers, pull) for key, one in distinct.items()
         }
         return state, {client: made[id(model)] for client, model in sent.items()}
+
+    async def _weighed(
+        self,
+        server: ServerContext,
+        state: ServerState,
+        models: Sequence[Model],
+        rows: Sequence[int],
+        shrunk: float,
+    ) -> tuple[ServerState, Array]:
+        """Return the state, and what the models weigh in the mixtures of those at ``rows``, ``[r, m]``."""
+        heur = self.config.heur
+        # Scales are found from the distances of all models, once.
+        finds_scales = not heur and None in (state.sigma, state.alpha)
+        near = range(len(models)) if finds_scales else rows
+        flops = gram_rows_flops(len(near), len(models), count(models[0].params))
+        trees, own = [model.params for model in models], np.eye(len(models), dtype=np.bool_)[list(near)]
+        products, squares = await server.call(gram_rows, trees, near, not heur, flops=flops)
+        if heur:
+            return state, by_cosine(products, squares, own, state.sigma or 1.0)
+        distances = squared_distances(products, squares, own)
+        if finds_scales:
+            sigma, alpha = scales(distances, state.sigma, state.alpha)
+            state = replace(state, sigma=sigma, alpha=alpha)
+            distances, own = distances[list(rows)], own[list(rows)]
+        weights, num_heavy = by_distance(distances, own, state.sigma, (state.alpha or 0.0) * shrunk)
+        if num_heavy:
+            server.warn("others weigh more than a mixture holds", clients=num_heavy, instead="less")
+        return state, weights
 
     async def train(self, client: ClientContext, state: Model, message: Mixture) -> tuple[Model, ModelUpdate]:
         """Train the client's own model, held near the mixture, and send it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import exp
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from fedsim.algorithms.common.attentive_mixtures import (
     squared_distances,
 )
 from fedsim.algorithms.common.model_mixtures import mixtures
-from fedsim.algorithms.fedamp import ImplicitPull, ServerState
+from fedsim.algorithms.fedamp import ImplicitPull, Mixture, ServerState
 from fedsim.params import Model
 from fedsim.runtime.run import run
 
@@ -42,12 +43,15 @@ def _sent(algorithm: Any) -> list[tuple[ServerState, dict[int, Any]]]:
 
 def test_distances_follow_from_inner_products() -> None:
     vectors = np.array([[0.0, 3.0], [4.0, 0.0], [0.0, 3.0]])
-    assert squared_distances(vectors @ vectors.T).tolist() == [[0, 25, 0], [25, 0, 25], [0, 25, 0]]
+    own, products = np.eye(3) > 0, vectors @ vectors.T
+    squares = np.array([9.0, 16.0, 9.0])
+    assert squared_distances(products, squares, own).tolist() == [[0, 25, 0], [25, 0, 25], [0, 25, 0]]
+    assert squared_distances(products[1:2], squares, own[1:2]).tolist() == [[25, 0, 25]]
 
 
 def test_weights_by_distance() -> None:
     distances = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])
-    weights, num_heavy = by_distance(distances, 2.0, 0.5)
+    weights, num_heavy = by_distance(distances, np.eye(3) > 0, 2.0, 0.5)
     near, far, farthest = (0.25 * exp(-one) for one in (1, 2, 3))
     wanted = [[1 - near - far, near, far], [near, 1 - near - farthest, farthest], [far, farthest, 0]]
     wanted[2][2] = 1 - far - farthest
@@ -55,28 +59,33 @@ def test_weights_by_distance() -> None:
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert (weights == weights.T).all()
     assert num_heavy == 0
+    some, _ = by_distance(distances[[2, 0]], (np.eye(3) > 0)[[2, 0]], 2.0, 0.5)
+    assert some.tolist() == weights[[2, 0]].tolist()
 
 
 def test_weights_of_others_are_scaled_where_they_are_more_than_one() -> None:
     distances = np.array([[0.0, 0.0, 50.0], [0.0, 0.0, 50.0], [50.0, 50.0, 0.0]])
-    weights, num_heavy = by_distance(distances, 1.0, 2.0)
+    weights, num_heavy = by_distance(distances, np.eye(3) > 0, 1.0, 2.0)
     assert num_heavy == 2
     np.testing.assert_allclose(weights[:2], [[1 / 3, 2 / 3, 0], [2 / 3, 1 / 3, 0]], atol=1e-12)
     np.testing.assert_allclose(weights[2], [0, 0, 1], atol=1e-12)
 
 
 def test_without_a_scale_all_keep_to_themselves() -> None:
-    weights, _ = by_distance(np.zeros((2, 2)), None, 0.0)
+    weights, _ = by_distance(np.zeros((2, 2)), np.eye(2) > 0, None, 0.0)
     assert weights.tolist() == [[1, 0], [0, 1]]
 
 
 def test_weights_by_cosine() -> None:
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
-    weights = by_cosine(vectors @ vectors.T, 2.0)
+    products, squares, own = vectors @ vectors.T, np.array([1.0, 4.0, 9.0]), np.eye(3) > 0
+    weights = by_cosine(products, squares, own, 2.0)
     same, across = (2 / 3 * part / (exp(2) + 1) for part in (exp(2), 1))
     np.testing.assert_allclose(weights[0], [1 / 3, across, same])
     np.testing.assert_allclose(weights[1], [1 / 3, 1 / 3, 1 / 3])
-    assert by_cosine(np.ones((1, 1)), 2.0).tolist() == [[1.0]]
+    some = by_cosine(products[[2, 0]], squares, own[[2, 0]], 2.0)
+    assert some.tolist() == weights[[2, 0]].tolist()
+    assert by_cosine(np.ones((1, 1)), np.ones(1), np.ones((1, 1)) > 0, 2.0).tolist() == [[1.0]]
 
 
 def test_scales_are_found_when_there_are_two_models() -> None:
@@ -84,7 +93,7 @@ def test_scales_are_found_when_there_are_two_models() -> None:
     sigma, alpha = scales(distances, None, None)
     assert sigma == 4.0
     assert alpha is not None
-    weights, _ = by_distance(distances, sigma, alpha)
+    weights, _ = by_distance(distances, np.eye(3) > 0, sigma, alpha)
     assert (1 - np.diagonal(weights)).mean() == pytest.approx(0.5)
     assert scales(distances, 1.0, 2.0) == (1.0, 2.0)
     assert scales(np.zeros((1, 1)), None, None) == (None, None)
@@ -94,7 +103,9 @@ def test_scales_are_found_when_there_are_two_models() -> None:
 def test_equal_clients_get_equal_mixtures() -> None:
     models = [Model("mlp", {"w": np.array([value], np.float32)}) for value in (1.0, 1.0, 2.0)]
     vectors = np.array([[1.0], [1.0], [2.0]])
-    weights, _ = by_distance(squared_distances(vectors @ vectors.T), 1.0, 0.5)
+    own = np.eye(3) > 0
+    distances = squared_distances(vectors @ vectors.T, np.array([1.0, 1.0, 4.0]), own)
+    weights, _ = by_distance(distances, own, 1.0, 0.5)
     one, other, third = (model.params["w"] for model in mixtures(models, weights))
     np.testing.assert_allclose(one, other, rtol=1e-6)
     assert one < third
@@ -109,6 +120,71 @@ def test_a_step_with_the_pull_is_the_proximal_step() -> None:
     assert after == pytest.approx((w / lr + pull * u - g) / (1 / lr + pull))
     (same,) = ImplicitPull(0.0, lr)(model, [torch.tensor([g])], {"mixture": {"w": torch.tensor([u])}})
     assert float(same) == g
+
+
+# One turn
+
+
+class Server:
+    """Computes, and counts what it is charged."""
+
+    def __init__(self) -> None:
+        self.round = 2
+        self.flops: list[float] = []
+
+    def initial_model(self) -> Model:
+        return _model(0.0, 0.0)
+
+    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+        self.flops.append(flops)
+        return function(*arguments)
+
+
+def _model(*values: float) -> Model:
+    return Model("mlp", {"w": np.array(values, np.float32)})
+
+
+@pytest.mark.parametrize("start", ["own", "mixture"])
+def test_a_client_is_held_near_the_mixture_wherever_it_begins(start: str, world: Any) -> None:
+    met: list[tuple[Any, ...]] = []
+
+    class Client:
+        training = SimpleNamespace(lr=0.1)
+
+        def num_samples(self) -> int:
+            return 5
+
+        async def fit(self, model: Model, *, step: Any, extras: Any) -> Any:
+            met.append((model.params["w"].tolist(), step.correct, extras["mixture"].value["w"].tolist()))
+            return SimpleNamespace(model=_model(9, 9))
+
+    message = Mixture("mlp", _model(3, 4).params, {}, 2.0)
+    after, reply = asyncio.run(world.algorithm("fedamp", start=start).train(Client(), _model(1, 2), message))
+    assert met == [([1, 2] if start == "own" else [3, 4], ImplicitPull(2.0, 0.1), [3, 4])]
+    assert after.digest() == reply.model.digest() == _model(9, 9).digest()
+
+
+def test_with_cosines_models_of_the_same_direction_weigh_most(world: Any) -> None:
+    state = ServerState({0: _model(1, 0), 1: _model(0, 2), 2: _model(3, 0)}, 2.0, 1.0)
+    send = world.algorithm("fedamp", heur=True, alpha=1.0).send
+    _, sent = asyncio.run(send(Server(), state, [0]))
+    same = exp(2) / (exp(2) + 1)
+    np.testing.assert_allclose(sent[0].params["w"], [(1 + 2 * same * 3) / 3, 2 * (1 - same) * 2 / 3])
+
+
+def test_once_scales_are_known_only_the_cohorts_models_are_compared_with_all(world: Any) -> None:
+    models = {client: _model(client, client**2 / 4) for client in range(6)}
+    send = world.algorithm("fedamp").send
+    finding, knowing, everyone = Server(), Server(), Server()
+    state, first = asyncio.run(send(finding, ServerState(models), [4, 1]))
+    same, again = asyncio.run(send(knowing, state, [4, 1]))
+    asyncio.run(send(everyone, state, range(6)))
+    assert (same.sigma, same.alpha) == (state.sigma, state.alpha)
+    for client in (4, 1):
+        np.testing.assert_allclose(again[client].params["w"], first[client].params["w"], rtol=1e-6)
+    # Products of 2 by 6 models, a mean of 6, squares of the other 4.
+    assert knowing.flops[0] == 2 * (2 * 6 + 6 + 4) * 2
+    assert finding.flops[0] == everyone.flops[0] == 2 * (6 * 6 + 6) * 2
 
 
 # Runs
@@ -144,7 +220,7 @@ def test_half_of_a_mixture_are_others(world: Any) -> None:
     assert len({id(message) for message in opening.values()}) == 1
     assert opening[0].pull == 0.0
     assert (second.sigma, second.alpha) == (third.sigma, third.alpha)
-    assert mixed[0].pull == pytest.approx(1 / second.alpha)  # type: ignore[operator]
+    assert mixed[0].pull == pytest.approx(0.1 / second.alpha)  # type: ignore[operator]
     # A mixture of models that are all alike far is half a client's own and half of the others.
     name, *_ = mixed[0].params
     own = [second.models[client].params[name] for client in range(4)]
@@ -165,7 +241,7 @@ def test_who_never_uploaded_gets_the_start_model_and_is_in_no_mixture(world: Any
 
 
 def test_alpha_shrinks_after_thirty_rounds(world: Any) -> None:
-    algorithm = world.algorithm("fedamp", alpha=2.0, alpha_decay=0.5)
+    algorithm = world.algorithm("fedamp", lam=1.0, alpha=2.0, alpha_decay=0.5)
     calls = _sent(algorithm)
     world.run(algorithm, rounds=31, clients_per_round=1, training={"steps": 1})
     pulls = [next(iter(messages.values())).pull for _, messages in calls]
@@ -186,6 +262,14 @@ def test_heavy_mixtures_are_told(world: Any) -> None:
     notes = world.notes()
     run(world.parts(world.algorithm("fedamp", alpha=1e4, sigma=1.0), rounds=2), log=notes)
     assert notes.of("others weigh more than a mixture holds")
+
+
+def test_by_default_models_stay_apart_and_are_as_good_as_those_of_local(world: Any) -> None:
+    changes = {"rounds": 20, "num_samples": 400, "training": {"epochs": 2}, "verify": False}
+    notes = world.notes()
+    result: Any = run(world.parts(world.algorithm("fedamp"), **changes), log=notes)
+    assert not notes.of("others weigh more than a mixture holds")
+    assert result.final.mean > world.run(world.algorithm("local"), **changes).final.mean - 0.05
 
 
 def test_cosines_need_alpha(world: Any) -> None:

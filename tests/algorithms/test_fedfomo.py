@@ -13,7 +13,8 @@ import pytest
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.first_order_mixing import best_offers, moved
-from fedsim.algorithms.fedfomo import START, ServerState, WeighedUpdate
+from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.fedfomo import START, ClientState, ServerState, WeighedUpdate
 from fedsim.params import Model
 from fedsim.rng import Key
 
@@ -101,6 +102,39 @@ def test_worth_adds_up(world: Any) -> None:
     assert after.worth == {0: {2: 0.5, 3: 3.0}}
     assert after.models[0].digest() == _model(1.0).digest()
     assert state.worth == {0: {3: 1.0}}
+
+
+# One turn
+
+
+def test_a_client_mixes_its_own_trained_model_too(world: Any) -> None:
+    losses, started = {(0.0, 0.0): 10.0, (3.0, 4.0): 5.0, (0.0, 2.0): 4.0}, list[Model]()
+
+    class Client:
+        def num_samples(self, split: str = "train") -> int:
+            return 5
+
+        def own(self, split: str) -> str:
+            return split
+
+        async def evaluate(self, model: Model, samples: str) -> Any:
+            assert samples == "val"
+            return SimpleNamespace(loss=losses[tuple(model.params["w"].tolist())])
+
+        async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
+            return function(*arguments)
+
+        async def fit(self, model: Model) -> Any:
+            started.append(model)
+            return SimpleNamespace(model=_model(7.0, 7.0))
+
+    previous, offered, own = (_model(*values) for values in losses)
+    turn = world.algorithm("fedfomo").train(Client(), ClientState(own, previous), ModelSet.of({3: offered}))
+    after, reply = asyncio.run(turn)
+    # The gains for the distances are 5 / 5 and 6 / 2.
+    np.testing.assert_allclose(started[0].params["w"], [0.25 * 3, 0.25 * 4 + 0.75 * 2], rtol=1e-5)
+    np.testing.assert_allclose(reply.weights, [1.0], rtol=1e-5)
+    assert (after.model.digest(), after.previous) == (_model(7.0, 7.0).digest(), started[0])
 
 
 # Runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from math import exp, log
 from types import SimpleNamespace
@@ -13,9 +14,12 @@ import torch
 
 from fedsim.algorithms.base import Setting
 from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.common.labelled_set_delivery import ClientState
 from fedsim.algorithms.common.selective_fusion import fused, guided
+from fedsim.algorithms.fedgems import Lesson
+from fedsim.engine.jobs import InlineSamples
 from fedsim.engine.losses import Batch
-from fedsim.params import Array
+from fedsim.params import Array, Model
 
 PUBLIC = 40
 
@@ -78,6 +82,41 @@ def test_without_imitation_the_loss_is_that_of_supervised_training() -> None:
     divergence = torch.nn.functional.kl_div(torch.log_softmax(x, 1), teacher, reduction="batchmean")
     assert losses[2] == pytest.approx(float(divergence), rel=1e-5)
     assert losses[1] == pytest.approx(0.75 * losses[0] + 0.25 * losses[2], rel=1e-5)
+
+
+# One turn
+
+
+def test_a_client_learns_from_the_server_then_from_its_own_samples_then_predicts(world: Any) -> None:
+    trainings: list[tuple[Model, dict[str, Any]]] = []
+
+    def model(value: int) -> Model:
+        return Model("mlp", {"w": np.array([value], np.float32)})
+
+    class Client:
+        num_public, public_at_clients, training = 3, False, SimpleNamespace(batch_size=2)
+
+        async def fit(self, start: Model, **work: Any) -> Any:
+            trainings.append((start, work))
+            return SimpleNamespace(model=model(len(trainings)))
+
+        async def predict(self, trained: Model, samples: InlineSamples) -> Array:
+            return samples.x + trained.params["w"]
+
+    state = ClientState(model(0), np.array([[10], [20], [30]], np.float32), np.array([0, 1, 1]))
+    logits = np.array([[0, 0], [2, 0], [0, 3]], np.float32)
+    learn = world.algorithm("fedgems", epsilon=0.25).local_learn
+    after, reply = asyncio.run(learn(Client(), state, Lesson(logits, np.array([2, 0]))))
+    (start, distilling), (between, training) = trainings
+    assert [float(one.params["w"][0]) for one in (start, between, after.model)] == [0, 1, 2]
+    assert distilling["streams"]["public"].samples.x.tolist() == [[10], [20], [30]]
+    extras = distilling["extras"]
+    assert {name: extra.stream for name, extra in extras.items()} == dict.fromkeys(extras, "public")
+    np.testing.assert_array_equal(extras["teacher"].value, softmax(logits))
+    assert extras["labels"].value.tolist() == [0, 1, 1]
+    assert extras["imitation"].value.tolist() == [0.75] * 3
+    assert not training  # its own samples
+    assert reply.values.tolist() == [[32], [12]]
 
 
 # Runs

@@ -19,7 +19,7 @@ from fedsim.engine.losses import Batch
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Model
+from fedsim.params import Array, Model
 
 QUICK = {"server_epochs": 2}
 
@@ -86,6 +86,65 @@ MAPS = FeatureMaps(
 def test_what_cannot_be_is_refused(lie: dict[str, Any], fault: str | None) -> None:
     found = unusable(replace(MAPS, **lie), (3,), 4)
     assert (found is None) if fault is None else (found or "").startswith(fault)
+
+
+# One turn
+
+
+def _party(met: dict[str, Any], **attributes: Any) -> Any:
+    """Return a client or a server that trains nothing, and writes down how it was asked to."""
+
+    async def fit(model: Model, **work: Any) -> Any:
+        met.update(work)
+        return SimpleNamespace(model=model)
+
+    return SimpleNamespace(fit=fit, **attributes)
+
+
+def test_a_client_learns_from_the_logits_on_each_of_its_samples(world: Any) -> None:
+    algorithm = world.algorithm("fedgkt", alpha=0.5, temperature=2.0)
+    parts, met = world.parts(algorithm), dict[str, Any]()
+
+    async def predict(model: Model, samples: Any) -> Array:
+        return np.zeros((3, 2), np.float32)
+
+    client = _party(
+        met,
+        architecture="mlp",
+        architectures=parts.architectures,
+        own=lambda split: split,
+        predict=predict,
+        labels=lambda samples: np.zeros(3, np.int64),
+    )
+    message = ServerLogits(np.array([2, 0, 1]), np.array([[2, -2], [0, 0], [1, -1]], np.float32))
+    asyncio.run(algorithm.train(client, parts.initial()("mlp"), message))
+    assert sorted(met) == ["extras", "step"]  # its own samples, in their order
+    assert met["extras"]["teacher"].stream == "train"
+    assert met["extras"]["teacher"].value.tolist() == [[0, 0], [1, -1], [2, -2]]
+    assert met["step"].loss == Transfer(1.0, 0.5, 2.0)
+
+
+def test_the_server_learns_from_the_logits_of_each_client_on_its_features(world: Any) -> None:
+    met = dict[str, Any]()
+    server = _party(met, round=1, training=TrainingConfig())
+    one, other = (
+        FeatureMaps(
+            np.arange(2),
+            np.array([[first], [first + 1]], np.float32),
+            np.array([[first, 0], [first + 1, 0]], np.float32),
+            np.array([first, first + 1]),
+        )
+        for first in (0, 2)
+    )
+    replies = [Reply(client, 0, "train", 0, 0, 1.0, maps) for client, maps in enumerate((one, other))]
+    algorithm = world.algorithm("fedgkt", alpha=0.5, temperature=2.0)
+    asyncio.run(algorithm.merge(server, ServerState(Model("mlp[2:]", {})), replies))
+    met_samples = met["streams"]["train"].samples
+    assert met_samples.x.tolist() == [[0], [1], [2], [3]]
+    assert met_samples.y.tolist() == [0, 1, 2, 3]
+    assert met["extras"]["teacher"].stream == "train"
+    assert met["extras"]["teacher"].value.tolist() == [[0, 0], [1, 0], [2, 0], [3, 0]]
+    assert met["step"].loss == Transfer(0.5, 1.0, 2.0)
 
 
 # Runs

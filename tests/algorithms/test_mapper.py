@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from fedsim.algorithms.mapper import ClientState
 from fedsim.params import Model
 from fedsim.runtime.run import RunResult, run
+from fedsim.wire import ModelBroadcast
 
 KEPT: dict[str, Any] = {
     "training": {"steps": 5, "momentum": 0.9, "keep_optimiser": True},
@@ -23,13 +26,45 @@ def _personal(result: RunResult) -> dict[int, bytes]:
     return {client: models["personal"].digest() for client, models in result.models.items()}
 
 
-def test_a_mixture_by_hand() -> None:
-    def model(value: float) -> Model:
-        return Model("mlp", {"w": np.full(2, value, np.float32)}, {"mean": np.full(1, value, np.float32)})
+def _model(value: float) -> Model:
+    return Model("mlp", {"w": np.full(2, value, np.float32)}, {"mean": np.full(1, value, np.float32)})
 
-    mixture = ClientState(model(8.0), 0.25).mixture(model(4.0))
+
+def _value(model: Model) -> float:
+    return float(model.params["w"][0])
+
+
+def test_a_mixture_by_hand() -> None:
+    mixture = ClientState(_model(8.0), 0.25).mixture(_model(4.0))
     assert mixture.params["w"].tolist() == mixture.buffers["mean"].tolist() * 2 == [5.0, 5.0]
-    assert ClientState(model(0.1), 0.25).mixture(model(0.1)).digest() == model(0.1).digest()
+    assert ClientState(_model(0.1), 0.25).mixture(_model(0.1)).digest() == _model(0.1).digest()
+
+
+def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_one(world: Any) -> None:
+    # The first mixture has the least loss, 0.25 * 12 = 3; of own models alone it would be the second.
+    trainings, trained = list[tuple[float, float, float]](), iter((12.0, 3.0, 1.0))
+
+    class Client:
+        def num_samples(self, split: str = "train") -> int:
+            return 5
+
+        def own(self, split: str) -> str:
+            return split
+
+        async def evaluate(self, model: Model, samples: str) -> Any:
+            return SimpleNamespace(loss=abs(_value(model) - 3))
+
+        async def fit(self, model: Model, *, step: Any, extras: Any, **_: Any) -> Any:
+            beside = float(extras["other"].value["w"][0])
+            trainings.append((_value(model), beside, step.loss.share))
+            return SimpleNamespace(model=_model(next(trained)))
+
+    turn = world.algorithm("mapper", lambdas=(0.25, 0.75)).train
+    message = ModelBroadcast.of(_model(0.0))
+    after, reply = asyncio.run(turn(Client(), ClientState(_model(8.0), 0.75), message))
+    assert trainings == [(8.0, 0.0, 0.25), (8.0, 0.0, 0.75), (0.0, 12.0, 0.75)]
+    assert (_value(after.model), after.lam) == (12.0, 0.25)
+    assert _value(reply.model) == 1.0
 
 
 @ways

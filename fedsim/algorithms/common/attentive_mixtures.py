@@ -1,24 +1,25 @@
 """FedAMP's weights: how much each model weighs in each client's mixture.
 
-All functions are pure, for ``server.call``. m: models.
+All functions are pure, for ``server.call``. m: models, r: those that a mixture is made for; ``own``, booleans
+``[r, m]``, says which of all models each of those is.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedsim.algorithms.common.similarity import cosines
+from fedsim.algorithms.common.similarity import rounded_cosines
 from fedsim.params import Array
 
 MASS = 0.5
 """What others weigh in a client's mixture, the mean over clients, where alpha is found."""
 
 
-def squared_distances(products: Array) -> Array:
-    """Return squared distances of vectors from their inner products, both ``[m, m]``."""
-    squares = np.diagonal(products)
-    distances: Array = np.maximum(squares[:, None] + squares[None, :] - 2 * products, 0)
-    np.fill_diagonal(distances, 0)
+def squared_distances(products: Array, squares: Array, own: Array) -> Array:
+    """Return squared distances of vectors ``[r, m]`` from inner products ``[r, m]`` and squares ``[m]``."""
+    mine = squares[own.argmax(axis=1)]
+    distances: Array = np.maximum(mine[:, None] + squares[None, :] - 2 * products, 0)
+    distances[own] = 0
     return distances
 
 
@@ -37,34 +38,43 @@ def scales(distances: Array, sigma: float | None, alpha: float | None) -> tuple[
     return sigma, alpha
 
 
-def by_distance(distances: Array, sigma: float | None, alpha: float) -> tuple[Array, int]:
+def by_distance(distances: Array, own: Array, sigma: float | None, alpha: float) -> tuple[Array, int]:
     """Return the weights ``alpha / sigma * exp(-distance / sigma)`` of others, and of oneself the rest.
 
     Args:
-        distances: Squared distances of models, ``[m, m]``.
+        distances: Squared distances of models, ``[r, m]``.
+        own: Which of all models is whose.
         sigma: Their scale; None where it is not known: all keep to themselves.
         alpha: Size of the step.
 
     Returns:
-        Weights ``[m, m]``, rows that sum to one, and in how many rows others would weigh more than 1: there
+        Weights ``[r, m]``, rows that sum to one, and in how many rows others would weigh more than 1: there
         they are scaled to ``1 - 1/m``.
     """
     weights = np.zeros(distances.shape)
     if sigma is not None:
         weights = alpha / sigma * np.exp(-distances / sigma)
-        np.fill_diagonal(weights, 0)
+        weights[own] = 0
     mass = weights.sum(axis=1)
     heavy = mass > 1
-    weights[heavy] *= ((1 - 1 / len(weights)) / mass[heavy])[:, None]
-    np.fill_diagonal(weights, np.maximum(1 - weights.sum(axis=1), 0))
+    weights[heavy] *= ((1 - 1 / distances.shape[1]) / mass[heavy])[:, None]
+    weights[own] = np.maximum(1 - weights.sum(axis=1), 0)
     return weights, int(heavy.sum())
 
 
-def by_cosine(products: Array, sigma: float) -> Array:
-    """Return weights ``[m, m]``: ``1 / m`` for oneself, the rest for others as ``exp(sigma cos)``."""
-    m = len(products)
-    weights = np.exp(sigma * (cosines(products) - 1))
-    np.fill_diagonal(weights, 0)
+def by_cosine(products: Array, squares: Array, own: Array, sigma: float) -> Array:
+    """Return weights ``[r, m]``: ``1 / m`` for oneself, the rest for others as ``exp(sigma cos)``.
+
+    Args:
+        products: Inner products of models, ``[r, m]``.
+        squares: Their squares, ``[m]``.
+        own: Which of all models is whose.
+        sigma: What cosines are multiplied by.
+    """
+    m = len(squares)
+    near = rounded_cosines(products, squares[own.argmax(axis=1)][:, None], squares[None, :])
+    weights = np.exp(sigma * (near - 1))
+    weights[own] = 0
     weights *= (1 - 1 / m) / np.where(m > 1, weights.sum(axis=1, keepdims=True), 1)
-    np.fill_diagonal(weights, 1 / m)
+    weights[own] = 1 / m
     return weights

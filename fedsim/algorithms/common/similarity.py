@@ -1,12 +1,12 @@
 """Weights by similarity: cosines between what clients predict, or between their parameters.
 
 Cosines are rounded to twelve decimals, so that clients that are equal are so for every formula below.
-m: clients, p: public samples, N: classes. All functions are pure, for ``server.call``.
+m: clients, r: some of them, p: public samples, N: classes. All functions are pure, for ``server.call``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,25 +21,45 @@ AT_ONCE = 1 << 16
 def gram(trees: Sequence[Tree], centred: bool) -> Array:
     """Return inner products of parameter vectors, float64 ``[m, m]``, their mean taken off if ``centred``."""
     total = np.zeros((len(trees), len(trees)))
-    for name in trees[0]:
-        flat = [tree[name].reshape(-1) for tree in trees]
-        for start in range(0, len(flat[0]), AT_ONCE):
-            vectors = np.stack([one[start : start + AT_ONCE] for one in flat]).astype(np.float64)
-            if centred:
-                vectors -= vectors.mean(axis=0)
-            total += product(vectors, vectors.T)
+    for vectors in _pieces(trees, centred):
+        total += product(vectors, vectors.T)
     return total
+
+
+def gram_rows(trees: Sequence[Tree], rows: Sequence[int], centred: bool) -> tuple[Array, Array]:
+    """Return rows of :func:`gram`, float64 ``[r, m]``, and all of its diagonal, ``[m]``."""
+    products, squares = np.zeros((len(rows), len(trees))), np.zeros(len(trees))
+    some, others = np.array(rows), np.setdiff1d(np.arange(len(trees)), rows)
+    for vectors in _pieces(trees, centred):
+        products += product(vectors[some], vectors.T)
+        squares[others] += np.square(vectors[others]).sum(axis=1)
+    squares[some] = products[np.arange(len(rows)), some]
+    return products, squares
 
 
 def gram_flops(num_vectors: int, size: int) -> float:
     """Return what :func:`gram` costs for vectors of ``size`` numbers, the mean included."""
-    return float(max(1, 2 * num_vectors * (num_vectors + 1) * size))
+    return gram_rows_flops(num_vectors, num_vectors, size)
+
+
+def gram_rows_flops(num_rows: int, num_vectors: int, size: int) -> float:
+    """Return what :func:`gram_rows` costs: its products, the mean, and the squares of the others."""
+    return float(max(1, 2 * (num_rows * num_vectors + num_vectors + num_vectors - num_rows) * size))
 
 
 def cosines(products: Array) -> Array:
     """Return cosines from inner products ``[m, m]``; 0 beside a vector of zeros."""
     squares = np.diagonal(products)
-    return _rounded(products, squares[:, None], squares[None, :])
+    found = rounded_cosines(products, squares[:, None], squares[None, :])
+    np.fill_diagonal(found, 1)
+    return found
+
+
+def rounded_cosines(products: Array, squares: Array, others: Array) -> Array:
+    """Return cosines from inner products and squares of either side; 0 beside a vector of zeros."""
+    lengths = np.sqrt(squares * others)
+    found: Array = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
+    return found
 
 
 def cosines_of_predictions(values: Array, given: Array) -> Array:
@@ -51,7 +71,9 @@ def cosines_of_predictions(values: Array, given: Array) -> Array:
     """
     flat = values.reshape(len(values), -1)
     squares = product(np.square(values, dtype=np.float64).sum(axis=2), given.T)
-    return _rounded(product(flat, flat.T), squares, squares.T)
+    found = rounded_cosines(product(flat, flat.T), squares, squares.T)
+    np.fill_diagonal(found, 1)
+    return found
 
 
 def cosines_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
@@ -89,8 +111,12 @@ def _shares(amounts: Array) -> Array:
     return np.where(total > 0, amounts / np.where(total > 0, total, 1), 1 / len(amounts))
 
 
-def _rounded(products: Array, squares: Array, others: Array) -> Array:
-    lengths = np.sqrt(squares * others)
-    found: Array = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
-    np.fill_diagonal(found, 1)
-    return found
+def _pieces(trees: Sequence[Tree], centred: bool) -> Iterator[Array]:
+    """Yield the parameter vectors piece by piece, float64 ``[m, n]``."""
+    for name in trees[0]:
+        flat = [tree[name].reshape(-1) for tree in trees]
+        for start in range(0, len(flat[0]), AT_ONCE):
+            vectors = np.stack([one[start : start + AT_ONCE] for one in flat]).astype(np.float64)
+            if centred:
+                vectors -= vectors.mean(axis=0)
+            yield vectors

@@ -15,6 +15,8 @@ from fedsim.algorithms.common.similarity import (
     cosines_of_predictions,
     gram,
     gram_flops,
+    gram_rows,
+    gram_rows_flops,
 )
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -58,6 +60,22 @@ def test_gram_of_large_parameters_is_summed_piece_by_piece() -> None:
     trees = [{"w": vector.reshape(-1, 1)} for vector in vectors]
     wide = vectors.astype(np.float64)
     np.testing.assert_allclose(gram(trees, centred=False), wide @ wide.T)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("rows", [[2, 0], [1], [0, 1, 2, 3]])
+def test_rows_of_gram_are_those_of_all(rows: list[int], centred: bool) -> None:
+    vectors = Key.root(2).numpy().standard_normal((4, AT_ONCE + 5)).astype(np.float32)
+    trees = [{"w": vector} for vector in vectors]
+    whole = gram(trees, centred)
+    products, squares = gram_rows(trees, rows, centred)
+    np.testing.assert_allclose(products, whole[rows])
+    np.testing.assert_allclose(squares, np.diagonal(whole))
+
+
+def test_fewer_rows_cost_less() -> None:
+    assert gram_rows_flops(5, 5, 10) == gram_flops(5, 10) == 2 * 5 * 6 * 10
+    assert gram_rows_flops(2, 5, 10) == 2 * (2 * 5 + 5 + 3) * 10
 
 
 def test_a_vector_of_zeros_is_like_nobody_but_itself() -> None:
