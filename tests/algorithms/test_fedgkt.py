@@ -113,6 +113,7 @@ def test_a_client_learns_from_the_logits_on_each_of_its_samples(world: Any) -> N
         architecture="mlp",
         architectures=parts.architectures,
         own=lambda split: split,
+        num_samples=lambda: 3,
         predict=predict,
         labels=lambda samples: np.zeros(3, np.int64),
     )
