@@ -285,9 +285,8 @@ def _sum_of_small(arrays: Sequence[Array], weights: Sequence[float]) -> NDArray[
     size = arrays[0].size
     factors = np.array(weights)[:, None]
     together = min(len(arrays), max(1, BLOCK // max(1, size)))
-    sums: NDArray[np.float64] = np.empty(
-        (1 + together, size)
-    )  # first the sum so far, if any, then the next terms
+    # First the sum so far, if any, then the next terms.
+    sums: NDArray[np.float64] = np.empty((1 + together, size))
     for start in range(0, len(arrays), together):
         block = arrays[start : start + together]
         terms = sums[1 : 1 + len(block)]

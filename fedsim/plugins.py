@@ -79,16 +79,12 @@ def _read(file: Path) -> tuple[str, str] | None:
     targets = [ast.unparse(line.targets[0]) for line in module.body if isinstance(line, ast.Assign)]
     if "PLUGIN" not in targets:
         return None
-    lines = [line for cls in module.body if isinstance(cls, ast.ClassDef) for line in cls.body]
-    calls = [
-        line.value
-        for line in lines
-        if isinstance(line, ast.Assign)
-        and ast.unparse(line.targets[0]) == "about"
-        and isinstance(line.value, ast.Call)
-    ]
-    kinds = [ast.literal_eval(part.value) for call in calls for part in call.keywords if part.arg == "kind"]
-    return (ast.get_docstring(module) or "").partition("\n")[0], "".join(kinds[-1:])
+    kind = ""
+    for line in (line for cls in module.body if isinstance(cls, ast.ClassDef) for line in cls.body):
+        match line:
+            case ast.Assign(targets=[ast.Name(id="about")], value=ast.Call(keywords=parts)):
+                kind = next((ast.literal_eval(part.value) for part in parts if part.arg == "kind"), kind)
+    return (ast.get_docstring(module) or "").partition("\n")[0], kind
 
 
 def load(package: str, name: str) -> type[Plugin[Any]]:

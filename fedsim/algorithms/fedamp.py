@@ -126,8 +126,8 @@ class FedAMP(Algorithm[FedAMPConfig, ServerState, Model]):
         kind="personal models",
         down="S",
         up="S",
-        client="w_k",
-        server="every client's last w_k",
+        client="its model",
+        server="every client's last model",
         personal=True,
     )
     messages = (Mixture,)

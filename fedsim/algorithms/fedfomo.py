@@ -98,8 +98,8 @@ class FedFomo(Algorithm[FedFomoConfig, ServerState, ClientState]):
         kind="personal models",
         down="M S",
         up="S + 4M",
-        client="w_k, before and after its last training",
-        server="every client's last w_k, sums of weights",
+        client="its model, before and after its last training",
+        server="every client's last model, sums of weights",
         personal=True,
     )
     messages = (ModelSet, WeighedUpdate)

@@ -143,7 +143,7 @@ class FedGKT(Algorithm[FedGKTConfig, ServerState, Model]):
     ) -> tuple[Model, FeatureMaps]:
         """Train the small model, and send what it makes of the client's samples."""
         step, extras = Descent(), {}
-        # Logits on other samples than it has: the server was told of others.
+        # A client that told the server of other samples than its own gets no row for each of its own.
         if message is not None and self.config.alpha and len(message.values) == client.num_samples():
             teacher = np.empty_like(message.values)
             teacher[message.sample_ids] = message.values

@@ -58,7 +58,7 @@ def evaluation_key(job: Predict | Evaluate, resources: Resources) -> Hashable | 
 
 @lru_cache(maxsize=1024)
 def _kind(architecture: Architecture, batch_size: int, is_scored: bool) -> Kind | None:
-    """Return the kind of an evaluation, if it is scored, or else of a prediction."""
+    """Return the kind; ``is_scored`` keeps evaluations, which are another kind, apart from predictions."""
     layers = layers_of(architecture)
     return None if layers is None else Kind(layers, batch_size)
 
