@@ -71,7 +71,7 @@ class ServerState:
 
     Attributes:
         model: Its own.
-        pool: Its logits on public samples from when it was right last, float32 ``[p, N]``.
+        pool: Its logits on public samples from the last time that it was right, float32 ``[p, N]``.
         pooled: On which it ever was, booleans ``[p]``.
         right: On which it was at the start of the round, booleans ``[p]``.
         wanted: Positions of the samples that clients were asked about, int64 ``[q]``.
@@ -92,7 +92,7 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         kind="distillation",
         down="4pN + 8q",
         up="4qN, q samples on which the server never was right",
-        client="w_k",
+        client="its model",
         server="a large model, its logits on the public set",
         personal=True,
     )

@@ -228,10 +228,11 @@ class BoundNet:
         """Return the model at other parameters, ``[b, ...]`` to logits ``[b, N]``."""
 
         def logits(x: Tensor) -> Tensor:
-            # Copies, which the pass may write into; buffers are needed for no gradient.
-            copies = {name: buffer.clone() for name, buffer in self.buffers.items()}
-            buffers = {} if moves_buffers else copies
-            outputs: Tensor = functional_call(self.net, {**params, **buffers}, (x,))
+            tensors = dict(params)
+            if not moves_buffers:
+                # Copies, which the pass may write into; buffers are needed for no gradient.
+                tensors |= {name: buffer.clone() for name, buffer in self.buffers.items()}
+            outputs: Tensor = functional_call(self.net, tensors, (x,))
             return outputs
 
         return logits
