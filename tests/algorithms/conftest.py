@@ -204,6 +204,19 @@ class World:
             assert not other.rejections
         return first
 
+    def recorded(self, algorithm: Algorithm[Any, Any, Any], hook: str) -> list[tuple[tuple[Any, ...], Any]]:
+        """Return what will hold the arguments and the result of each call of a hook."""
+        calls: list[tuple[tuple[Any, ...], Any]] = []
+        original = getattr(algorithm, hook)
+
+        async def recorder(*arguments: Any) -> Any:
+            result = await original(*arguments)
+            calls.append((arguments, result))
+            return result
+
+        setattr(algorithm, hook, recorder)
+        return calls
+
     def watched(self, algorithm: Algorithm[Any, Any, Any]) -> dict[int, dict[str, Model]]:
         """Return what will hold each client's evaluated models, by name, as they were measured last."""
         seen: dict[int, dict[str, Model]] = {}

@@ -25,20 +25,6 @@ def _model(*values: float) -> Model:
     return Model("mlp", {"w": np.array(values, np.float32)})
 
 
-def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-    """Have a hook's arguments and results written down."""
-    calls: list[tuple[tuple[Any, ...], Any]] = []
-    original = getattr(algorithm, hook)
-
-    async def recorder(*arguments: Any) -> Any:
-        result = await original(*arguments)
-        calls.append((arguments, result))
-        return result
-
-    setattr(algorithm, hook, recorder)
-    return calls
-
-
 # Arithmetic
 
 
@@ -159,7 +145,7 @@ def test_without_validation_samples_clients_keep_to_themselves(world: Any) -> No
 
 def test_several_models_come_down_and_one_goes_up(world: Any) -> None:
     algorithm = world.algorithm("fedfomo", offers=2)
-    trained = _recorded(algorithm, "train")
+    trained = world.recorded(algorithm, "train")
     totals = world.run(algorithm).totals
     assert totals.parameters_down == 4 * SCALARS * (1 + 2 + 2)
     assert totals.parameters_up == 3 * 4 * SCALARS
@@ -173,7 +159,7 @@ def test_several_models_come_down_and_one_goes_up(world: Any) -> None:
 
 def test_a_client_remembers_where_its_training_began(world: Any) -> None:
     algorithm = world.algorithm("fedfomo")
-    calls = _recorded(algorithm, "train")
+    calls = world.recorded(algorithm, "train")
     world.run(algorithm)
     start = world.parts(algorithm).initial()("mlp").digest()
     first, last = ([call for call in calls if call[0][0].round == at] for at in (1, 3))
@@ -184,7 +170,7 @@ def test_a_client_remembers_where_its_training_began(world: Any) -> None:
 
 def test_who_never_uploaded_is_offered_to_nobody(world: Any) -> None:
     algorithm = world.algorithm("fedfomo")
-    calls = _recorded(algorithm, "send")
+    calls = world.recorded(algorithm, "send")
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     for _, (_, messages) in calls[1:]:
         assert [sorted(messages[client].models) for client in range(4)] == [[2, 3], [START], [0, 3], [0, 2]]

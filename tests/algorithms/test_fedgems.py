@@ -24,20 +24,6 @@ from fedsim.params import Array, Model
 PUBLIC = 40
 
 
-def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-    """Have a hook's arguments and results written down."""
-    calls: list[tuple[tuple[Any, ...], Any]] = []
-    original = getattr(algorithm, hook)
-
-    async def recorder(*arguments: Any) -> Any:
-        result = await original(*arguments)
-        calls.append((arguments, result))
-        return result
-
-    setattr(algorithm, hook, recorder)
-    return calls
-
-
 # Arithmetic
 
 
@@ -124,7 +110,7 @@ def test_a_client_learns_from_the_server_then_from_its_own_samples_then_predicts
 
 def test_only_logits_on_samples_that_the_server_never_had_right_go_up(world: Any) -> None:
     algorithm = world.algorithm("fedgems")
-    calls = _recorded(algorithm, "instruct_learn")
+    calls = world.recorded(algorithm, "instruct_learn")
     totals = world.run(algorithm).totals
     wanted = [len(state.wanted) for _, (state, _) in calls]
     assert wanted[0] > wanted[-1] > 0
@@ -220,7 +206,7 @@ def test_a_public_set_that_is_delivered_brings_its_labels(world: Any) -> None:
 def test_who_has_no_public_samples_trains_alone(world: Any) -> None:
     data = replace(world.data(), public_at_clients=False)
     algorithm = world.algorithm("fedgems")
-    calls = _recorded(algorithm, "local_learn")
+    calls = world.recorded(algorithm, "local_learn")
     result = world.run(
         algorithm, data=data, lost=lambda parcel, n: n < 4 and parcel.receiver == 1, client_timeout_s=9.0
     )

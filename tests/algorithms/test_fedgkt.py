@@ -24,26 +24,12 @@ from fedsim.params import Array, Model
 QUICK = {"server_epochs": 2}
 
 
-def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-    """Have a hook's arguments and results written down."""
-    calls: list[tuple[tuple[Any, ...], Any]] = []
-    original = getattr(algorithm, hook)
-
-    async def recorder(*arguments: Any) -> Any:
-        result = await original(*arguments)
-        calls.append((arguments, result))
-        return result
-
-    setattr(algorithm, hook, recorder)
-    return calls
-
-
 def _small_models(
     world: Any, name: str, params: dict[str, Any], **changes: Any
 ) -> dict[tuple[int, int], bytes]:
     """Return what each client has trained, by round and client."""
     algorithm = world.algorithm(name, **params)
-    calls = _recorded(algorithm, "train")
+    calls = world.recorded(algorithm, "train")
     world.run(algorithm, **changes)
     found = {}
     for (client, *_), (after, _) in calls:
@@ -178,7 +164,7 @@ def test_the_order_of_samples_in_a_message_makes_no_difference(world: Any) -> No
 
 def test_features_logits_and_labels_are_those_of_the_samples(world: Any) -> None:
     algorithm, data = world.algorithm("fedgkt", **QUICK), world.data()
-    calls = _recorded(algorithm, "train")
+    calls = world.recorded(algorithm, "train")
     world.run(algorithm, rounds=1)
     for (client, *_), (model, maps) in calls:
         own = data.indices(client.client, "train")
@@ -224,7 +210,7 @@ def test_the_ledger_counts_features_and_logits(world: Any) -> None:
 
 def test_who_was_never_heard_of_learns_from_labels_and_counts_in_no_global_mean(world: Any) -> None:
     algorithm = world.algorithm("fedgkt", **QUICK)
-    calls, models = _recorded(algorithm, "send"), world.watched(algorithm)
+    calls, models = world.recorded(algorithm, "send"), world.watched(algorithm)
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     for _, (_, sent) in calls[1:]:
         assert [client for client, message in sent.items() if message is None] == [1]

@@ -34,30 +34,16 @@ THREE = pytest.mark.parametrize("name", ["ktpfl", "sim_pfd", "topk_pfd"])
 ORDERS = pytest.mark.parametrize("order", ["train_first", "distill_first"])
 
 
-def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-    """Have a hook's arguments and results written down."""
-    calls: list[tuple[tuple[Any, ...], Any]] = []
-    original: Callable[..., Coroutine[Any, Any, Any]] = getattr(algorithm, hook)
-
-    async def recorder(*arguments: Any) -> Any:
-        result = await original(*arguments)
-        calls.append((arguments, result))
-        return result
-
-    setattr(algorithm, hook, recorder)
-    return calls
-
-
 def _models(world: Any, algorithm: Any, **changes: Any) -> dict[int, Model]:
     """Return each client's model at the end of a run."""
-    calls = _recorded(algorithm, "models_of")
+    calls = world.recorded(algorithm, "models_of")
     world.run(algorithm, **changes)
     return {arguments[0].client: found["personal"].model for arguments, found in calls}
 
 
 def _matrices(world: Any, algorithm: Any, **changes: Any) -> list[Array]:
     """Return the matrix c after each round in which somebody confirmed."""
-    calls = _recorded(algorithm, "merge_distil")
+    calls = world.recorded(algorithm, "merge_distil")
     world.run(algorithm, **changes)
     return [state.c for _, state in calls]
 
@@ -120,7 +106,7 @@ def test_fewer_public_samples_are_fewer_numbers(world: Any) -> None:
     half = world.run(world.algorithm("ktpfl", public_per_round=20)).totals
     assert half.parameters_up == 20 * N * K * ROUNDS
     repeated = world.algorithm("ktpfl", public_per_round=20, replacement=True)
-    calls = _recorded(repeated, "instruct_share")
+    calls = world.recorded(repeated, "instruct_share")
     assert world.run(repeated).totals.parameters_up == half.parameters_up
     drawn = [state.positions for _, (state, _) in calls]
     assert any(len(np.unique(positions)) < 20 for positions in drawn)
@@ -143,7 +129,7 @@ def test_a_public_set_at_the_server_changes_nothing_but_the_bytes(name: str, wor
 @THREE
 def test_teachers_are_personal_and_sum_to_one(name: str, world: Any) -> None:
     algorithm = world.algorithm(name, **({"neighbours": 2} if name == "topk_pfd" else {}))
-    calls = _recorded(algorithm, "instruct_distil")
+    calls = world.recorded(algorithm, "instruct_distil")
     world.run(algorithm)
     _, (_, messages) = calls[-1]
     assert sorted(messages) == [0, 1, 2, 3]
@@ -157,7 +143,7 @@ def test_teachers_are_personal_and_sum_to_one(name: str, world: Any) -> None:
 def test_the_distillation_is_one_of_kl_by_hand(name: str, world: Any) -> None:
     # One batch of all public samples: one step against the gradient of KL(teacher || softmax(z / 2)).
     algorithm = world.algorithm(name, temperature=2.0, theta_sq=True, distill_lr=0.5)
-    calls = _recorded(algorithm, "local_distil")
+    calls = world.recorded(algorithm, "local_distil")
     parts = world.parts(algorithm, models=("linear", "linear"), rounds=1)
     run(parts)
     for (_, before, message), (after, _) in calls:
@@ -212,7 +198,7 @@ def test_passes_can_be_ramped(world: Any) -> None:
 @THREE
 def test_a_client_silent_in_the_share_is_in_no_teacher(name: str, world: Any) -> None:
     algorithm = world.algorithm(name)
-    calls = _recorded(algorithm, "instruct_distil")
+    calls = world.recorded(algorithm, "instruct_distil")
     result = world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     for (_, state, cohort), (_, messages) in calls:
         assert state.senders.tolist() == list(cohort) == sorted(messages) == [0, 2, 3]
@@ -229,7 +215,7 @@ def test_predictions_that_are_no_numbers_are_rejected_and_counted(name: str, wor
         return reply(client, values * np.float32(np.nan if client.client == 2 else 1), positions)
 
     algorithm.reply = poisoned
-    calls = _recorded(algorithm, "instruct_distil")
+    calls = world.recorded(algorithm, "instruct_distil")
     result = world.run(algorithm)
     assert result.by_client["rejected"].tolist() == [0, 0, 3, 0]
     assert result.rejections == {"values holds NaN or an infinity": 3}
@@ -306,7 +292,7 @@ def test_public_samples_are_kept_as_they_came_and_only_until_they_are_used(
     data = world.data()
     data = replace(data, x=np.rint(data.x * 255).clip(0, 255).astype(np.float32) / np.float32(255))
     algorithm = world.algorithm(name)
-    shared, distilled = _recorded(algorithm, "local_share"), _recorded(algorithm, "local_distil")
+    shared, distilled = world.recorded(algorithm, "local_share"), world.recorded(algorithm, "local_distil")
     world.run(algorithm, data=replace(data, public_at_clients=public_at_clients))
     assert (len(shared), len(distilled)) == (K * ROUNDS, K * ROUNDS)
     for (_, _, message), (state, _) in shared:
@@ -494,7 +480,7 @@ def test_without_a_step_it_is_codistillation_to_the_mean(world: Any) -> None:
 
 def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
     algorithm = world.algorithm("ktpfl")
-    calls = _recorded(algorithm, "merge_distil")
+    calls = world.recorded(algorithm, "merge_distil")
     world.run(algorithm, clients_per_round=2, rounds=6)
     for (_, before, _), after in calls:
         assert len(before.senders) == 2
@@ -540,7 +526,7 @@ def test_a_client_that_vanishes_before_its_distillation_has_contributed(world: A
 
 def test_if_nobody_distils_nothing_is_learned_about_weights(world: Any) -> None:
     algorithm = world.algorithm("ktpfl")
-    calls = _recorded(algorithm, "instruct_share")
+    calls = world.recorded(algorithm, "instruct_share")
     result = world.run(
         algorithm, lost=lambda parcel, ordinal: _teacher(parcel), client_timeout_s=9.0, rounds=3
     )
@@ -572,7 +558,7 @@ def test_shares_of_the_data_travel_only_where_they_are_asked_for(world: Any) -> 
     assert data.totals.parameters_up == unit.totals.parameters_up
     algorithm = world.algorithm("ktpfl", c_weighting="data")
     parts = world.parts(algorithm)
-    calls = _recorded(algorithm, "merge_distil")
+    calls = world.recorded(algorithm, "merge_distil")
     run(parts)
     sizes = parts.data.sizes("train")
     assert all(state.num_samples.tolist() == sizes.tolist() for _, state in calls)

@@ -34,23 +34,9 @@ def _weights(carrier: Any) -> Array:
     return array
 
 
-def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-    """Have a hook's arguments and results written down."""
-    calls: list[tuple[tuple[Any, ...], Any]] = []
-    original = getattr(algorithm, hook)
-
-    async def recorder(*arguments: Any) -> Any:
-        result = await original(*arguments)
-        calls.append((arguments, result))
-        return result
-
-    setattr(algorithm, hook, recorder)
-    return calls
-
-
 def _states(world: Any, algorithm: Any, **changes: Any) -> list[ServerState]:
     """Return the server's state after each merge."""
-    calls = _recorded(algorithm, "merge")
+    calls = world.recorded(algorithm, "merge")
     world.run(algorithm, **changes)
     return [state for _, state in calls]
 
@@ -107,7 +93,7 @@ def test_an_identity_is_local_bit_for_bit(world: Any) -> None:
 
 def _broadcasts(world: Any, algorithm: Any) -> list[list[Model]]:
     """Return what each client was sent, by round."""
-    calls = _recorded(algorithm, "send")
+    calls = world.recorded(algorithm, "send")
     world.run(algorithm)
     return [[messages[client].model for client in range(4)] for _, (_, messages) in calls]
 
@@ -170,7 +156,7 @@ def test_the_pull_matters(change: dict[str, Any], world: Any) -> None:
 
 def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
     algorithm = world.algorithm("ktpfl_w")
-    calls = _recorded(algorithm, "merge")
+    calls = world.recorded(algorithm, "merge")
     world.run(algorithm, clients_per_round=2, rounds=6)
     for (_, before, replies), after in calls:
         members = [reply.client for reply in replies]
@@ -185,7 +171,7 @@ def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
 def test_who_never_uploaded_is_in_no_sum(world: Any) -> None:
     # Client 1's uploads are lost: it gets mixtures of the others, they none of it.
     algorithm = world.algorithm("ktpfl_w", c_lr=0.0)
-    calls = _recorded(algorithm, "send")
+    calls = world.recorded(algorithm, "send")
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     (_, (first, opening)), *later = calls
     assert not first.uploads

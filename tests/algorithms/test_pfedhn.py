@@ -42,20 +42,6 @@ def _same(one: Hypernetwork, other: Hypernetwork) -> bool:
     )
 
 
-def _recorded(algorithm: Any, hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-    """Have a hook's arguments and results written down."""
-    calls: list[tuple[tuple[Any, ...], Any]] = []
-    original = getattr(algorithm, hook)
-
-    async def recorder(*arguments: Any) -> Any:
-        result = await original(*arguments)
-        calls.append((arguments, result))
-        return result
-
-    setattr(algorithm, hook, recorder)
-    return calls
-
-
 # Arithmetic
 
 
@@ -148,7 +134,7 @@ def test_no_change_is_no_gradient() -> None:
 
 def test_without_local_steps_nothing_changes(world: Any) -> None:
     algorithm = world.algorithm("pfedhn", momentum=0.0, weight_decay=0.0)
-    trained, merged = _recorded(algorithm, "train"), _recorded(algorithm, "merge")
+    trained, merged = world.recorded(algorithm, "train"), world.recorded(algorithm, "merge")
     world.run(algorithm, training={"steps": 0}, rounds=2)
     for _, (_, reply) in trained:
         assert not any(array.any() for array in reply.params.values())
@@ -158,7 +144,7 @@ def test_without_local_steps_nothing_changes(world: Any) -> None:
 
 def test_parameters_go_down_and_changes_up(world: Any) -> None:
     algorithm = world.algorithm("pfedhn")
-    trained = _recorded(algorithm, "train")
+    trained = world.recorded(algorithm, "train")
     totals = world.run(algorithm).totals
     assert totals.parameters_up == totals.parameters_down == 3 * 4 * SCALARS
     for sent in (totals.bytes_up, totals.bytes_down):
@@ -171,7 +157,7 @@ def test_parameters_go_down_and_changes_up(world: Any) -> None:
 
 def test_a_client_is_measured_with_what_is_made_for_it(world: Any) -> None:
     algorithm = world.algorithm("pfedhn")
-    merged, models = _recorded(algorithm, "merge"), world.watched(algorithm)
+    merged, models = world.recorded(algorithm, "merge"), world.watched(algorithm)
     world.run(algorithm, clients_per_round=2)
     net = merged[-1][1]
     for client, made in enumerate(generated(net, range(4))):
@@ -181,7 +167,7 @@ def test_a_client_is_measured_with_what_is_made_for_it(world: Any) -> None:
 
 def test_embeddings_of_clients_that_were_not_selected_stay(world: Any) -> None:
     algorithm = world.algorithm("pfedhn")
-    merged = _recorded(algorithm, "merge")
+    merged = world.recorded(algorithm, "merge")
     world.run(algorithm, clients_per_round=2)
     for (_, before, replies), after in merged:
         moved = (before.embeddings != after.embeddings).any(axis=1)
@@ -199,7 +185,7 @@ class Normed(ModelPlugin[Config]):
 
 def test_statistics_stay_at_the_client(world: Any) -> None:
     algorithm = world.algorithm("pfedhn")
-    trained, models = _recorded(algorithm, "train"), world.watched(algorithm)
+    trained, models = world.recorded(algorithm, "train"), world.watched(algorithm)
     normed = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
     world.run(algorithm, architectures=normed)
     assert all(not message.buffers and not reply.buffers for (_, _, message), (_, reply) in trained)
