@@ -61,8 +61,12 @@ def start_models(server: ServerContext) -> dict[str, Model]:
 
 def mean_of_models(replies: Replies[ModelUpdate], weighting: Weighting) -> Model:
     """Return the mean of the models that came back, weighted by their clients' samples or all alike."""
-    amounts = [reply.message.num_samples if weighting == "samples" else 1 for reply in replies]
-    return mean_model([reply.message.model for reply in replies], shares(replies, amounts))
+    return mean_model([reply.message.model for reply in replies], mean_weights(replies, weighting))
+
+
+def mean_weights(replies: Replies[ModelUpdate], weighting: Weighting) -> list[float]:
+    """Return what each reply weighs in a mean; the weights sum to one."""
+    return shares(replies, [reply.message.num_samples if weighting == "samples" else 1 for reply in replies])
 
 
 def means_by_architecture(replies: Replies[ModelUpdate], weighting: Weighting) -> dict[str, Model]:

@@ -1,9 +1,9 @@
 """Server optimisers: the server takes the mean change of the clients' models as a gradient.
 
-Clients train as in FedAvg. The server forms the change ``D = sum_k p_k w_k - w`` and gives it to an optimiser
-of its own, which remembers moments of it (specification 5.B.4). Running statistics are no parameters: they
-are averaged. All arithmetic and all moments are in float64: squares of large changes do not overflow, and a
-step by the whole change gives the mean itself.
+Clients train as in FedAvg. The server forms the mean change ``D = sum_k p_k (w_k - w)`` and gives it to an
+optimiser of its own, which remembers moments of it (specification 5.B.4). Running statistics are no
+parameters: they are averaged. A client's change has the dtype of its model, as if the client had sent it; the
+mean, the moments and the step are in float64, so that squares of large changes do not overflow.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
 (arXiv 2003.00295), algorithms 1 and 2.
@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedsim.algorithms.base import Predictor, Predictors, Replies
-from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_of_models
+from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_weights
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.params import Array, Model
+from fedsim.params import Array, Model, weighted_mean
 from fedsim.ranges import LearningRate, Norm, PartialShare
 from fedsim.wire import ModelUpdate
 
@@ -79,14 +79,18 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Take a step: ``w <- w + server_lr * step(D)``."""
-        mean = mean_of_models(replies, self.config.weighting)
+        model, models = state.model, [reply.message.model for reply in replies]
+        weights = mean_weights(replies, self.config.weighting)
         params, moments = dict[str, Array](), dict[str, tuple[Array, ...]]()
-        for name, array in state.model.params.items():
-            change = np.subtract(mean.params[name], array, dtype=np.float64)
+        for name, array in model.params.items():
+            change = np.zeros(array.shape)
+            for one, weight in zip(models, weights, strict=True):
+                change += np.multiply(one.params[name] - array, weight, dtype=np.float64)
             step, *after = self.step(change, *state.moments[name])
             params[name] = np.asarray(array + self.config.server_lr * step, array.dtype)
             moments[name] = tuple(after)
-        return ServerState(Model(mean.architecture, params, mean.buffers), moments)
+        buffers = weighted_mean([one.buffers for one in models], weights)
+        return ServerState(Model(model.architecture, params, buffers), moments)
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: Any

@@ -47,6 +47,14 @@ def test_steps_are_taken_from_the_mean_and_buffers_are_averaged(name: str, world
     assert before.model.params["w"].tolist() == [1.0]
 
 
+def test_the_mean_of_the_changes_is_not_rounded_as_the_mean_of_the_models_is(world: Any) -> None:
+    # Next to 2 ** 24 in float32 is 2 ** 24 + 2: their mean is no float32, the mean change is 1.
+    algorithm = world.algorithm("fedavgm")
+    before = algorithm.start(SimpleNamespace(initial_model=lambda: _model(2.0**24)))
+    after = _merged(algorithm, before, (2.0**24, 1), (2.0**24 + 2, 1))
+    assert [one.tolist() for one in after.moments["w"]] == [[1.0]]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_messages_are_fedavg_s(name: str, world: Any) -> None:
     assert world.run(world.algorithm(name)).totals == world.run(world.algorithm("fedavg")).totals
