@@ -22,7 +22,7 @@ settings.register_profile(
     "fedsim",
     derandomize=True,
     deadline=None,
-    max_examples=40,
+    max_examples=30,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("quick", settings.get_profile("fedsim"), max_examples=8)

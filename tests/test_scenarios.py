@@ -184,7 +184,18 @@ FEW = 1_500
 """Samples of a stand-in, which has all its data set's users."""
 
 
-@pytest.mark.parametrize(("path", "name"), PROFILES, ids=lambda value: getattr(value, "stem", value))
+LARGEST = ("fedet", "fedet_sent140")
+"""Files whose profiles take long to plan."""
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        pytest.param(path, name, marks=[pytest.mark.slow] if path.stem in LARGEST else [])
+        for path, name in PROFILES
+    ],
+    ids=lambda value: getattr(value, "stem", value),
+)
 def test_a_profile_can_be_planned(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its data: labels as many as it has are spread, and all else is built around a few samples."""
     changes = _profiles(path)[name]

@@ -151,10 +151,7 @@ def test_skews_of_several_kinds_are_among_them() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("persfl", "perfed_ckt") else pytest.mark.slow)
-        for name in TWINS
-    ],
+    [pytest.param(name, marks=[] if name == "persfl" else pytest.mark.slow) for name in TWINS],
 )
 def test_compared_methods_do_equal_work(name: str) -> None:
     """In every round each client makes the steps on its own samples that Local makes, whatever the method.

@@ -58,6 +58,10 @@ MAIN = {"local", "fedavg", "fedprox", "fedmd"}
 WITHOUT_A_PAPER = {"centralized"}
 """Reference points that nobody has proposed."""
 every = pytest.mark.parametrize("name", [found.name for found in FOUND])
+main_else_slow = pytest.mark.parametrize(
+    "name",
+    [pytest.param(found.name, marks=[] if found.name in MAIN else pytest.mark.slow) for found in FOUND],
+)
 
 
 def _plugin(name: str) -> type[Algorithm[Any, Any, Any]]:
@@ -123,16 +127,13 @@ def test_leaves_arguments_untouched_and_repeats_itself(
     assert (first.trace_hash, first.model_hash) == (again.trace_hash, again.model_hash)
 
 
-@every
+@main_else_slow
 def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str], RunResult]) -> None:
     other = world.run(world.algorithm(name, **QUICK.get(name, {})), seed=1, rounds=2)
     assert other.model_hash != usual(name).model_hash
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(found.name, marks=[] if found.name in MAIN else pytest.mark.slow) for found in FOUND],
-)
+@main_else_slow
 def test_learns(name: str, world: Any) -> None:
     result = world.run(
         world.algorithm(name, **QUICK.get(name, {})),
@@ -183,7 +184,7 @@ def remembered(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
     return run
 
 
-@every
+@main_else_slow
 def test_remembers_no_more_from_round_to_round(name: str, world: Any, remembered: Any) -> None:
     # All clients are in every round, and have kept what they keep long before the third.
     early, late = remembered(world.algorithm(name, **QUICK.get(name, {})))
@@ -339,7 +340,7 @@ def test_clients_that_send_absurd_values_end_no_run(
     assert all(spoiled(state) is None for state in states)
 
 
-@every
+@main_else_slow
 def test_clients_that_send_numbers_too_large_to_compute_with_harm_nobody(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

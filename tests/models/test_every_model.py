@@ -78,6 +78,15 @@ CASES = [
 ]
 
 every_model = pytest.mark.parametrize("case", CASES, ids=str)
+one_of_each_model = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.slow] if case.name in {one.name for one in CASES[:i]} else [])
+        for i, case in enumerate(CASES)
+    ],
+    ids=str,
+)
+"""The other settings of a model are slow: what they are for concerns few models."""
 SIZE = 6
 
 
@@ -211,7 +220,7 @@ def test_logits_are_the_head_of_the_features_and_every_cut_composes(
 
 
 @pytest.mark.parametrize("every_cut", [False, pytest.param(True, marks=pytest.mark.slow)])
-@every_model
+@one_of_each_model
 def test_a_cut_divides_values_and_work_and_its_parts_are_models(
     make: Callable[..., Architecture], initial: Callable[[Architecture], Model], case: Case, every_cut: bool
 ) -> None:

@@ -274,7 +274,7 @@ def test_force_replaces_the_run(plan: Plan, make_parts: Callable[..., Parts], tm
 def test_whatever_the_disk_refuses_is_said_and_the_old_run_is_whole(
     plan: Plan, tmp_path: Path, disk: Any, monkeypatch: pytest.MonkeyPatch, is_full: bool
 ) -> None:
-    monkeypatch.setattr(durable, "_BUFFER_BYTES", 256)
+    monkeypatch.setattr(durable, "_BUFFER_BYTES", 1024)
     old = record(plan, tmp_path / "run").result
 
     def perform(parts: Parts, *, log: Log, **_: Any) -> RunResult:

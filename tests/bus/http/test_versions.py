@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -48,10 +49,10 @@ def greeting(scenario: str = TINY, **changes: Any) -> bytes:
     return Greeting(scenario, "fedavg", **changes).encode()
 
 
-def here(**parts: str) -> dict[str, str]:
-    """Return the fingerprint of what the scenario gives here, with other parts in some places."""
-    data = build(Scenario.model_validate(tomllib.loads(TINY))).data
-    return {**fingerprint(data), **parts}
+@cache
+def here() -> dict[str, str]:
+    """Return the fingerprint of what the scenario gives here."""
+    return fingerprint(build(Scenario.model_validate(tomllib.loads(TINY))).data)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +72,6 @@ def here(**parts: str) -> dict[str, str]:
             greeting(),
             r"the data here are not those of the server: task \(.*, unknown there\).* --data or FEDSIM_DATA",
         ),
-        (
-            greeting(data=here(labels="200 of int64 #0123")),
-            r"server: labels \(200 of int64 both, with other values\)\. Both sides",
-        ),
-        (
-            greeting(data=here(samples="180 of float32 #0123")),
-            r"server: samples \(200 of float32 here, 180 of float32 there\)\. Both sides",
-        ),
     ],
 )
 async def test_a_greeting_that_is_none_for_this_version(make_world: Any, said: bytes, match: str) -> None:
@@ -87,6 +80,23 @@ async def test_a_greeting_that_is_none_for_this_version(make_world: Any, said: b
         await join(world.url)
     await goes_on(world)
     assert not world.server.rejected
+
+
+@pytest.mark.parametrize(
+    ("part", "match"),
+    [
+        (
+            {"labels": "200 of int64 #0123"},
+            r"server: labels \(200 of int64 both, with other values\)\. Both sides",
+        ),
+        (
+            {"samples": "180 of float32 #0123"},
+            r"server: samples \(200 of float32 here, 180 of float32 there\)\. Both sides",
+        ),
+    ],
+)
+async def test_a_server_with_other_data(make_world: Any, part: dict[str, str], match: str) -> None:
+    await test_a_greeting_that_is_none_for_this_version(make_world, greeting(data={**here(), **part}), match)
 
 
 async def test_another_protocol(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
