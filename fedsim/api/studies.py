@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from fedsim.api.results import Result, Temporary
 from fedsim.report.places import holds_scenario
-from fedsim.studies.answer_files import EVALUATIONS, Answers, answer_row, read_answers
+from fedsim.studies.answer_files import EVALUATIONS, Answers, answer_rows, read_answers
 from fedsim.studies.perform import Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
 
@@ -51,8 +51,7 @@ class StudyResult:
     @cached_property
     def answers(self) -> pa.Table:
         """One row for each variant, point of the grid and target: the columns of ``answers.csv``."""
-        rows = [answer_row(self._read.plan, one) for one in self._read.answers]
-        return pa.Table.from_pylist(rows)
+        return pa.Table.from_pylist(answer_rows(self._read))
 
     @cached_property
     def evaluations(self) -> pa.Table:
