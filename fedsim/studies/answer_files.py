@@ -4,8 +4,11 @@
 ``study.parquet``    one row for each evaluation of each run: :mod:`fedsim.studies.curves`
 ``answers.csv``      one row for each variant, point of the grid and target, with each quantity of
                      :mod:`fedsim.studies.answers` as its mean, ``*_low`` and ``*_high``, the ends of
-                     the 95 % interval of the mean over seeds (Student's t); with a baseline also the
-                     differences to it, ``*_minus_baseline``, from ``*_pairs`` pairs of seeds
+                     the 95 % interval of the mean over seeds (:mod:`fedsim.studies.intervals`; the
+                     column ``interval`` says which); with a baseline also the differences to it,
+                     ``*_minus_baseline``, from ``*_pairs`` pairs of seeds. Accuracies within a budget
+                     (:mod:`fedsim.studies.budgets`) also say of how many seeds, ``*_seeds``, and how
+                     many of the runs ended before, ``*_ended_before``
 ``front.csv``        the Pareto fronts of accuracy against time and bytes: :mod:`fedsim.studies.fronts`
 ``tuning.csv``       one row for each trial, if anything is tuned: :mod:`fedsim.studies.tuning`
 ``answers.md``       the tables for people (:mod:`fedsim.studies.answer_tables`), in Markdown
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +39,9 @@ from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable
 from fedsim.studies.answer_tables import tables, tuning_table
 from fedsim.studies.answers import Answer, Curves, answers
+from fedsim.studies.budgets import BUDGETS, Budget, budgets
 from fedsim.studies.curves import read_curve
-from fedsim.studies.fronts import BUDGETS, FrontPoint, front
+from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.tuning import read_tuning
@@ -59,6 +64,7 @@ class Answers:
     Attributes:
         plan: The study, with what was chosen for each setting.
         curves: What each run has shown, by setting and seed.
+        budgets: Within which accuracies are compared.
         answers: One for each setting and target.
         fronts: The Pareto front for each budget.
         tables: The tables for people.
@@ -67,6 +73,7 @@ class Answers:
 
     plan: StudyPlan
     curves: Mapping[Setting, Curves]
+    budgets: Sequence[Budget]
     answers: Sequence[Answer]
     fronts: Mapping[str, Sequence[FrontPoint]]
     tables: Sequence[TextTable]
@@ -81,8 +88,16 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     for run in plan.runs:
         if holds_scenario(parent / run.label, run.scenario_toml):
             curves[run.setting][run.seed] = read_curve(parent / run.label)
-    found = answers(curves, config.targets, config.of, config.baseline)
-    fronts = {budget: front(curves, budget, config.of) for budget in BUDGETS}
+    compared = budgets(curves, config.at)
+    found = answers(
+        curves,
+        config.targets,
+        config.of,
+        config.baseline,
+        budgets=compared,
+        method=config.interval,
+    )
+    fronts = {bounds: front(curves, bounds, config.of) for bounds in BUDGETS}
     trials = [
         {
             "variant": setting.variant,
@@ -95,10 +110,10 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         for (setting, number), by_seed in tuning.scores.items()
         for seed, score in by_seed.items()
     ]
-    grids = tables(plan, found, fronts)
+    grids = tables(plan, found, fronts, compared)
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
-    return Answers(plan, curves, found, fronts, grids, trials)
+    return Answers(plan, curves, compared, found, fronts, grids, trials)
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> None:
@@ -113,7 +128,7 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
     with new(part, parent) as file:
         write_table(file, "study", evaluations(plan, found.curves))
     part.replace(parent / EVALUATIONS)
-    write_file(parent / ANSWERS, _csv([answer_row(plan, one) for one in found.answers]))
+    write_file(parent / ANSWERS, _csv(answer_rows(found)))
     points = [
         {"budget": budget, "cost": point.cost, "accuracy": point.accuracy, **_identity(plan, point.setting)}
         for budget, points in found.fronts.items()
@@ -154,12 +169,17 @@ def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:
     return columns
 
 
-def answer_row(plan: StudyPlan, answer: Answer) -> Row:
-    """Return the row of ``answers.csv``."""
+def answer_rows(found: Answers) -> list[Row]:
+    """Return the rows of ``answers.csv``."""
+    return [_answer_row(found.plan, found.budgets, one) for one in found.answers]
+
+
+def _answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> Row:
     row: Row = {
         **_identity(plan, answer.setting),
         "target": answer.target,
         "of": plan.config.of,
+        "interval": plan.config.interval,
         "seeds": answer.seeds,
         "reached": None if answer.target is None else answer.reached,
     }
@@ -169,6 +189,12 @@ def answer_row(plan: StudyPlan, answer: Answer) -> Row:
             difference = answer.differences.get(name)
             row |= _interval(f"{name}_minus_baseline", difference)
             row[f"{name}_pairs"] = None if difference is None else difference.count
+    for budget in compared:
+        accuracy = answer.figures[budget.column]
+        row[f"{budget.column}_seeds"] = 0 if accuracy is None else accuracy.count
+        row[f"{budget.column}_ended_before"] = answer.ended_before[budget.column]
+        if not budget.is_stated:
+            row[f"equal_{budget.bounds}"] = budget.amount if math.isfinite(budget.amount) else None
     return row
 
 
