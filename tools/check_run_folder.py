@@ -204,11 +204,11 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     scenario, tables = run.scenario, run.tables
     settings, num_rounds = scenario["evaluation"], num_rounds_of(run, seen)
     is_on = scenario["engine"]["executor"] != "null"
-    every, every_s = settings.get("every"), settings.get("every_s")
+    every, every_s, at_start = settings.get("every"), settings.get("every_s"), settings["at_start"]
     # After the last round it is due once more where somebody was asked.
     closing = [row["round"] for row in tables["rounds"] if row["round"] > num_rounds and row["asked"]]
     by_rounds = every if every is not None else int(every_s is None)
-    due = list[int]()
+    due = [0] if is_on and at_start else []
     if is_on and (by_rounds or every_s is not None):
         ends = {row["round"]: row["ended_at_s"] for row in tables["rounds"] if 0 < row["round"] < num_rounds}
         next_s = every_s or math.inf

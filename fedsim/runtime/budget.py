@@ -33,7 +33,7 @@ class UntilConfig(Config):
     """What ends the rounds; the first that is met does."""
 
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """An evaluation shows at least this accuracy."""
+    """The evaluation of a round shows at least this accuracy."""
     of: Measure = "personal_mean"
     """Which accuracy: the mean over clients, the mean over the least accurate tenth of them, or the one on
     the global test set."""
