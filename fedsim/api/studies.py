@@ -12,9 +12,11 @@ from pyarrow import parquet
 
 from fedsim.api.results import Result, Temporary
 from fedsim.report.places import holds_scenario
-from fedsim.studies.answer_files import EVALUATIONS, Answers, answer_row, read_answers
+from fedsim.report.tables import arrow_rows
+from fedsim.studies.answer_files import Answers, answer_row, read_answers
 from fedsim.studies.perform import Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
+from fedsim.studies.study_columns import ANSWERS, STUDY
 
 
 class StudyResult:
@@ -52,12 +54,12 @@ class StudyResult:
     def answers(self) -> pa.Table:
         """One row for each variant, point of the grid and target: the columns of ``answers.csv``."""
         rows = [answer_row(self._read.plan, one) for one in self._read.answers]
-        return pa.Table.from_pylist(rows)
+        return arrow_rows(ANSWERS.with_paths(self._read.plan.varied), rows)
 
     @cached_property
     def evaluations(self) -> pa.Table:
         """One row for each evaluation of each run: ``study.parquet``."""
-        return parquet.read_table(self.folder / EVALUATIONS)
+        return parquet.read_table(self.folder / STUDY.file)
 
     @cached_property
     def _read(self) -> Answers:
