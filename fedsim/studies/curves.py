@@ -47,8 +47,7 @@ JAIN = "accuracy_jain"
 def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
 
-    NaN stands for what was not measured. ``accuracy_jain`` is Jain's index of fairness over the clients'
-    accuracies: 1 where all are equal, 1/n where one client of n has all.
+    :data:`fedsim.studies.study_columns.STUDY` has its columns. NaN stands for what was not measured.
 
     Args:
         folder: The run's folder.
@@ -61,9 +60,10 @@ def read_curve(folder: Path) -> Columns:
     for name, parts in SUMS.items():
         curve[name] = np.cumsum(sum(rounds[part] for part in parts))[there]
     curve |= {name: rounds[column][there].astype(float) for name, column in MEASURED.items()}
-    of_clients = _columns(folder / "evaluations.parquet")
+    of_clients = _columns(folder / "evaluations.parquet")  # in the order of rounds
+    ends = [np.searchsorted(of_clients["round"], curve["round"], side) for side in ("left", "right")]
     curve[JAIN] = np.array(
-        [jain(of_clients["accuracy"][of_clients["round"] == number]) for number in curve["round"]], float
+        [jain(of_clients["accuracy"][slice(*of)]) for of in zip(*ends, strict=True)], float
     )
     return curve
 
