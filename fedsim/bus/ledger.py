@@ -181,7 +181,9 @@ class Ledger:
         """
         words = np.array(list(self._words), dtype=object)
         ends = np.array(OUTCOME_WORDS, dtype=object)
-        row, arrived_ns = self._rows(), np.array(self._arrived_ns)
+        row, arrived_at_s = self._rows(), np.array(self._arrived_ns, float)
+        arrived_at_s[arrived_at_s == _NEVER] = np.nan
+        arrived_at_s /= 1e9
         return {
             "round": row["round"].copy(),
             "client": row["client"].astype(np.int64),
@@ -196,7 +198,7 @@ class Ledger:
             "arrivals": np.array(self._arrivals),
             "outcome": ends[np.array(self._outcome)],
             "sent_at_s": row["sent_ns"] / 1e9,
-            "arrived_at_s": np.where(arrived_ns == _NEVER, np.nan, arrived_ns / 1e9),
+            "arrived_at_s": arrived_at_s,
         }
 
     def check(self) -> None:
