@@ -16,7 +16,7 @@ from fedsim.report.tables import arrow_rows
 from fedsim.studies.answer_files import Answers, answer_row, read_answers
 from fedsim.studies.perform import Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
-from fedsim.studies.study_columns import ANSWERS, STUDY
+from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
 
 
 class StudyResult:
@@ -59,7 +59,7 @@ class StudyResult:
     @cached_property
     def evaluations(self) -> pa.Table:
         """One row for each evaluation of each run: ``study.parquet``."""
-        return parquet.read_table(self.folder / STUDY.file)
+        return parquet.read_table(self.folder / EVALUATIONS.file)
 
     @cached_property
     def _read(self) -> Answers:

@@ -30,12 +30,12 @@ from fedsim.studies.curves import read_curve
 from fedsim.studies.fronts import BUDGETS, FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
-from fedsim.studies.study_columns import ANSWERS, FRONT, STUDY, TUNING
+from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.tuning import read_tuning
 
 MARKDOWN = "answers.md"
 LATEX = "answers.tex"
-FILES = (STUDY.file, ANSWERS.file, FRONT.file, MARKDOWN, LATEX)
+FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, MARKDOWN, LATEX)
 
 Row = dict[str, Any]
 
@@ -97,10 +97,10 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
     """
     found = read_answers(whole, parent)
     plan = found.plan
-    part = parent / f"{STUDY.file}.part"
+    part = parent / f"{EVALUATIONS.file}.part"
     with new(part, parent) as file:
-        write_table(file, STUDY.with_paths(plan.varied), evaluations(plan, found.curves))
-    part.replace(parent / STUDY.file)
+        write_table(file, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
+    part.replace(parent / EVALUATIONS.file)
     _write_csv(parent, ANSWERS.with_paths(plan.varied), [answer_row(plan, one) for one in found.answers])
     points = [
         {"budget": budget, "cost": point.cost, "accuracy": point.accuracy, **_identity(plan, point.setting)}

@@ -47,7 +47,7 @@ JAIN = "accuracy_jain"
 def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
 
-    :data:`fedsim.studies.study_columns.STUDY` has its columns. NaN stands for what was not measured.
+    :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
 
     Args:
         folder: The run's folder.

@@ -21,7 +21,7 @@ _SETTING = {
 
 _JAIN = "Jain's index of the clients' accuracies: 1 if all are equal, 1/n if one of n clients has all"
 
-STUDY = Table(
+EVALUATIONS = Table(
     "study",
     "study.parquet",
     "One row for each evaluation of each run. Sums are since the start of the run.",
@@ -112,5 +112,5 @@ TUNING = Table(
     },
 )
 
-STUDY_TABLES = (STUDY, ANSWERS, FRONT, TUNING)
+STUDY_TABLES = (EVALUATIONS, ANSWERS, FRONT, TUNING)
 """Those in the folder of a study."""

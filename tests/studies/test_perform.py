@@ -22,7 +22,7 @@ from fedsim.studies import worker
 from fedsim.studies.answer_files import FILES
 from fedsim.studies.perform import NOT_FINITE, Progress, perform, study_place
 from fedsim.studies.plan import load_study
-from fedsim.studies.study_columns import ANSWERS, FRONT, STUDY, TUNING
+from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 
 RUNS = ["fedavg-seed0", "local-seed0", "fedavg-seed1", "local-seed1"]
 
@@ -76,10 +76,10 @@ def test_each_column_of_a_study_is_described_and_each_description_has_its_column
 ) -> None:
     tune = {"seeds": [7], "training.lr": [0.5]}
     perform(load_study(tiny | {"seeds": [0], "targets": [0.05], "tune": tune}), tmp_path / "o")
-    schema = parquet.read_schema(tmp_path / "o" / STUDY.file)
-    assert [name for name in schema.names if name != "training.lr"] == exact(STUDY)
+    schema = parquet.read_schema(tmp_path / "o" / EVALUATIONS.file)
+    assert [name for name in schema.names if name != "training.lr"] == exact(EVALUATIONS)
     for field in schema:
-        described = STUDY.with_paths(["training.lr"]).column(field.name)
+        described = EVALUATIONS.with_paths(["training.lr"]).column(field.name)
         assert field.metadata[b"description"].decode() == described.description
         assert field.metadata[b"unit"].decode() == described.unit
     for table in (ANSWERS, FRONT, TUNING):
