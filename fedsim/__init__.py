@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedsim.api.folders import open as open  # noqa: A004
     from fedsim.api.results import Comparison, Result
-    from fedsim.api.results import open as open  # noqa: A004
     from fedsim.api.runs import arun, compare, load, run
     from fedsim.api.studies import StudyResult, study
     from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
-    "api.results": ("Comparison", "Result", "open"),
+    "api.folders": ("open",),
+    "api.results": ("Comparison", "Result"),
     "api.runs": ("arun", "compare", "load", "run"),
     "api.studies": ("StudyResult", "study"),
     "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),

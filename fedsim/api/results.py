@@ -21,7 +21,7 @@ from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import comparison, cost_breakdown, run_columns
 from fedsim.report.atomic_folder import MARK, check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.places import COMPARISON, TABLES
+from fedsim.report.places import TABLES
 from fedsim.report.run_text import run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
 from fedsim.report.tables import arrow_rows
@@ -63,7 +63,7 @@ class Result:
         temporary: Temporary | None = None,
     ) -> None:
         self.folder = folder
-        self.summary: Summary = _read(folder / MARK, lambda file: json.loads(file.read_text()))
+        self.summary: Summary = read_whole(folder / MARK, lambda file: json.loads(file.read_text()))
         self._models = models
         self._temporary = temporary  # removed when nobody holds it any more
 
@@ -111,7 +111,7 @@ class Result:
                 which there are.
         """
         if self._models is None:
-            self._models = _read(self.folder, read_models)
+            self._models = read_whole(self.folder, read_models)
         by_client = self._models.by_client
         if client is None:
             wanted = name or "global"
@@ -165,10 +165,10 @@ class Result:
         return f"<pre>{escape(repr(self))}</pre>"
 
     def _table(self, name: str) -> pa.Table:
-        return _read(self.folder / f"{name}.parquet", parquet.read_table)
+        return read_whole(self.folder / f"{name}.parquet", parquet.read_table)
 
 
-def _read(file: Path, how: Callable[[Path], Any]) -> Any:
+def read_whole(file: Path, how: Callable[[Path], Any]) -> Any:
     """Read a file of results.
 
     Raises:
@@ -224,7 +224,7 @@ class Comparison:
         for one, its_folder in zip(self.runs, folders, strict=True):
             one.save(its_folder, force=force)
         for table in TABLES:
-            write_file(place / table, _read(self.folder / table, Path.read_bytes))
+            write_file(place / table, read_whole(self.folder / table, Path.read_bytes))
         return place
 
     def __iter__(self) -> Iterator[Result]:
@@ -259,21 +259,3 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
-
-
-def open(folder: str | Path) -> Result | Comparison:  # noqa: A001
-    """Return what a folder holds: one run, or the runs of a comparison.
-
-    Raises:
-        OutputError: Neither, or it cannot be read.
-    """
-    place = Path(folder).resolve()
-    if (place / MARK).is_file():
-        return Result(place)
-    if (place / COMPARISON).is_file():
-        runs = _read(place / COMPARISON, lambda file: json.loads(file.read_text())["runs"])
-        return Comparison(place, [Result(place / one["folder"]) for one in runs])
-    raise OutputError(
-        f"{place} holds no results: name the folder of a run, in which is {MARK}, or of a comparison, in "
-        f"which is {COMPARISON}"
-    )

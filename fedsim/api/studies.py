@@ -8,15 +8,16 @@ from html import escape
 from pathlib import Path
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from fedsim.api.results import Result, Temporary
 from fedsim.report.places import holds_scenario
-from fedsim.report.tables import arrow_rows
-from fedsim.studies.answer_files import Answers, answer_row, read_answers
-from fedsim.studies.perform import Watch, perform
+from fedsim.report.tables import arrow_rows, arrow_table
+from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
+from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
+
+UNFINISHED = "it has not ended: the study goes on where it was"
 
 
 class StudyResult:
@@ -26,7 +27,7 @@ class StudyResult:
         folder: The folder of the run folders and the tables. A study without ``out`` has a temporary folder,
             which is removed with the results.
         failed: Why runs have failed, or that a model is not finite at their end, by the names of their
-            folders.
+            folders. Of a folder that was opened: which runs are not there.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class StudyResult:
     @cached_property
     def answers(self) -> pa.Table:
         """One row for each variant, point of the grid and target: the columns of ``answers.csv``."""
-        rows = [answer_row(self._read.plan, one) for one in self._read.answers]
-        return arrow_rows(ANSWERS.with_paths(self._read.plan.varied), rows)
+        return arrow_rows(ANSWERS.with_paths(self._read.plan.varied), answer_rows(self._read))
 
     @cached_property
     def evaluations(self) -> pa.Table:
-        """One row for each evaluation of each run: ``study.parquet``."""
-        return parquet.read_table(self.folder / EVALUATIONS.file)
+        """One row for each evaluation of each run: the columns of ``study.parquet``."""
+        plan = self._read.plan
+        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._read.curves))
 
     @cached_property
     def _read(self) -> Answers:
@@ -70,7 +71,7 @@ class StudyResult:
             "\n".join([grid.title, *grid.lines(), *(f"  {one}" for one in grid.notes)])
             for grid in self._read.tables
         ]
-        failed = [f"{label} failed: {said}" for label, said in self.failed.items()]
+        failed = [f"{label}: {said}" for label, said in self.failed.items()]
         return "\n\n".join([*blocks, *failed])
 
     def _repr_html_(self) -> str:
@@ -112,3 +113,12 @@ def study(
         plan, folder, jobs=jobs, force=force, verify=verify, watch=progress or (lambda progress: None)
     )
     return StudyResult(plan, folder.resolve(), failed, temporary)
+
+
+def open_study(folder: Path) -> StudyResult:
+    """Return what the runs in the folder of a study answer, whether all of them are there or not."""
+    found = StudyResult(load_study(folder / STUDY), folder, {})
+    found.failed = {run.label: UNFINISHED for run in found._read.plan.runs if run.label not in found.runs} | {
+        label: NOT_FINITE for label, run in found.runs.items() if not run.summary["finite"]
+    }
+    return found

@@ -88,8 +88,9 @@ def _number(name: str, kind: str, words: str, metavar: str = "INTEGER") -> Calla
 
 _duration = _read_by("units:parse", "time", positive=True)
 _quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result.")
+_scenario_file = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
 _scenario = _all(
-    click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path)),
+    _scenario_file,
     click.option(
         "--set",
         "overrides",
@@ -158,7 +159,16 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
 
 
 @main.command()
-@_scenario
+@_scenario_file
+@click.option(
+    "--set",
+    "overrides",
+    metavar="PATH=V1,V2",
+    multiple=True,
+    help="Replace a value, or run with each of several, such as --set training.lr=0.1,0.5; may be repeated, "
+    "which gives every combination. Commas in brackets, braces or quotation marks belong to a value: [8, 16] "
+    "is one, a list.",
+)
 @click.option(
     "--algorithms",
     required=True,
@@ -181,7 +191,10 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
     help="Show what each costs until it reaches this accuracy, such as 0.8; may be repeated.",
 )
 @_number(
-    "--jobs", "Processes", "Runs at once, in processes of their own.  [default: one, in this process]", "N"
+    "--jobs",
+    "Processes",
+    "Runs at once, in processes of their own.  [default: one, in this process unless values are varied]",
+    "N",
 )
 @_path(
     "--out",
@@ -194,6 +207,8 @@ def compare(**values: Any) -> None:
 
     Beside the folders of the runs, comparison.csv and comparison.json hold what the tables show and more, and
     answers.csv and study.parquet what a study's do. Runs that are there already are not done again.
+
+    With several values of a path it is a study with a grid, and leaves the folder that 'fedsim study' does.
     """
     late("cli.compare:compare")(**values)
 

@@ -9,16 +9,17 @@ from pathlib import Path
 from fedsim.cli.console import note, table
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import watching_study
+from fedsim.cli.study import show_study, watching_study
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import check_files
-from fedsim.report.places import by_name, comparison_place, holds_comparison
+from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.summary import read_summary
 from fedsim.scenario import load_each
 from fedsim.studies.answer_files import FILES, read_answers, write_answers
 from fedsim.studies.perform import NOT_FINITE, do_beside
 from fedsim.studies.plan import comparison_plan
+from fedsim.studies.short_form import short_form, varies
 
 
 def compare(
@@ -33,10 +34,14 @@ def compare(
     verify: bool,
     quiet: bool,
 ) -> None:
-    """Run each algorithm with each seed, and show tables of all."""
+    """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
+    if varies(overrides):
+        plan = short_form(scenario_file, overrides, algorithms, seeds, targets)
+        show_study(plan, out, jobs or 1, force=force, verify=verify, quiet=quiet)
+        return
     scenarios = load_each(scenario_file, overrides, algorithms, seeds)
     name = scenarios[0].run.name
-    parent = out or comparison_place(scenarios, force=force)
+    parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
 
     def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
         return watching(f"{name} {label}", rounds, quiet=quiet)

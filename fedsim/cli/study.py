@@ -16,14 +16,24 @@ from fedsim.errors import RunError
 from fedsim.report import number_format
 from fedsim.studies.answer_files import read_answers
 from fedsim.studies.perform import Progress, Watch, perform, study_place
-from fedsim.studies.plan import load_study
+from fedsim.studies.plan import StudyPlan, load_study
 
 
 def study(
     study_file: Path, out: Path | None, jobs: int | None, force: bool, verify: bool, quiet: bool
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
-    plan = load_study(study_file)
+    show_study(load_study(study_file), out, jobs, force=force, verify=verify, quiet=quiet)
+
+
+def show_study(
+    plan: StudyPlan, out: Path | None, jobs: int | None, *, force: bool, verify: bool, quiet: bool
+) -> None:
+    """Do the same for a plan.
+
+    Raises:
+        RunError: Runs have failed.
+    """
     parent = out or study_place(plan, force=force)
     try:
         with watching_study(plan.name, quiet=quiet) as watch:

@@ -85,8 +85,15 @@ def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
     return first if force else first_fit(first, lambda folder: _has_room(folder, written, bus))
 
 
-def comparison_place(scenarios: Sequence[Scenario], *, force: bool = False) -> Path:
+def comparison_place(
+    scenarios: Sequence[Scenario], *, tables: Sequence[str] = TABLES, force: bool = False
+) -> Path:
     """Return where the run folders and the tables of a comparison go whose user names no folder.
+
+    Args:
+        scenarios: One for each run.
+        tables: The files that it leaves beside its run folders.
+        force: Whether it is the first place whatever is there.
 
     Raises:
         OutputError: What is there cannot be read.
@@ -94,7 +101,7 @@ def comparison_place(scenarios: Sequence[Scenario], *, force: bool = False) -> P
     runs, first = by_name(scenarios), RUNS / scenarios[0].run.name
 
     def fits(parent: Path) -> bool:
-        if any((parent / table).exists() for table in TABLES):
+        if any((parent / table).exists() for table in tables):
             return holds_comparison(parent, runs)
         may_be_made = parent.is_dir() or is_free(parent)
         return may_be_made and all(_has_room(parent / name, written) for name, written in runs.items())

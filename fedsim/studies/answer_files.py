@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,9 @@ from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable
 from fedsim.studies.answer_tables import tables, tuning_table
 from fedsim.studies.answers import Answer, Curves, answers
+from fedsim.studies.budgets import BUDGETS, Budget, budgets
 from fedsim.studies.curves import read_curve
-from fedsim.studies.fronts import BUDGETS, FrontPoint, front
+from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
@@ -47,6 +49,7 @@ class Answers:
     Attributes:
         plan: The study, with what was chosen for each setting.
         curves: What each run has shown, by setting and seed.
+        budgets: Within which accuracies are compared.
         answers: One for each setting and target.
         fronts: The Pareto front for each budget.
         tables: The tables for people.
@@ -55,6 +58,7 @@ class Answers:
 
     plan: StudyPlan
     curves: Mapping[Setting, Curves]
+    budgets: Sequence[Budget]
     answers: Sequence[Answer]
     fronts: Mapping[str, Sequence[FrontPoint]]
     tables: Sequence[TextTable]
@@ -69,8 +73,16 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     for run in plan.runs:
         if holds_scenario(parent / run.label, run.scenario_toml):
             curves[run.setting][run.seed] = read_curve(parent / run.label)
-    found = answers(curves, config.targets, config.of, config.baseline)
-    fronts = {budget: front(curves, budget, config.of) for budget in BUDGETS}
+    compared = budgets(curves, config.at)
+    found = answers(
+        curves,
+        config.targets,
+        config.of,
+        config.baseline,
+        budgets=compared,
+        method=config.interval,
+    )
+    fronts = {bounds: front(curves, bounds, config.of) for bounds in BUDGETS}
     trials = [
         {
             "variant": setting.variant,
@@ -83,10 +95,10 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         for (setting, number), by_seed in tuning.scores.items()
         for seed, score in by_seed.items()
     ]
-    grids = tables(plan, found, fronts)
+    grids = tables(plan, found, fronts, compared)
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
-    return Answers(plan, curves, found, fronts, grids, trials)
+    return Answers(plan, curves, compared, found, fronts, grids, trials)
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> None:
@@ -101,7 +113,7 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
     with new(part, parent) as file:
         write_table(file, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
     part.replace(parent / EVALUATIONS.file)
-    _write_csv(parent, ANSWERS.with_paths(plan.varied), [answer_row(plan, one) for one in found.answers])
+    _write_csv(parent, ANSWERS.with_paths(plan.varied), answer_rows(found))
     points = [
         {"budget": budget, "cost": point.cost, "accuracy": point.accuracy, **_identity(plan, point.setting)}
         for budget, points in found.fronts.items()
@@ -142,12 +154,17 @@ def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:
     return columns
 
 
-def answer_row(plan: StudyPlan, answer: Answer) -> Row:
-    """Return the row of ``answers.csv``."""
+def answer_rows(found: Answers) -> list[Row]:
+    """Return the rows of ``answers.csv``."""
+    return [_answer_row(found.plan, found.budgets, one) for one in found.answers]
+
+
+def _answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> Row:
     row: Row = {
         **_identity(plan, answer.setting),
         "target": answer.target,
         "of": plan.config.of,
+        "interval": plan.config.interval,
         "seeds": answer.seeds,
         "reached": None if answer.target is None else answer.reached,
     }
@@ -157,6 +174,12 @@ def answer_row(plan: StudyPlan, answer: Answer) -> Row:
             difference = answer.differences.get(name)
             row |= _interval(f"{name}_minus_baseline", difference)
             row[f"{name}_pairs"] = None if difference is None else difference.count
+    for budget in compared:
+        accuracy = answer.figures[budget.column]
+        row[f"{budget.column}_seeds"] = 0 if accuracy is None else accuracy.count
+        row[f"{budget.column}_ended_before"] = answer.ended_before[budget.column]
+        if not budget.is_stated:
+            row[f"equal_{budget.bounds}"] = budget.amount if math.isfinite(budget.amount) else None
     return row
 
 

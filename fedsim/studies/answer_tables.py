@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -11,6 +12,7 @@ from fedsim.report.text_table import TextTable
 from fedsim.runtime.budget import Measure
 from fedsim.scenario.load import keys_of
 from fedsim.studies.answers import Answer
+from fedsim.studies.budgets import Budget
 from fedsim.studies.fronts import FrontPoint, stretches
 from fedsim.studies.intervals import WORDS, Interval, interval
 from fedsim.studies.plan import Setting, StudyPlan
@@ -21,8 +23,6 @@ MEASURES: dict[Measure, str] = {
     "personal_worst_decile": "mean over the 10 % least accurate clients",
     "global": "on the global test set",
 }
-
-HALF = f"half of the {WORDS}"
 
 Show = Callable[[float], str]
 Cell = Callable[[Answer], str]
@@ -36,11 +36,30 @@ ACCURACIES: dict[str, tuple[str, Show]] = {
 }
 """What is shown of accuracy, and how."""
 
+WASTE: dict[str, tuple[str, Show]] = {
+    "staleness": ("staleness_mean", number_format.number),
+    "wasted time": ("wasted_s", number_format.duration),
+    "wasted\nwork %": ("wasted_s_share", number_format.percent),
+    "wasted bytes": ("wasted_bytes", number_format.size),
+    "wasted\nbytes %": ("wasted_bytes_share", number_format.percent),
+}
+"""What is shown of work in vain, and how."""
+
+AMOUNTS: dict[str, Show] = {"time_s": number_format.duration, "bytes": number_format.size}
+"""How what a budget bounds is shown."""
+
 
 def tables(
-    plan: StudyPlan, answers: Sequence[Answer], fronts: Mapping[str, Sequence[FrontPoint]]
+    plan: StudyPlan,
+    answers: Sequence[Answer],
+    fronts: Mapping[str, Sequence[FrontPoint]],
+    budgets: Sequence[Budget] = (),
 ) -> list[TextTable]:
-    """Return the tables: costs to each target, accuracy, each with differences to the baseline, budgets."""
+    """Return the tables.
+
+    They are of costs to each target, of accuracy within budgets and at the end, each with the differences to
+    the baseline, of work in vain where there is any, and of who is the most accurate within which budget.
+    """
     found = []
     for target in plan.config.targets:
         rows = [answer for answer in answers if answer.target == target]
@@ -49,10 +68,17 @@ def tables(
             found.append(_cost_differences(plan, others, target))
     first = plan.config.targets[0] if plan.config.targets else None
     rows = [answer for answer in answers if answer.target == first]
+    others = _compared(plan, rows)
+    if known := [one for one in budgets if math.isfinite(one.amount)]:
+        found.append(_within(plan, rows, known))
+        if others:
+            found.append(_differences_within(plan, others, known))
     found.append(_accuracy(plan, rows))
-    if others := _compared(plan, rows):
+    if others:
         found.append(_accuracy_differences(plan, others))
-    return [*found, _budgets(plan, fronts)]
+    if any((one := row.figures.get(name)) and one.mean for row in rows for name, _ in WASTE.values()):
+        found.append(_waste(plan, rows))
+    return [*found, _fronts(plan, fronts)]
 
 
 def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTable:
@@ -65,7 +91,7 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
     }
     notes = [
         f"accuracy: {MEASURES[plan.config.of]}; reached: at the first evaluation that shows it",
-        f"means over the seeds that have reached it; ±: {HALF}",
+        f"means over the seeds that have reached it; {_plus_minus(plan)}",
     ]
     grid = TextTable.of(rows, columns, notes=notes, title=f"to reach {100 * target:g} %")
     if any(cell.endswith(BEST) for row in grid.rows for cell in row):
@@ -81,23 +107,67 @@ def _cost_differences(plan: StudyPlan, rows: Sequence[Answer], target: float) ->
         "bytes up": _difference("bytes_up_to_target", number_format.size),
         "bytes down": _difference("bytes_down_to_target", number_format.size),
     }
-    notes = [f"of runs with the same seed; pairs: seeds with which both reach it; ±: {HALF}"]
+    notes = [f"of runs with the same seed; pairs: seeds with which both reach it; {_plus_minus(plan)}"]
     title = f"difference to {plan.config.baseline}, to reach {100 * target:g} %"
     return TextTable.of(rows, columns, notes=notes, title=title)
 
 
-def _accuracy(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
-    def shown(name: str, show: Show) -> Cell:
-        return lambda row: _spread(row.figures[name], show)
+def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) -> TextTable:
+    def part(row: Answer, column: str) -> str:
+        one = row.figures[column]
+        return f" ({one.count} of {row.seeds})" if one is not None and one.count < row.seeds else ""
+
+    def shown(column: str) -> Cell:
+        return lambda row: _spread(row.figures[column], number_format.percent) + part(row, column)
 
     columns = {
         **_names(plan),
         "seeds": lambda row: str(row.seeds),
-        **{heading: shown(name, show) for heading, (name, show) in ACCURACIES.items()},
+        **{f"% within\n{_amount(one)}": shown(one.column) for one in budgets},
     }
+    notes = [f"accuracy: {MEASURES[plan.config.of]}, of the last evaluation within the budget"]
+    notes += [f"{_amount(one)}: {_LEAST[one.bounds]}" for one in budgets if not one.is_stated]
+    for one in budgets:
+        ended = [
+            f"{' '.join([row.setting.variant, *_point(plan, row.setting)])} {number} of {row.seeds}"
+            for row in rows
+            if (number := row.ended_before[one.column])
+        ]
+        if ended and one.is_stated:
+            notes.append(f"runs that ended before {_amount(one)} count as they were then: {', '.join(ended)}")
+    if any(part(row, one.column) for row in rows for one in budgets):
+        notes.append("(1 of 2): of two seeds, one was evaluated within the budget")
+    notes.append(_plus_minus(plan))
+    title = "accuracy at equal time and at equal bytes"
+    return TextTable.of(rows, columns, notes=notes, title=title)
+
+
+_LEAST = {
+    "time_s": "the earliest end of a run",
+    "bytes": "the least that a run has sent at its end, of those that send anything",
+}
+"""What a budget is that the study does not state."""
+
+
+def _differences_within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) -> TextTable:
+    columns = {
+        **_names(plan),
+        **{f"within\n{_amount(one)}": _difference(one.column, number_format.percent) for one in budgets},
+    }
+    notes = [f"of runs with the same seed; in percentage points; {_plus_minus(plan)}"]
+    title = f"difference to {plan.config.baseline}, at equal time and at equal bytes"
+    return TextTable.of(rows, columns, notes=notes, title=title)
+
+
+def _amount(budget: Budget) -> str:
+    return AMOUNTS[budget.bounds](budget.amount)
+
+
+def _accuracy(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
+    columns = _names(plan) | _figures(ACCURACIES)
     notes = [
         f"best, final: {MEASURES[plan.config.of]}; std, worst 10 %, Jain index: over clients, at the end",
-        f"±: {HALF}",
+        _plus_minus(plan),
     ]
     return TextTable.of(rows, columns, notes=notes, title="accuracy")
 
@@ -108,8 +178,17 @@ def _accuracy_differences(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
         "pairs": _pairs("final_accuracy"),
         **{heading: _difference(name, show) for heading, (name, show) in ACCURACIES.items()},
     }
-    notes = [f"of runs with the same seed; in percentage points; ±: {HALF}"]
+    notes = [f"of runs with the same seed; in percentage points; {_plus_minus(plan)}"]
     return TextTable.of(rows, columns, notes=notes, title=f"difference to {plan.config.baseline}, accuracy")
+
+
+def _waste(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
+    notes = [
+        "staleness: merges between a dispatch and that of its reply, mean over replies",
+        "wasted: work and bytes of replies that were not merged, and bytes of frames that were lost",
+        f"until the last evaluation; {_plus_minus(plan)}",
+    ]
+    return TextTable.of(rows, _names(plan) | _figures(WASTE), notes=notes, title="staleness and waste")
 
 
 def tuning_table(plan: StudyPlan, tuning: Tuning) -> TextTable:
@@ -118,18 +197,17 @@ def tuning_table(plan: StudyPlan, tuning: Tuning) -> TextTable:
     for (setting, number), by_seed in tuning.scores.items():
         tried = [str(value) for value in (*setting.point, *plan.candidates[setting][number].values)]
         mark = BEST if tuning.chosen.get(setting) == number else ""
-        score = _spread(interval(list(by_seed.values())), number_format.percent)
+        score = _spread(interval(list(by_seed.values()), plan.config.interval), number_format.percent)
         rows.append((setting.variant, *tried, str(len(by_seed)), score + mark))
     headings = ["variant", *_headings([*plan.grid, *plan.tuned]), "trials", "accuracy %"]
     notes = [
         f"on the clients' validation samples, mean over clients, at the end; {BEST} chosen",
-        f"±: {HALF}",
+        _plus_minus(plan),
     ]
     return TextTable(headings, rows, notes, title="tuned by validation")
 
 
-def _budgets(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> TextTable:
-    shows = {"time_s": number_format.duration, "bytes": number_format.size}
+def _fronts(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> TextTable:
     rows = []
     for budget, points in fronts.items():
         pieces = stretches(points)
@@ -141,8 +219,9 @@ def _budgets(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> Tex
                 else f"{number_format.percent(low)} to {number_format.percent(high)}"
             )
             name = " ".join([piece[0].setting.variant, *_point(plan, piece[0].setting)])
-            until = shows[budget](later[0].cost) if later else ""
-            rows.append((budget.removesuffix("_s"), shows[budget](piece[0].cost), until, name, accuracy))
+            show = AMOUNTS[budget]
+            until = show(later[0].cost) if later else ""
+            rows.append((budget.removesuffix("_s"), show(piece[0].cost), until, name, accuracy))
     headings = ["budget", "from", "up to", "most accurate", "accuracy %"]
     notes = [
         f"accuracy: {MEASURES[plan.config.of]}, mean over seeds, of the last evaluation within the budget"
@@ -164,6 +243,18 @@ def _names(plan: StudyPlan) -> dict[str, Cell]:
 
     points = {heading: value(number) for number, heading in enumerate(_headings(plan.grid))}
     return {"variant": lambda row: row.setting.variant, **points}
+
+
+def _figures(shown: Mapping[str, tuple[str, Show]]) -> dict[str, Cell]:
+    """Return the number of seeds and what else is shown, as columns by their headings."""
+
+    def cell(name: str, show: Show) -> Cell:
+        return lambda row: _spread(row.figures[name], show)
+
+    return {
+        "seeds": lambda row: str(row.seeds),
+        **{heading: cell(name, show) for heading, (name, show) in shown.items()},
+    }
 
 
 def _headings(paths: Sequence[str]) -> list[str]:
@@ -201,6 +292,10 @@ def _difference(name: str, show: Show) -> Cell:
         return number_format.NOTHING if one is None else sign + _spread(one, lambda value: show(abs(value)))
 
     return cell
+
+
+def _plus_minus(plan: StudyPlan) -> str:
+    return f"±: half of the {WORDS[plan.config.interval]}"
 
 
 def _spread(one: Interval | None, show: Show) -> str:

@@ -1,7 +1,8 @@
 """What a study answers: what each variant costs until it reaches a target, and how good it gets.
 
 Everything is computed from the curves of its runs (:mod:`fedsim.studies.curves`). A target is reached at the
-first evaluation that shows at least its accuracy. Costs to a target are means over the seeds that have
+first evaluation that shows at least its accuracy. Accuracies at equal time and bytes are those of
+:mod:`fedsim.studies.budgets`. Costs to a target are means over the seeds that have
 reached it, and how many have is always said. A difference to the baseline is the mean over seeds of the
 variant's value minus the baseline's with the same seed, where both have one.
 """
@@ -16,8 +17,9 @@ import numpy as np
 
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.budget import Measure
-from fedsim.studies.curves import ACCURACY, JAIN
-from fedsim.studies.intervals import Interval, interval
+from fedsim.studies.budgets import Budget, accuracy_within, ended_before
+from fedsim.studies.curves import ACCURACY, JAIN, STALENESS
+from fedsim.studies.intervals import Interval, Method, interval
 from fedsim.studies.plan import Setting
 
 Curves: TypeAlias = Mapping[int, Columns]
@@ -43,8 +45,15 @@ LAST: Mapping[str, str] = {
     "bytes_down": "bytes_down",
     "wasted_s": "wasted_s",
     "wasted_bytes": "wasted_bytes",
+    "staleness_mean": STALENESS,
 }
 """What is known at the last evaluation, and the columns of a curve that it is."""
+
+SHARES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "wasted_s_share": ("wasted_s", ("work_s",)),
+    "wasted_bytes_share": ("wasted_bytes", ("bytes_up", "bytes_down")),
+}
+"""Shares at the last evaluation: the column of a curve, and those whose sum is the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class Answer:
         target: The accuracy to be reached; None where the study has no targets.
         seeds: How many of its runs have ended.
         reached: How many of them have reached the target.
+        ended_before: How many of them have ended without having spent each budget, by its column.
         figures: Each quantity over seeds; None where no run has it.
         differences: The same minus the baseline's, seed by seed; none without a baseline, and for itself.
     """
@@ -64,12 +74,19 @@ class Answer:
     target: float | None
     seeds: int
     reached: int
+    ended_before: Mapping[str, int]
     figures: Mapping[str, Interval | None]
     differences: Mapping[str, Interval | None]
 
 
 def answers(
-    curves: Mapping[Setting, Curves], targets: Sequence[float], of: Measure, baseline: str | None
+    curves: Mapping[Setting, Curves],
+    targets: Sequence[float],
+    of: Measure,
+    baseline: str | None,
+    *,
+    budgets: Sequence[Budget] = (),
+    method: Method = "t",
 ) -> list[Answer]:
     """Return an answer for each setting and target, or for each setting if there are no targets.
 
@@ -78,6 +95,8 @@ def answers(
         targets: Accuracies to be reached.
         of: Which accuracy.
         baseline: The variant with which others are compared, at the same point of the grid.
+        budgets: Within which accuracies are compared.
+        method: How intervals are made.
     """
     found = []
     for setting, its_curves in curves.items():
@@ -90,16 +109,24 @@ def answers(
             None,
         )
         for target in targets or (None,):
-            own = _by_seed(its_curves, target, of)
-            others = None if base is None or setting.variant == baseline else _by_seed(base, target, of)
+            own = _by_seed(its_curves, target, of, budgets)
+            others = None
+            if base is not None and setting.variant != baseline:
+                others = _by_seed(base, target, of, budgets)
             found.append(
                 Answer(
                     setting,
                     target,
                     len(its_curves),
                     len(own["time_to_target_s"]),
-                    {name: interval(list(values.values())) for name, values in own.items()},
-                    {} if others is None else {name: _paired(own[name], others[name]) for name in own},
+                    {
+                        one.column: sum(ended_before(curve, one) for curve in its_curves.values())
+                        for one in budgets
+                    },
+                    {name: interval(list(values.values()), method) for name, values in own.items()},
+                    {}
+                    if others is None
+                    else {name: _paired(own[name], others[name], method) for name in own},
                 )
             )
     return found
@@ -111,7 +138,9 @@ def reached_at(curve: Columns, target: float, of: Measure) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def _by_seed(curves: Curves, target: float | None, of: Measure) -> dict[str, dict[int, float]]:
+def _by_seed(
+    curves: Curves, target: float | None, of: Measure, budgets: Sequence[Budget]
+) -> dict[str, dict[int, float]]:
     """Return the value of each quantity by seed; seeds that have none are left out."""
 
     def cost(columns: Sequence[str]) -> Callable[[Columns], float]:
@@ -124,6 +153,16 @@ def _by_seed(curves: Curves, target: float | None, of: Measure) -> dict[str, dic
     def last(column: str) -> Callable[[Columns], float]:
         return lambda curve: float(curve[column][-1]) if len(curve[column]) else np.nan
 
+    def share(part: str, whole: Sequence[str]) -> Callable[[Columns], float]:
+        def wasted(curve: Columns) -> float:
+            total = sum(last(name)(curve) for name in whole)
+            return last(part)(curve) / total if total else np.nan
+
+        return wasted
+
+    def within(budget: Budget) -> Callable[[Columns], float]:
+        return lambda curve: accuracy_within(curve, budget, of)
+
     def best(curve: Columns) -> float:
         accuracy = curve[ACCURACY[of]]
         return float(np.nanmax(accuracy)) if np.isfinite(accuracy).any() else np.nan
@@ -133,6 +172,8 @@ def _by_seed(curves: Curves, target: float | None, of: Measure) -> dict[str, dic
         "best_accuracy": best,
         "final_accuracy": last(ACCURACY[of]),
         **{name: last(column) for name, column in LAST.items()},
+        **{name: share(part, whole) for name, (part, whole) in SHARES.items()},
+        **{budget.column: within(budget) for budget in budgets},
     }
     return {
         name: {seed: value for seed, curve in curves.items() if np.isfinite(value := of_curve(curve))}
@@ -140,5 +181,5 @@ def _by_seed(curves: Curves, target: float | None, of: Measure) -> dict[str, dic
     }
 
 
-def _paired(own: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:
-    return interval([own[seed] - others[seed] for seed in own if seed in others])
+def _paired(own: Mapping[int, float], others: Mapping[int, float], method: Method) -> Interval | None:
+    return interval([own[seed] - others[seed] for seed in own if seed in others], method)

@@ -23,6 +23,7 @@ SUMS = {
     "bytes_down": ("bytes_down", "data_down"),
     "parameters_up": ("parameters_up",),
     "parameters_down": ("parameters_down",),
+    "work_s": ("download_s", "compute_s", "upload_s"),
     "wasted_s": ("wasted_s",),
     "wasted_bytes": ("wasted_bytes",),
     "dropped": ("dropped",),
@@ -43,6 +44,9 @@ MEASURED = {
 
 JAIN = "accuracy_jain"
 
+STALENESS = "staleness_so_far"
+"""The mean staleness of all replies that were merged since the start of the run."""
+
 
 def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
@@ -60,6 +64,9 @@ def read_curve(folder: Path) -> Columns:
     for name, parts in SUMS.items():
         curve[name] = np.cumsum(sum(rounds[part] for part in parts))[there]
     curve |= {name: rounds[column][there].astype(float) for name, column in MEASURED.items()}
+    merged = np.cumsum(rounds["merged"])
+    stale = np.cumsum(np.nan_to_num(rounds["staleness_mean"].astype(float)) * rounds["merged"])
+    curve[STALENESS] = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)[there]
     of_clients = _columns(folder / "evaluations.parquet")  # in the order of rounds
     ends = [np.searchsorted(of_clients["round"], curve["round"], side) for side in ("left", "right")]
     curve[JAIN] = np.array(

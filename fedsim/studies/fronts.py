@@ -15,11 +15,9 @@ import numpy as np
 from fedsim.params import Array
 from fedsim.runtime.budget import Measure
 from fedsim.studies.answers import Curves
+from fedsim.studies.budgets import cost
 from fedsim.studies.curves import ACCURACY
 from fedsim.studies.plan import Setting
-
-BUDGETS = {"time_s": ("simulated_s",), "bytes": ("bytes_up", "bytes_down")}
-"""Each budget, and the columns of a curve whose sum it bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +40,13 @@ def front(curves: Mapping[Setting, Curves], budget: str, of: Measure) -> list[Fr
 
     Args:
         curves: Of each setting.
-        budget: One of :data:`BUDGETS`.
+        budget: One of :data:`fedsim.studies.budgets.BUDGETS`.
         of: Which accuracy.
     """
     points = [
-        FrontPoint(float(cost), float(accuracy), setting)
+        FrontPoint(float(spent), float(accuracy), setting)
         for setting, its_curves in curves.items()
-        for cost, accuracy in zip(*mean_curve(its_curves, budget, of), strict=True)
+        for spent, accuracy in zip(*mean_curve(its_curves, budget, of), strict=True)
     ]
     best, found = -np.inf, list[FrontPoint]()
     for point in sorted(points, key=lambda one: (one.cost, -one.accuracy)):
@@ -63,8 +61,7 @@ def mean_curve(curves: Curves, budget: str, of: Measure) -> tuple[Array, Array]:
     steps = []
     for curve in curves.values():
         measured = np.isfinite(curve[ACCURACY[of]])
-        cost = np.sum([curve[name][measured] for name in BUDGETS[budget]], axis=0, dtype=float)
-        steps.append((cost, curve[ACCURACY[of]][measured]))
+        steps.append((cost(curve, budget)[measured], curve[ACCURACY[of]][measured]))
     if not steps or not all(len(costs) for costs, _ in steps):
         return np.empty(0), np.empty(0)
     budgets = np.unique(np.concatenate([costs for costs, _ in steps]))

@@ -75,9 +75,14 @@ def study_place(plan: StudyPlan, *, force: bool = False) -> Path:
 
     def fits(parent: Path) -> bool:
         may_be_made = parent.is_dir() or is_free(parent)
-        return may_be_made and all(
-            is_free(parent / run.label) or holds_scenario(parent / run.label, run.scenario_toml)
-            for run in (*plan.runs, *(trial for trials in plan.trials.values() for trial in trials))
+        is_mine = (parent / STUDY).is_file() or not any((parent / file).exists() for file in FILES)
+        return (
+            may_be_made
+            and is_mine
+            and all(
+                is_free(parent / run.label) or holds_scenario(parent / run.label, run.scenario_toml)
+                for run in (*plan.runs, *(trial for trials in plan.trials.values() for trial in trials))
+            )
         )
 
     return first if force else first_fit(first, fits)

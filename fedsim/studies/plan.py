@@ -157,7 +157,7 @@ class StudyPlan:
 
 def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:
     """Return the plan of a comparison: the same scenario with several algorithms, and perhaps seeds."""
-    names = dict.fromkeys(one.algorithm.name for one in scenarios)
+    of_algorithm = {one.algorithm.name: one for one in scenarios}
     seeds = dict.fromkeys(one.run.seed for one in scenarios)
     name = scenarios[0].run.name
     tables = {
@@ -165,10 +165,12 @@ def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> 
         "base": document_of(scenarios[0])[0],
         "seeds": list(seeds),
         "targets": list(targets),
-        "variant": [{"algorithm": name} for name in names],
+        "variant": [{"algorithm": algorithm} for algorithm in of_algorithm],
     }
-    of_name = {one.algorithm.name: one for one in scenarios}
-    candidates = {Setting(name, name): (Candidate((), of_name[name], name),) for name in names}
+    candidates = {
+        Setting(algorithm, algorithm): (Candidate((), scenario, algorithm),)
+        for algorithm, scenario in of_algorithm.items()
+    }
     config = StudyConfig.model_validate(tables)
     return StudyPlan(config, name, tuple(seeds), (), (), candidates, toml.document(tables))
 

@@ -9,7 +9,9 @@ from typing import Any
 from fedsim import toml
 from fedsim.errors import Fault
 from fedsim.quoting import nearest, quoted
+from fedsim.report import number_format
 from fedsim.scenario.load import SPELLING, keys_of
+from fedsim.studies.intervals import FEWEST
 
 MOST_RUNS = 10_000
 """Runs of a study."""
@@ -55,6 +57,13 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
     baseline = document.get("baseline")
     if isinstance(baseline, str) and baseline not in called:
         yield Fault("baseline", f"no variant is called {quoted(baseline)}", nearest(baseline, list(called)))
+    if document.get("interval") == "bootstrap" and isinstance(seeds, list) and len(seeds) < FEWEST:
+        holds = f"{100 * (1 - 2.0 ** (1 - len(seeds))):.0f} %"
+        problem = (
+            f"{number_format.several(len(seeds), 'seed')} are too few for a bootstrap: even from the least "
+            f"of their values to the largest, the mean is found in {holds} of studies at most"
+        )
+        yield Fault("interval", problem, f'give at least {FEWEST} seeds, or write interval = "t"')
     lists = [seeds, *grid.values(), *tune.values()]
     number = prod(len(values) for values in lists if isinstance(values, list))
     if isinstance(variants, list) and (number := number * len(variants)) > MOST_RUNS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from fedsim.report.columns import PATH, Column, Table, count, flag, number, seconds, size, word
-from fedsim.report.run_columns import MEASURED, ROUND, STALENESS
+from fedsim.report.run_columns import MEASURED, ROUND, STALE, STALENESS
 
 mean_size = partial(Column, "float64", "B")
 
@@ -34,6 +34,7 @@ EVALUATIONS = Table(
         "bytes_down": size("Length of all frames sent to clients so far."),
         "parameters_up": count("Model parameters, or other scalars, sent to the server so far."),
         "parameters_down": count("Model parameters, or other scalars, sent to clients so far."),
+        "work_s": seconds("Time of downloading, computing and uploading, of the rounds so far."),
         "wasted_s": seconds("Time of downloading, computing and uploading in vain, of the rounds so far."),
         "wasted_bytes": size("Length of the frames sent in vain, of the rounds so far."),
         "dropped": count("Dispatches without a reply in time so far."),
@@ -44,6 +45,7 @@ EVALUATIONS = Table(
         "loss_personal_mean": MEASURED["loss_mean"],
         "loss_global": MEASURED["loss_global"],
         "staleness_mean": STALENESS["staleness_mean"],
+        "staleness_so_far": number(f"{STALE}, mean over the replies merged so far."),
         "accuracy_jain": number(f"{_JAIN}."),
     },
 )
@@ -55,11 +57,12 @@ ANSWERS = Table(
     "answers",
     "answers.csv",
     "One row for each variant, point of the grid and target. Quantities are means over the seeds that have "
-    "them; intervals are of these means (Student's t).",
+    "them; intervals are of these means.",
     {
         **_SETTING,
         "target": number("Accuracy to be reached."),
         "of": word("Which accuracy: personal_mean, personal_worst_decile or global."),
+        "interval": word("How intervals are made: t (Student's) or bootstrap."),
         "seeds": count("Runs that have ended."),
         "reached": count("Runs that have reached the target."),
         "time_to_target_s": seconds(f"Virtual time {_TO_TARGET}."),
@@ -79,12 +82,20 @@ ANSWERS = Table(
         "bytes_down": mean_size(f"Length of all frames sent to clients, {_AT_END}."),
         "wasted_s": seconds(f"Time of downloading, computing and uploading in vain, {_AT_END}."),
         "wasted_bytes": mean_size(f"Length of the frames sent in vain, {_AT_END}."),
+        "staleness_mean": number(f"{STALE}, mean over the replies merged."),
+        "wasted_s_share": number(f"Share of the time of work that was in vain, {_AT_END}."),
+        "wasted_bytes_share": number(f"Share of the length of all frames that was in vain, {_AT_END}."),
+        "equal_time_s": seconds("The earliest end of a run: within it, accuracy_at_equal_time."),
+        "equal_bytes": mean_size("The least that a run sent: within it, accuracy_at_equal_bytes."),
+        "accuracy_at_<budget>_seeds": count("Runs of which accuracy_at_<budget> is the mean."),
+        "accuracy_at_<budget>_ended_before": count("Runs that ended before they had spent the budget."),
         "<quantity>_low": Column("float64", "<quantity>", "Lower end of the 95 % interval of <quantity>."),
         "<quantity>_high": Column("float64", "<quantity>", "Upper end of the 95 % interval of <quantity>."),
         "<quantity>_minus_baseline": Column(
             "float64", "<quantity>", "<quantity> minus the baseline's with the same seed, mean over pairs."
         ),
         "<quantity>_pairs": count("Pairs of seeds of which <quantity>_minus_baseline is the mean."),
+        "accuracy_at_<budget>": number("Accuracy of the last evaluation within the budget <budget>."),
     },
 )
 

@@ -12,6 +12,8 @@ from fedsim.runtime.budget import Measure
 from fedsim.scenario.choices import ALGORITHM
 from fedsim.scenario.schema import MOST_NAME, name_that
 from fedsim.scenario.validation_messages import shown
+from fedsim.studies.intervals import Method
+from fedsim.units import PositiveBytes, PositiveSeconds
 
 T = TypeVar("T")
 
@@ -51,6 +53,15 @@ class VariantConfig(Config):
     """Values of the scenario for this variant alone: "training.lr" = 0.05."""
 
 
+class AtConfig(Config):
+    """Budgets within which accuracies are compared; of what is left out, the least that a run has spent."""
+
+    simulated: Annotated[tuple[PositiveSeconds, ...], AsTuple, AfterValidator(_each_once)] = ()
+    """Simulated times, such as ["1 h", "2 h"]."""
+    bytes: Annotated[tuple[PositiveBytes, ...], AsTuple, AfterValidator(_each_once)] = ()
+    """Bytes of all frames, up and down together, raw samples included, such as ["100 MB"]."""
+
+
 class TuneConfig(Config):
     """How values are tuned: by the accuracy on clients' validation samples, mean over clients and seeds.
 
@@ -85,6 +96,10 @@ class StudyConfig(Config):
     of: Measure = "personal_mean"
     """Which accuracy: the mean over clients, the mean over the least accurate tenth of them, or the one on
     the global test set."""
+    at: AtConfig = AtConfig()
+    """Simulated times and bytes at which accuracies are compared."""
+    interval: Method = "t"
+    """The 95 % intervals of means over seeds: Student's t, or a bootstrap of at least six seeds."""
     baseline: str | None = None
     """Name of the variant with which the others are compared, seed by seed."""
     variant: Annotated[tuple[VariantConfig, ...], AsTuple, Field(min_length=1)] = Field(

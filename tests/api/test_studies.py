@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 import fedsim
+from fedsim.api.studies import UNFINISHED
 from fedsim.errors import ScenarioError
 from fedsim.studies import perform as performing
-from fedsim.studies.plan import StudyRun
+from fedsim.studies.perform import NOT_FINITE
+from fedsim.studies.plan import StudyRun, load_study
 
 
 def test_mistakes_are_scenario_errors(tiny: dict[str, Any]) -> None:
@@ -29,8 +31,45 @@ def test_a_study_whose_runs_all_fail_has_answers_all_the_same(
     assert result.answers.to_pylist()[0]["seeds"] == 0
     assert result.answers.schema.field("bytes_up_low").metadata[b"unit"] == b"B"
     assert result.evaluations.num_rows == 0
-    assert "local-seed0 failed: no such luck" in repr(result)
+    assert "local-seed0: no such luck" in repr(result)
     assert result._repr_html_().startswith("<pre>accuracy")
+
+
+def in_folder(study: dict[str, Any], folder: Path, labels: list[str]) -> None:
+    """Leave what a study does that was killed when some of its runs had ended."""
+    for label in labels:
+        algorithm, _, seed = label.rpartition("-seed")
+        fedsim.run(study["base"], algorithm=algorithm, seed=int(seed), out=folder / label)
+    (folder / "study.toml").write_text(load_study(study).toml)
+
+
+def test_the_folder_of_a_study_is_opened_even_if_it_has_not_ended(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    tiny["run"]["name"] = "study"  # as the base of the study is called
+    study = {"base": tiny, "seeds": [0, 1], "targets": [0.01], "variant": [{"algorithm": "local"}]}
+    in_folder(study, tmp_path, ["local-seed0"])
+    opened = fedsim.open(tmp_path)
+    assert isinstance(opened, fedsim.StudyResult)
+    assert opened.failed == {"local-seed1": UNFINISHED}
+    assert list(opened.runs) == ["local-seed0"]
+    assert opened.answers.to_pylist()[0]["seeds"] == 1
+    assert opened.evaluations["seed"].to_pylist() == [0, 0]
+    assert opened.evaluations.schema.metadata[b"fedsim_table"] == b"study"
+    in_folder(study, tmp_path, ["local-seed1"])
+    again = fedsim.open(str(tmp_path))
+    assert isinstance(again, fedsim.StudyResult)
+    assert not again.failed
+    assert again.evaluations.num_rows == 4
+
+
+def test_runs_of_an_opened_study_that_are_not_finite_are_told(tiny: dict[str, Any], tmp_path: Path) -> None:
+    tiny["training"] |= {"lr": 1e6, "weight_decay": 1e6}
+    study = {"base": tiny, "variant": [{"algorithm": "local"}]}
+    in_folder(study, tmp_path, ["local-seed0"])
+    opened = fedsim.open(tmp_path)
+    assert isinstance(opened, fedsim.StudyResult)
+    assert opened.failed == {"local-seed0": NOT_FINITE}
 
 
 @pytest.mark.slow

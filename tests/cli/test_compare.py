@@ -1,16 +1,23 @@
 import csv
 import json
+import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
+import fedsim
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.local import Local
 from fedsim.errors import RunError
+from fedsim.report.record_run import record
+from fedsim.scenario import Plan, load_scenario
+from fedsim.studies import perform as performing
 from fedsim.studies.answer_files import FILES as ANSWER_FILES
+from fedsim.studies.plan import StudyRun
 
 Call = Callable[..., Result]
 
@@ -191,6 +198,54 @@ def test_costs_to_a_target(call: Call, here: Path) -> None:
         *(("fedavg", "0.01"), ("fedavg", "0.99")),
     ]
     assert call(*arguments[:-2], "--target", "1.1").exit_code == 2
+
+
+def test_several_values_of_a_path_make_a_study(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = list[str]()
+
+    def do(self: Any, runs: list[StudyRun]) -> None:
+        done.extend(run.label for run in runs)
+        for run in runs:
+            plan = Plan.of(load_scenario(tomllib.loads(run.scenario_toml)), "tiny")
+            record(replace(plan, scenario_toml=run.scenario_toml), self.parent / run.label)
+
+    monkeypatch.setattr(performing._Work, "do", do)
+    arguments = ("compare", "tiny.toml", "--algorithms", "fedavg,local", "--quiet", "--target", "0.01")
+    first = call(*arguments)  # which takes the first place
+    result = call(*arguments, "--set", "training.lr=0.1,0.2", "--set", "run.rounds=1")
+    assert (first.exit_code, result.exit_code) == (0, 0), result.output
+    assert "results are in runs/tiny-2: answers.csv" in result.stderr
+    labels = [f"{name}-lr-{lr}-seed0" for name in ("fedavg", "local") for lr in (0.1, 0.2)]
+    assert done == labels
+    parent = here / "runs" / "tiny-2"
+    assert left(parent) == sorted([*ANSWER_FILES, "study.toml", *labels])
+    rows = list(csv.DictReader((parent / "answers.csv").read_text().splitlines()))
+    assert [(row["variant"], row["training.lr"]) for row in rows] == [
+        *(("fedavg", "0.1"), ("fedavg", "0.2")),
+        *(("local", "0.1"), ("local", "0.2")),
+    ]
+    assert isinstance(opened := fedsim.open(parent), fedsim.StudyResult)
+    assert list(opened.runs) == labels
+    # And the other way round: what is not the same comparison does not come between the files of a study.
+    other = call("compare", "tiny.toml", "--algorithms", "local", "--quiet", "--set", "run.rounds=1")
+    assert "results are in runs/tiny-3" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("training.lr=0.1,,0.2", "'0.1,,0.2' can be read in several ways"),
+        ("training.lrr=0.1,0.2", "no key is called 'lrr'"),
+    ],
+)
+def test_mistakes_in_several_values_exit_with_2(call: Call, here: Path, setting: str, said: str) -> None:
+    result = call("compare", "tiny.toml", "--algorithms", "local", "--set", setting)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("fedsim: tiny.toml: 1 fault\n")
+    assert said in result.stderr
+    assert left(here) == ["tiny.toml"]
 
 
 @pytest.mark.slow

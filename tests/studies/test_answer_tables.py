@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 from fedsim.studies.answer_tables import tables
 from fedsim.studies.answers import Answer
+from fedsim.studies.budgets import Budget
 from fedsim.studies.fronts import FrontPoint
 from fedsim.studies.intervals import Interval, interval
 from fedsim.studies.plan import Setting, StudyPlan, load_study
@@ -21,8 +24,9 @@ def answer(setting: Setting, time_s: list[float], *, seeds: int = 2, minus: floa
     figures = (
         costs | dict.fromkeys(shares, interval([0.5] * seeds)) | {"final_accuracy_jain": interval([1.0])}
     )
-    differences = {} if minus is None else dict.fromkeys(figures, Interval(minus, 0.25, 2))
-    return Answer(setting, 0.05, seeds, len(time_s), figures, differences)
+    difference = None if minus is None else Interval(minus, minus - 0.25, minus + 0.25, 2)
+    differences = {} if minus is None else dict.fromkeys(figures, difference)
+    return Answer(setting, 0.05, seeds, len(time_s), {}, figures, differences)
 
 
 def grids(plan: StudyPlan, rows: list[Answer], **fronts: list[FrontPoint]) -> dict[str, list[list[str]]]:
@@ -53,6 +57,70 @@ def test_the_least_is_marked_where_it_is_not_the_only_one(tiny: dict[str, Any]) 
     assert third[1:] == ["0 of 2", "-", "-", "-"]
 
 
+def test_accuracies_within_budgets_say_of_how_many_seeds_and_who_ended_before(tiny: dict[str, Any]) -> None:
+    hour, least = Budget("time_s", 3600.0, True), Budget("bytes", 2e6, False)
+    rows = []
+    for setting, ended in ((AVG, 2), (LOCAL, 0)):
+        one = answer(setting, [], minus=None if setting is AVG else -0.5)
+        columns = {hour.column: interval([0.5, 0.7]), least.column: interval([0.5])}
+        differences = {name: Interval(-0.5, -0.75, -0.25, 2) for name in columns} if setting is LOCAL else {}
+        rows.append(
+            replace(
+                one,
+                ended_before={hour.column: ended, least.column: 1},
+                figures={**one.figures, **columns},
+                differences=one.differences | differences,
+            )
+        )
+    plan = load_study(tiny | {"targets": [0.05]})
+    found = {grid.title: grid for grid in tables(plan, rows, {}, [hour, least])}
+    grid = found["accuracy at equal time and at equal bytes"]
+    assert list(grid.headings) == ["variant", "seeds", "% within\n1 h", "% within\n2 MB"]
+    assert list(grid.rows[0]) == ["fedavg", "2", "60.0 ± 127.1", "50.0 (1 of 2)"]
+    assert list(grid.notes) == [
+        "accuracy: mean over clients, of the last evaluation within the budget",
+        "2 MB: the least that a run has sent at its end, of those that send anything",
+        "runs that ended before 1 h count as they were then: fedavg 2 of 2",
+        "(1 of 2): of two seeds, one was evaluated within the budget",
+        "±: half of the 95 % interval over seeds (Student's t)",
+    ]
+    grid = found["difference to fedavg, at equal time and at equal bytes"]
+    assert [list(row) for row in grid.rows] == [["local", "-50.0 ± 25.0", "-50.0 ± 25.0"]]
+    unknown = tables(plan, rows, {}, [Budget("time_s", math.nan, False)])
+    assert not any("equal" in grid.title for grid in unknown)
+
+
+def test_staleness_and_waste_are_shown_where_there_is_any(tiny: dict[str, Any]) -> None:
+    plan = load_study(tiny | {"targets": [0.05]})
+    rows = [answer(AVG, []), answer(LOCAL, [])]
+    none = {"staleness_mean": 0.0, "wasted_s": 0.0, "wasted_s_share": 0.0}
+    some = {"staleness_mean": 1.5, "wasted_s": 90.0, "wasted_s_share": 0.25, "wasted_bytes_share": 0.125}
+    for number, values in enumerate((none, some)):
+        shown = {name: interval([value]) for name, value in values.items()}
+        rows[number] = replace(rows[number], figures={"wasted_bytes": None, **rows[number].figures, **shown})
+    rows[0] = replace(rows[0], figures={"wasted_bytes_share": None, **rows[0].figures})
+    assert grids(plan, rows)["staleness and waste"] == [
+        ["fedavg", "2", "0", "0 s", "0.0", "-", "-"],
+        ["local", "2", "1.5", "1 min 30 s", "25.0", "-", "12.5"],
+    ]
+    assert "staleness and waste" not in grids(plan, [rows[0]])
+
+
+def test_tables_say_in_words_what_plus_minus_means(tiny: dict[str, Any]) -> None:
+    for more, words in (
+        ({}, "95 % interval over seeds (Student's t)"),
+        (
+            {"interval": "bootstrap", "seeds": list(range(6))},
+            "95 % interval over seeds (bootstrap; none of fewer than 6)",
+        ),
+    ):
+        plan = load_study(tiny | {"targets": [0.05]} | more)
+        rows = [answer(AVG, [60.0, 60.0]), answer(LOCAL, [30.0], minus=-0.5)]
+        for grid in tables(plan, rows, {}):
+            shown = any("±" in cell for row in grid.rows for cell in row)
+            assert any(words in note for note in grid.notes) == shown
+
+
 def test_without_a_baseline_there_are_no_differences(tiny: dict[str, Any]) -> None:
     plan = load_study({key: tiny[key] for key in tiny if key != "baseline"} | {"targets": []})
     assert list(grids(plan, [])) == ["accuracy", "which is most accurate within a budget"]
@@ -72,6 +140,6 @@ def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any]) -> None:
     grid = {"training.lr": [0.1], "training.batch_size": [8]}
     plan = load_study(tiny | {"grid": grid, "targets": []})
     one = answer(Setting("fedavg", "fedavg", (0.1, 8)), [])
-    (first, *_) = tables(plan, [Answer(one.setting, None, 2, 0, one.figures, {})], {})
+    (first, *_) = tables(plan, [Answer(one.setting, None, 2, 0, {}, one.figures, {})], {})
     assert list(first.headings)[:4] == ["variant", "lr", "batch\nsize", "seeds"]
     assert list(first.rows[0])[:4] == ["fedavg", "0.1", "8", "2"]

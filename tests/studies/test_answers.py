@@ -9,6 +9,7 @@ import pytest
 
 from fedsim.report.cost_breakdown import Columns
 from fedsim.studies.answers import Answer, answers, reached_at
+from fedsim.studies.budgets import Budget
 from fedsim.studies.plan import Setting
 
 T2 = 12.706204736  # Student's t, 97.5 %, one degree of freedom
@@ -33,6 +34,8 @@ def curve(accuracy: list[float], time_s: list[float], kilobytes: list[int], **mo
         "accuracy_jain": np.full(count, 0.9),
         "wasted_s": np.zeros(count),
         "wasted_bytes": np.zeros(count, int),
+        "work_s": np.zeros(count),
+        "staleness_so_far": np.zeros(count),
     }
     return columns | {name: np.array(values) for name, values in more.items()}
 
@@ -125,6 +128,35 @@ def test_without_targets_and_without_runs() -> None:
     assert (first.target, first.seeds, first.figures["final_accuracy"]) == (None, 0, None)
     assert (second.seeds, second.reached) == (3, 0)
     assert mean(second, "best_accuracy") == pytest.approx((0.8 + 0.9 + 0.6) / 3)
+
+
+def test_waste_is_known_with_its_share_and_staleness_at_the_end() -> None:
+    more = {"work_s": [40.0, 80.0], "wasted_s": [0.0, 20.0], "wasted_bytes": [0, 600]}
+    one = curve([0.5, 0.5], [1, 2], [1, 2], **more, staleness_so_far=[np.nan, 0.75])
+    (answer,) = answers({AVG: {0: one}}, [], "personal_mean", None)
+    assert mean(answer, "wasted_s") == 20
+    assert mean(answer, "wasted_s_share") == 0.25
+    assert mean(answer, "wasted_bytes") == 600
+    assert mean(answer, "wasted_bytes_share") == 0.1
+    assert mean(answer, "staleness_mean") == 0.75
+    # No work and no traffic: nothing of which there could be a share.
+    nothing = curve([0.5], [1], [0])
+    (answer,) = answers({AVG: {0: nothing}}, [], "personal_mean", None)
+    assert mean(answer, "wasted_s") == 0
+    assert mean(answer, "wasted_s_share") is None
+    assert mean(answer, "wasted_bytes_share") is None
+
+
+def test_accuracies_within_a_budget_are_paired_too() -> None:
+    at = [Budget("time_s", 20.0, True), Budget("bytes", 8000.0, False)]
+    _, prox = answers(CURVES, [], "personal_mean", "fedavg", budgets=at)
+    # At 20 s prox has 0.7, 0.62 and 0.2, fedavg 0.7, 0.1 and 0.1; within 8 kB both have their second values.
+    assert mean(prox, "accuracy_at_20_s") == pytest.approx((0.7 + 0.62 + 0.2) / 3)
+    assert mean(prox, "accuracy_at_equal_bytes") == pytest.approx((0.7 + 0.62 + 0.2) / 3)
+    difference = prox.differences["accuracy_at_20_s"]
+    assert difference is not None
+    assert (difference.mean, difference.count) == (pytest.approx((0.0 + 0.52 + 0.1) / 3), 3)
+    assert prox.ended_before == {"accuracy_at_20_s": 0, "accuracy_at_equal_bytes": 0}
 
 
 def test_points_of_a_grid_are_compared_with_the_baseline_at_the_same_point() -> None:

@@ -29,6 +29,22 @@ def test_the_last_row_sums_to_what_the_summary_says(tiny: dict[str, Any], tmp_pa
     assert json.loads((tmp_path / "o" / "summary.json").read_text()) == summary
 
 
+def test_staleness_and_work_sum_up_to_those_of_the_whole_run(tiny: dict[str, Any]) -> None:
+    overrides = {
+        "run.rounds": 6,
+        "evaluation.every": 2,
+        "fleet": [{"count": 3, "device": "low"}, {"count": 2, "device": "laptop"}],
+        "participation.pacing": {"name": "buffered", "params": {"concurrency": 4, "buffer": 2}},
+    }
+    result = fedsim.run(tiny["base"], overrides=overrides)
+    curve, summary = read_curve(result.folder), result.summary
+    assert summary["staleness"]["max"] > 0
+    assert curve["staleness_so_far"][-1] == pytest.approx(summary["staleness"]["mean"])
+    time = summary["time"]
+    assert curve["work_s"][-1] == pytest.approx(time["download_s"] + time["compute_s"] + time["upload_s"])
+    assert curve["wasted_s"][-1] == pytest.approx(time["wasted_s"])
+
+
 def test_jain_s_index_by_hand() -> None:
     assert jain(np.array([0.5, 0.5, np.nan])) == 1.0
     assert jain(np.array([1.0, 0.0, 0.0, 0.0])) == 0.25

@@ -3,9 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim.rng import Key
-from fedsim.studies.intervals import interval
+from fedsim.studies.intervals import Method, interval
 
 
 def test_the_quantiles_are_those_of_the_tables() -> None:
@@ -29,17 +31,55 @@ def test_one_value_has_no_interval_and_none_no_mean() -> None:
     assert one is not None
     assert (one.mean, one.half, one.low, one.high, one.count) == (0.25, None, None, None, 1)
     assert interval([]) is None
+    assert interval([], "bootstrap") is None
+
+
+def test_a_bootstrap_of_few_values_has_no_interval() -> None:
+    five = interval([0.1, 0.2, 0.3, 0.4, 0.5], "bootstrap")
+    assert five is not None
+    assert (five.mean, five.low, five.half) == (pytest.approx(0.3), None, None)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=6, max_size=9))
+def test_a_bootstrap_stays_within_the_values_and_is_the_same_each_time(values: list[float]) -> None:
+    found = interval(values, "bootstrap")
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert min(values) - 1e-9 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= max(values) + 1e-9
+    assert interval(values, "bootstrap") == found
+    # Values that are twice as large and one larger, as in other units, have the same interval in them.
+    moved = interval([2 * value + 1 for value in values], "bootstrap")
+    assert moved is not None
+    assert moved.low == pytest.approx(2 * found.low + 1, abs=1e-9)
+
+
+def coverage(method: Method, seeds: int, studies: int) -> float:
+    """Return in which share of studies with normal values their interval holds the mean."""
+    generator = Key.root(0).child("coverage", seeds).numpy()
+    covered = 0
+    for values in generator.normal(0.7, 0.05, (studies, seeds)):
+        found = interval(values.tolist(), method)
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.7 <= found.high
+    return covered / studies
+
+
+@pytest.mark.parametrize(("method", "seeds"), [("t", 2), ("t", 3), ("t", 10), ("bootstrap", 8)])
+def test_it_covers_the_mean_about_as_often_as_it_says(method: Method, seeds: int) -> None:
+    assert 0.92 < coverage(method, seeds, 500) < 0.98
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])
 def test_it_covers_the_mean_as_often_as_it_says(seeds: int) -> None:
-    generator = Key.root(0).child("coverage", seeds).numpy()
-    studies = 4000
-    covered = 0
-    for values in generator.normal(0.7, 0.05, (studies, seeds)):
-        found = interval(values.tolist())
-        assert found is not None
-        assert found.half is not None
-        covered += abs(found.mean - 0.7) <= found.half
-    assert 0.94 < covered / studies < 0.96
+    assert 0.94 < coverage("t", seeds, 4000) < 0.96
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [6, 7, 8, 10, 20])
+def test_a_bootstrap_covers_the_mean_nearly_as_often(seeds: int) -> None:
+    assert 0.925 < coverage("bootstrap", seeds, 4000) < 0.96

@@ -1,0 +1,87 @@
+"""Accuracy at equal time and at equal bytes: what each run has shown within a budget.
+
+Within a budget a run has the accuracy of its last evaluation that is not beyond it, also where the run has
+ended before. A study states budgets (``at``). Where it states none of time, the budget is the earliest end
+of a run, which all runs have reached; where none of bytes, the least that a run has sent at its end, of those
+that send anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsim.params import Array
+from fedsim.report.cost_breakdown import Columns
+from fedsim.runtime.budget import Measure
+from fedsim.studies.curves import ACCURACY
+from fedsim.studies.plan import Setting
+from fedsim.studies.study_file import AtConfig
+
+BUDGETS = {"time_s": ("simulated_s",), "bytes": ("bytes_up", "bytes_down")}
+"""What a budget bounds, and the columns of a curve whose sum that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A bound on time or on bytes.
+
+    Attributes:
+        bounds: One of :data:`BUDGETS`.
+        amount: In s, or in bytes; NaN where no run tells.
+        is_stated: Whether the study states it; otherwise it is the least of the runs.
+    """
+
+    bounds: str
+    amount: float
+    is_stated: bool
+
+    @property
+    def column(self) -> str:
+        """The name of the accuracy within it: ``accuracy_at_3600_s``, ``accuracy_at_equal_time``."""
+        if not self.is_stated:
+            return f"accuracy_at_equal_{self.bounds.removesuffix('_s')}"
+        amount = int(self.amount) if self.amount.is_integer() else self.amount
+        return f"accuracy_at_{amount}_{self.bounds.removeprefix('time_')}"
+
+
+def budgets(curves: Mapping[Setting, Mapping[int, Columns]], at: AtConfig) -> list[Budget]:
+    """Return the budgets within which the runs of a study are compared, those of time first.
+
+    Args:
+        curves: Of each setting, by seed.
+        at: What the study states.
+    """
+    found = []
+    for bounds, stated in {"time_s": at.simulated, "bytes": at.bytes}.items():
+        ends = [
+            float(spent[-1])
+            for by_seed in curves.values()
+            for curve in by_seed.values()
+            if len(spent := cost(curve, bounds)) and spent[-1] > 0
+        ]
+        found += [Budget(bounds, amount, True) for amount in stated] or [
+            Budget(bounds, min(ends, default=math.nan), False)
+        ]
+    return found
+
+
+def cost(curve: Columns, bounds: str) -> Array:
+    """Return what a run has spent by each evaluation of what a budget bounds."""
+    return np.sum([curve[name] for name in BUDGETS[bounds]], axis=0, dtype=float)
+
+
+def accuracy_within(curve: Columns, budget: Budget, of: Measure) -> float:
+    """Return the accuracy of a run within a budget; NaN where nothing was measured within it."""
+    accuracy = curve[ACCURACY[of]]
+    within = np.flatnonzero(np.isfinite(accuracy) & (cost(curve, budget.bounds) <= budget.amount))
+    return float(accuracy[within[-1]]) if len(within) else math.nan
+
+
+def ended_before(curve: Columns, budget: Budget) -> bool:
+    """Whether a run has ended without having spent a budget."""
+    spent = cost(curve, budget.bounds)
+    return bool(len(spent) and spent[-1] < budget.amount)

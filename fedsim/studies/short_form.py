@@ -1,0 +1,110 @@
+"""The short form of a study: a scenario, several algorithms, and ``PATH=V1,V2`` for what is varied.
+
+Commas separate values, but for those within brackets, braces or quotation marks: ``training.lr=0.1,0.5`` are
+two values, ``models.mlp.params.hidden=[8, 16]`` is one, a list, and so is ``"a, b"``, a text. A path with one
+value is an override, as in a run; paths with several make a grid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsim import toml
+from fedsim.errors import Fault, ScenarioError
+from fedsim.quoting import quoted
+from fedsim.scenario.load import Override, Source, document_of, parse_override
+from fedsim.scenario.schema import plain_name
+from fedsim.studies.plan import StudyPlan, load_study
+
+_PIECES = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|[][{},"']|[^][{},"']+""")
+"""Texts in quotation marks, what separates and encloses values, and all between them."""
+
+
+def varies(overrides: Sequence[str]) -> bool:
+    """Whether any path has several values."""
+    return any(len(values_of(text.partition("=")[2])) != 1 for text in overrides)
+
+
+def short_form(
+    source: Source,
+    overrides: Sequence[str],
+    algorithms: Sequence[str],
+    seeds: Sequence[int] | None,
+    targets: Sequence[float],
+) -> StudyPlan:
+    """Return the plan of a comparison at each point of a grid.
+
+    Args:
+        source: The scenario.
+        overrides: ``PATH=VALUE`` or ``PATH=V1,V2,...`` each.
+        algorithms: What is compared.
+        seeds: The seeds; None: the scenario's.
+        targets: Accuracies to be reached.
+
+    Raises:
+        ScenarioError: All that is wrong with any of the scenarios, or with what is varied.
+    """
+    base, said = document_of(source)
+    single, grid, faults = _parsed(overrides)
+    if faults:
+        raise ScenarioError(list(dict.fromkeys(faults)), said)
+    name = plain_name(Path(said).stem, "run")
+    run = base.setdefault("run", {})
+    if isinstance(run, dict):
+        name = single.get("run.name", run.setdefault("name", name))
+    tables: dict[str, Any] = {
+        "name": name,
+        "base": base,
+        "set": single,
+        "targets": list(targets),
+        "variant": [{"algorithm": algorithm} for algorithm in algorithms],
+        "grid": grid,
+    }
+    try:
+        return load_study(tables | ({} if seeds is None else {"seeds": list(seeds)}))
+    except ScenarioError as error:
+        raise ScenarioError(error.faults, said) from None
+
+
+def values_of(text: str) -> tuple[str, ...]:
+    """Return the values in a text, as they are spelt; none if it has commas of which nobody can tell."""
+    if "," not in text:
+        return (text,)
+    values, depth = [""], 0
+    for piece in _PIECES.findall(text):
+        depth += (piece in "[{") - (piece in "]}")
+        if depth < 0 or piece in "\"'":
+            return ()
+        if piece == "," and not depth:
+            values.append("")
+        else:
+            values[-1] += piece
+    return tuple(values) if not depth and all(map(str.strip, values)) else ()
+
+
+def _parsed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[Any]], list[Fault]]:
+    """Return paths with one value, paths with several, and what is wrong with them."""
+    given: list[list[Override]] = []
+    faults: list[Fault] = []
+    for text in overrides:
+        left, equals, right = text.partition("=")
+        read = [parse_override(f"{left}{equals}{value}") for value in values_of(right)]
+        if not read:
+            mend = "put commas between values, and what holds a comma itself in quotation marks or brackets"
+            faults.append(Fault(left.strip(), f"{quoted(right)} can be read in several ways", mend))
+        faults += [one for one in read if isinstance(one, Fault)][:1]
+        given.append([one for one in read if isinstance(one, Override)])
+    given = [each for each in given if each]
+    for number, each in enumerate(given):
+        for other in given[:number] + given[number + 1 :]:
+            one, another = each[0].keys, other[0].keys
+            shorter = min(len(one), len(another))
+            if len(each) > 1 and one[:shorter] == another[:shorter]:
+                problem = f"it has several values, and {toml.path(*another)} is set too"
+                faults.append(Fault(toml.path(*one), problem, "leave out one of the two"))
+    by_path = {toml.path(*each[0].keys): [one.value for one in each] for each in given}
+    single = {path: values[0] for path, values in by_path.items() if len(values) == 1}
+    return single, {path: by_path[path] for path in by_path if path not in single}, faults
