@@ -9,14 +9,6 @@ from pyarrow import parquet
 
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
-from fedsim.runtime.budget import Measure
-
-ACCURACY: dict[Measure, str] = {
-    "personal_mean": "accuracy_personal_mean",
-    "personal_worst_decile": "accuracy_worst_decile",
-    "global": "accuracy_global",
-}
-"""The column of each measure."""
 
 SUMS = {
     "bytes_up": ("bytes_up", "data_up"),
