@@ -87,10 +87,10 @@ MEASURED = {
     "loss_global": loss(f"Loss {_GLOBAL}."),
 }
 
-_STALENESS = "Merges between a dispatch and the merge of its reply"
+STALE = "Merges between a dispatch and the merge of its reply"
 STALENESS = {
-    "staleness_mean": number(f"{_STALENESS}, mean over the replies merged."),
-    "staleness_max": count(f"{_STALENESS}, largest of the replies merged."),
+    "staleness_mean": number(f"{STALE}, mean over the replies merged."),
+    "staleness_max": count(f"{STALE}, largest of the replies merged."),
 }
 
 ROUNDS = Table(
@@ -175,7 +175,7 @@ DISPATCHES = Table(
         "outcome": word("What became of the dispatch: merged, dropped, rejected or late."),
         "cause": word("Why the dispatch was dropped; null if it was not."),
         "version": Column("int32", NUMBER, "Merges of rounds before the dispatch."),
-        "staleness": Column("int32", NUMBER, f"{_STALENESS}; null if it was not merged by a round."),
+        "staleness": Column("int32", NUMBER, f"{STALE}; null if it was not merged by a round."),
     },
 )
 
@@ -256,7 +256,7 @@ COMPARISON = Table(
         "wasted_work": number("Share of the time of work that was wasted."),
         "wasted_payload": number("Share of the length of all frames that was wasted."),
         "staleness_mean": STALENESS["staleness_mean"],
-        "staleness_p99": count(f"{_STALENESS}, not exceeded by 99 % of the replies merged."),
+        "staleness_p99": count(f"{STALE}, not exceeded by 99 % of the replies merged."),
         "staleness_max": STALENESS["staleness_max"],
         "concurrency_mean": number("Dispatches under way, mean over virtual time."),
         "concurrency_max": count("Dispatches under way, most at once."),
@@ -267,5 +267,5 @@ COMPARISON = Table(
     },
 )
 
-RUN_TABLES = (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES)
-"""Those in the folder of each run."""
+RUN_TABLES = {table.name: table for table in (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES)}
+"""Those in the folder of a run, by name."""
