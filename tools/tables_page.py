@@ -27,7 +27,7 @@ counts and shares; words, and what is true or false, have none. What is null, or
 measured, or there is no such thing. A name such as `dropped_<cause>` stands for a column for each cause that
 occurs."""
 SECTIONS = {
-    "A run": RUN_TABLES,
+    "A run": tuple(RUN_TABLES.values()),
     "A comparison": (COMPARISON,),
     "A study": STUDY_TABLES,
 }

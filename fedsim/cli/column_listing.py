@@ -14,7 +14,7 @@ from fedsim.studies.study_columns import STUDY_TABLES
 
 def list_columns(details: bool, as_json: bool) -> None:
     """Print the columns of all tables with unit and description, and with their type if so wished."""
-    documents = [_document(one, details) for one in (*RUN_TABLES, COMPARISON, *STUDY_TABLES)]
+    documents = [_document(one, details) for one in (*RUN_TABLES.values(), COMPARISON, *STUDY_TABLES)]
     if as_json:
         say(json.dumps(documents, indent=2, ensure_ascii=False))
         return

@@ -36,7 +36,7 @@ TABLES = ("comparison.csv", COMPARISON)
 CONTENTS = frozenset(
     {
         *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models"),
-        *(table.file for table in RUN_TABLES),
+        *(table.file for table in RUN_TABLES.values()),
     }
 )
 """All that a run leaves in its folder."""

@@ -267,5 +267,5 @@ COMPARISON = Table(
     },
 )
 
-RUN_TABLES = (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES)
-"""Those in the folder of each run."""
+RUN_TABLES = {table.name: table for table in (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES)}
+"""Those in the folder of a run, by name."""

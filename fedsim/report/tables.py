@@ -50,16 +50,16 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
     Raises:
         FileError: It cannot be written.
     """
-    columns_of = {
+    tables = {
         "rounds": rounds(result),
         "clients": clients(parts, result),
         "evaluations": evaluations(result.rounds),
         "dispatches": result.dispatches.columns(),
         "messages": result.ledger.columns(),
     }
-    for table in RUN_TABLES:
-        with new(folder / table.file, place) as file:
-            write_table(file, table, columns_of[table.name])
+    for name, columns in tables.items():
+        with new(folder / RUN_TABLES[name].file, place) as file:
+            write_table(file, RUN_TABLES[name], columns)
 
 
 def rounds(result: RunResult) -> Columns:

@@ -197,7 +197,7 @@ def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path)
         assert metadata[b"fedsim_schema"] == b"2"
 
 
-@pytest.mark.parametrize("described", RUN_TABLES, ids=lambda table: table.name)
+@pytest.mark.parametrize("described", RUN_TABLES.values(), ids=RUN_TABLES)
 def test_each_column_explains_itself_and_each_description_has_its_column(
     described: Table, make_parts: Callable[..., Parts], tmp_path: Path
 ) -> None:
