@@ -163,6 +163,11 @@ def range_of(dimension: Dimension) -> Range:
     return Range(_read(scale.least, dimension), _read(scale.most, dimension))
 
 
+def base_unit(dimension: Dimension) -> str:
+    """Return the unit of plain numbers of a dimension, such as ``s`` or ``bit/s``."""
+    return next(unit for unit, factor in _SCALES[dimension].shown.items() if factor == 1)
+
+
 def span(dimension: Dimension, positive: bool = False) -> str:
     """Return the range of a dimension in words: ``"zero or from 1 ns to 10000 d"``."""
     scale = _SCALES[dimension]

@@ -15,6 +15,7 @@ from fedsim.clock import Trace
 from fedsim.errors import RunError
 from fedsim.report import tables
 from fedsim.report.cost_breakdown import breakdown
+from fedsim.report.run_columns import TRAFFIC
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import Scenario, build
 
@@ -100,7 +101,7 @@ def check_sums(result: RunResult) -> None:
         name: summary["participation"][name] for name in ("asked", "merged", "dropped", "rejected", "late")
     }
     whole |= {f"dropped_{cause.replace(' ', '_')}": many for cause, many in summary["drops_by_cause"].items()}
-    whole |= {name: getattr(result.totals, name) for name in tables.TRAFFIC}
+    whole |= {name: getattr(result.totals, name) for name in TRAFFIC}
     whole["wasted_bytes"] = summary["bytes"]["wasted"]
     assert {name: sums[name] for name in whole} == whole
     for name, spent_s in summary["time"].items():

@@ -40,6 +40,9 @@ OF_DEVICES = (
 )
 """Columns of ``clients`` that say what was drawn before the run: no event tells of them."""
 
+SUMMED = ("bytes", "parameters", "data")
+"""Traffic of which ``rounds`` has the sums since the start of the run."""
+
 OF_NO_EVENT = ("began_at_s", "loss_global")
 """Columns of ``rounds`` that nothing else tells, but for the order of the instants and the last loss."""
 
@@ -149,13 +152,16 @@ def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row
         dispatches[one.round].append(one)
     for frame in seen.frames:
         frames[frame["round"]].append(frame)
+    sums: dict[str, int] = dict.fromkeys((f"{what}_{way}" for what in SUMMED for way in ("up", "down")), 0)
     for row in seen.rounds:
         number = row["round"]
         of = measured.get(number, {})
+        sums = {name: total + row.get(name, 0) for name, total in sums.items()}
         yield {
             "round": number,
             "ended_at_s": row["ended_at_s"],
             **{name: row.get(name, 0) for name in counted},
+            **{f"cumulative_{name}": total for name, total in sums.items()},
             **_sums(dispatches[number], frames[number], seen),
             "merges": row.get("merges", 0),
             **merged_by_round(
@@ -204,11 +210,11 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     scenario, tables = run.scenario, run.tables
     settings, num_rounds = scenario["evaluation"], num_rounds_of(run, seen)
     is_on = scenario["engine"]["executor"] != "null"
-    every, every_s = settings.get("every"), settings.get("every_s")
+    every, every_s, at_start = settings.get("every"), settings.get("every_s"), settings["at_start"]
     # After the last round it is due once more where somebody was asked.
     closing = [row["round"] for row in tables["rounds"] if row["round"] > num_rounds and row["asked"]]
     by_rounds = every if every is not None else int(every_s is None)
-    due = list[int]()
+    due = [0] if is_on and at_start else []
     if is_on and (by_rounds or every_s is not None):
         ends = {row["round"]: row["ended_at_s"] for row in tables["rounds"] if 0 < row["round"] < num_rounds}
         next_s = every_s or math.inf

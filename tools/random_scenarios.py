@@ -90,12 +90,12 @@ def random_scenario(seed: int) -> RandomScenario:
         scenario["run"]["until"] = budget
     _make_fit(scenario)
     _pace_otherwise(dice.child("pacing"), scenario, num_clients)
-    split = scenario["data"].get("split")
-    if split is not None and scenario["evaluation"].get("every") != 0:  # it has to be measured on something
-        share = 1 if scenario["evaluation"].get("split") == "val" else 2
+    split, evaluation = scenario["data"].get("split"), scenario["evaluation"]
+    if split is not None and (evaluation.get("every") != 0 or evaluation.get("at_start")):
+        share = 1 if evaluation.get("split") == "val" else 2  # it has to be measured on something
         several = split if isinstance(split[0], list) else [split]
         if all(not one[share] for one in several):
-            scenario["evaluation"]["split"] = "test" if share == 1 else "val"
+            evaluation["split"] = "test" if share == 1 else "val"
     return RandomScenario(scenario, files)
 
 
@@ -354,6 +354,7 @@ def _selector(dice: Dice, cohort: int) -> Table:
 
 def _evaluation(dice: Dice, num_clients: int) -> Table:
     evaluation = dice.some(0.2, clients=dice.whole(1, num_clients), split="val", batch_size=7)
+    evaluation |= dice.child("at_start").some(0.3, at_start=True)
     if dice.chance(0.1):
         return {"every_s": dice.pick(0.001, 2.0, 3600.0)} | evaluation
     return {"every": dice.pick(0, 1, 1, 1, 2)} | evaluation

@@ -163,7 +163,8 @@ def _frame(record: Row, dispatch: Dispatch) -> Row:
     same = ("client", "dispatch", "up", "bytes", "parameters", "data", "overhead")
     frame = {name: record[name] for name in same}
     about = {"round": dispatch.round, "exchange": dispatch.exchange, "kind": record["message"]}
-    return frame | about | {"outcome": "in_flight", "arrivals": 0}
+    times = {"sent_at_s": record["at_ns"] / 1e9, "arrived_at_s": None}
+    return frame | about | times | {"outcome": "in_flight", "arrivals": 0}
 
 
 def _count_frame(tally: Row, frame: Row) -> None:
@@ -181,15 +182,19 @@ def _end_frame(dispatch: Dispatch, record: Row) -> None:
     way = _way(record)
     if record["kind"] == "transfer_end":
         frame = dispatch.under_way[way].popleft()
-        frame["outcome"] = record["outcome"]
-        dispatch.ended_last[way] = frame
+        dispatch.ended_last[way], is_better = frame, True
         dispatch.end(way, record["at_ns"])
         if record["up"] and record["outcome"] == "delivered" and dispatch.answered_ns is None:
             dispatch.answered_ns = record["at_ns"]
     else:
         frame = dispatch.ended_last[way]
-        frame["outcome"] = max(frame["outcome"], record["outcome"], key=BETTER_AND_BETTER.index)
-    frame["arrivals"] += record["outcome"] != "lost"
+        is_better = BETTER_AND_BETTER.index(record["outcome"]) > BETTER_AND_BETTER.index(frame["outcome"])
+    if record["outcome"] != "lost":
+        frame["arrivals"] += 1
+        if is_better:
+            frame["arrived_at_s"] = record["at_ns"] / 1e9
+    if is_better:
+        frame["outcome"] = record["outcome"]
 
 
 def _measure(one: Dispatch, absences: Sequence[Edge], end_ns: int) -> None:

@@ -18,12 +18,13 @@ from pyarrow import parquet
 from fedsim.errors import OutputError, UserError
 from fedsim.models import Architecture, Architectures
 from fedsim.quoting import MOST_SAID, shortened
-from fedsim.report import comparison, cost_breakdown
+from fedsim.report import comparison, cost_breakdown, run_columns
 from fedsim.report.atomic_folder import MARK, check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.places import TABLES
 from fedsim.report.run_text import run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
+from fedsim.report.tables import arrow_rows
 from fedsim.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class Result:
     """A run that has come to its end.
 
     Its tables are Arrow tables: ``result.rounds.to_pandas()``, ``polars.DataFrame(result.rounds)``, or
-    anything else that takes the Arrow C stream interface. :mod:`fedsim.report.tables` explains the columns.
+    anything else that takes the Arrow C stream interface. Each field has the ``description`` and the ``unit``
+    of its column as metadata; TABLES.md has them too.
 
     Attributes:
         folder: The run's folder. A run without ``out`` has a temporary folder, which is removed with the
@@ -203,7 +205,7 @@ class Comparison:
     @cached_property
     def table(self) -> pa.Table:
         """One row per run, with the columns of ``comparison.csv``."""
-        return pa.Table.from_pylist(comparison.flat_rows(self.summaries))
+        return arrow_rows(run_columns.COMPARISON, comparison.flat_rows(self.summaries))
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Save every run into a folder, as :meth:`Result.save` does, then the tables, and return the folder.

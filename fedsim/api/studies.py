@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from fedsim.api.results import Result, Temporary
 from fedsim.report.places import holds_scenario
-from fedsim.report.tables import write_table
+from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
 from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
+from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
 
 UNFINISHED = "it has not ended: the study goes on where it was"
 
@@ -55,14 +54,13 @@ class StudyResult:
     @cached_property
     def answers(self) -> pa.Table:
         """One row for each variant, point of the grid and target: the columns of ``answers.csv``."""
-        return pa.Table.from_pylist(answer_rows(self._read))
+        return arrow_rows(ANSWERS.with_paths(self._read.plan.varied), answer_rows(self._read))
 
     @cached_property
     def evaluations(self) -> pa.Table:
         """One row for each evaluation of each run: the columns of ``study.parquet``."""
-        table = io.BytesIO()
-        write_table(table, "study", evaluations(self._read.plan, self._read.curves))
-        return parquet.read_table(table)
+        plan = self._read.plan
+        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._read.curves))
 
     @cached_property
     def _read(self) -> Answers:

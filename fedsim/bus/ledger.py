@@ -3,7 +3,7 @@
 Two currencies (specification 2.3). *Bytes* are the length of each frame, whether or not it arrived.
 *Parameters* are the papers' metric: scalars of fields declared ``counted``. Frames of a kind that is marked
 as data carry raw samples; their bytes stand apart as ``data`` and are part of neither. What protocols add to
-a frame on the link is ``overhead``, apart from all of these. A row costs 47 bytes.
+a frame on the link is ``overhead``, apart from all of these. A row costs 59 bytes.
 """
 
 from __future__ import annotations
@@ -88,9 +88,10 @@ class Numbers(dict[str, int]):
 
 
 _SENT = {
-    "client": "q",
+    "sent_ns": "q",
     "bytes": "q",
     "parameters": "q",
+    "client": "i",
     "round": "i",
     "dispatch": "i",
     "overhead": "i",
@@ -102,6 +103,7 @@ _SENT = {
 """What is known of a frame when it is sent, with its format, which struct and NumPy call the same."""
 
 _SENT_ROW, _SENT_DTYPE = Struct("=" + "".join(_SENT.values())), np.dtype(list(_SENT.items()))
+_NEVER = -1  # in place of an instant
 
 
 class Ledger:
@@ -111,6 +113,7 @@ class Ledger:
         self._sent = array("b")  # rows as bytes: to add one takes one call, and not one for each value
         self._outcome = array("b")
         self._arrivals = array("i")
+        self._arrived_ns = array("q")
         self._words = Numbers()
         # frames, bytes, parameters, data bytes, overhead bytes; [down, up]
         self._totals = ([0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
@@ -120,6 +123,7 @@ class Ledger:
 
     def sent(
         self,
+        at_ns: int,
         header: Header,
         kind: str,
         num_bytes: int,
@@ -127,14 +131,15 @@ class Ledger:
         is_data: bool,
         overhead_bytes: int = 0,
     ) -> int:
-        """Enter a frame that is being put on a link; return its row."""
+        """Enter a frame that is being put on a link at an instant; return its row."""
         up, words = header.sender >= 0, self._words
         row = len(self._outcome)
         self._sent.frombytes(
             _SENT_ROW.pack(
-                header.client,
+                at_ns,
                 num_bytes,
                 num_parameters,
+                header.client,
                 header.round,
                 header.dispatch,
                 overhead_bytes,
@@ -146,6 +151,7 @@ class Ledger:
         )
         self._outcome.append(_IN_FLIGHT)
         self._arrivals.append(0)
+        self._arrived_ns.append(_NEVER)
         totals = self._totals[up]
         totals[0] += 1
         totals[4] += overhead_bytes
@@ -156,13 +162,15 @@ class Ledger:
             totals[2] += num_parameters
         return row
 
-    def ended(self, row: int, outcome: Outcome) -> bool:
-        """Enter what became of a copy of a frame; say whether it is the frame's first end."""
+    def ended(self, at_ns: int, row: int, outcome: Outcome) -> bool:
+        """Enter what became of a copy of a frame, and when; say whether it is the frame's first end."""
         former = self._outcome[row]
-        if outcome > former:
-            self._outcome[row] = outcome
         if outcome is not _LOST:
             self._arrivals[row] += 1
+            if outcome > former:
+                self._arrived_ns[row] = at_ns
+        if outcome > former:
+            self._outcome[row] = outcome
         return former == _IN_FLIGHT
 
     def totals(self) -> Totals:
@@ -178,14 +186,17 @@ class Ledger:
     def columns(self) -> dict[str, Array]:
         """Return all rows as columns: one array ``[frames]`` for each name, words for kind and exchange.
 
-        ``arrivals`` counts the copies that arrived, decodable or not.
+        ``arrivals`` counts the copies that arrived, decodable or not. ``arrived_at_s`` is that of the first
+        copy with the outcome of the frame; NaN where none arrived.
         """
         words = np.array(list(self._words), dtype=object)
         ends = np.array(OUTCOME_WORDS, dtype=object)
-        row = self._rows()
+        row, arrived_at_s = self._rows(), np.array(self._arrived_ns, float)
+        arrived_at_s[arrived_at_s == _NEVER] = np.nan
+        arrived_at_s /= 1e9
         return {
             "round": row["round"].copy(),
-            "client": row["client"].copy(),
+            "client": row["client"].astype(np.int64),
             "dispatch": row["dispatch"].copy(),
             "exchange": words[row["exchange"]],
             "kind": words[row["kind"]],
@@ -196,6 +207,8 @@ class Ledger:
             "overhead": row["overhead"].astype(np.int64),
             "arrivals": np.array(self._arrivals),
             "outcome": ends[np.array(self._outcome)],
+            "sent_at_s": row["sent_ns"] / 1e9,
+            "arrived_at_s": arrived_at_s,
         }
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
-from fedsim.clock import RecordKind, Trace, running_loop
+from fedsim.clock import RecordKind, Trace, now_ns, running_loop
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
@@ -114,7 +114,7 @@ class MemoryBus:
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
         wire_bytes = self.overhead.wire_bytes(num_bytes, "up" if up else "down")
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
-        row = self.ledger.sent(header, *what)
+        row = self.ledger.sent(now_ns(), header, *what)
         self.trace.record(TRANSFER_START, client, header.dispatch, up, *what)
         transfer = _Transfer(self, header, packed, frame, row, released)
         parcel = Parcel(header.sender, header.receiver, wire_bytes, frame)
@@ -142,7 +142,7 @@ class MemoryBus:
 
     def ended(self, header: Header, row: int, outcome: Outcome, cause: str = "") -> None:
         """Enter the end of a transfer, or of a further copy, in ledger and trace."""
-        kind = TRANSFER_END if self.ledger.ended(row, outcome) else TRANSFER_COPY
+        kind = TRANSFER_END if self.ledger.ended(now_ns(), row, outcome) else TRANSFER_COPY
         client = header.client
         of_client = self._under_way.get(client)
         if of_client is not None:

@@ -35,6 +35,9 @@ FOLDERS = {
 }
 """Where the plugins of each kind are."""
 
+COLUMNS = "columns"
+"""What can be listed beside plugins."""
+
 
 def late(place: str) -> Callable[..., Any]:
     """Return a function that is imported when it is called.
@@ -315,12 +318,17 @@ def new_token(**values: Any) -> None:
 
 
 @main.command("list")
-@click.argument("kind", type=click.Choice(list(FOLDERS)))
-@click.option("--details", is_flag=True, help="Show the parameters of each, with defaults.")
+@click.argument("kind", type=click.Choice([*FOLDERS, COLUMNS]))
+@click.option(
+    "--details", is_flag=True, help="Show the parameters of each, with defaults; of columns, the type."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for programs.")
-def list_(**values: Any) -> None:
-    """List the plugins of a kind."""
-    late("cli.listing:list_plugins")(**values)
+def list_(kind: str, **values: Any) -> None:
+    """List the plugins of a kind, or the columns of all tables."""
+    if kind == COLUMNS:
+        late("cli.column_listing:list_columns")(**values)
+    else:
+        late("cli.listing:list_plugins")(kind=kind, **values)
 
 
 @main.command()

@@ -18,6 +18,7 @@ from typing import Any
 from fedsim import __version__
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, means, measured
+from fedsim.report.run_columns import COMPARISON
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
 
@@ -132,12 +133,13 @@ def table(summaries: Sequence[Summary]) -> TextTable:
 
 
 def to_csv(summaries: Sequence[Summary]) -> bytes:
-    """Return one line per run: the summary, with accuracy's parts as ``accuracy_*``; empty: not measured.
+    """Return one line per run: the columns of :data:`fedsim.report.run_columns.COMPARISON`.
 
-    Likewise ``loss_*``, ``ineligible_*``, ``time_*``, ``bytes_*``, ``wasted_*``, ``drops_by_cause_*``,
-    ``participation_*``, ``staleness_*`` and ``concurrency_*``; a list is written with spaces.
+    Raises:
+        InvariantError: The summary has a part that is described nowhere.
     """
     lines = flat_rows(summaries)
+    COMPARISON.check(lines[0])
     sink = io.StringIO()
     writer = csv.DictWriter(sink, list(lines[0]), lineterminator="\n")
     writer.writeheader()
@@ -186,7 +188,10 @@ def flat_rows(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
 
 
 def flat(summary: Summary) -> dict[str, Any]:
-    """Return a summary with the parts of its tables beside the rest, named as ``time_wasted_s`` is."""
+    """Return a summary with the parts of its tables beside the rest, named as ``time_wasted_s`` is.
+
+    A list is written with spaces.
+    """
     flat: dict[str, Any] = {}
     for name, value in summary.items():
         if isinstance(value, dict):

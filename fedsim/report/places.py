@@ -21,6 +21,7 @@ from fedsim.durable import telling
 from fedsim.errors import OutputError
 from fedsim.report.atomic_folder import MARK, MEND, is_free
 from fedsim.report.provenance import Bus
+from fedsim.report.run_columns import RUN_TABLES
 from fedsim.scenario import Scenario, resolved_toml
 
 RUNS = Path("runs")
@@ -35,7 +36,7 @@ TABLES = ("comparison.csv", COMPARISON)
 CONTENTS = frozenset(
     {
         *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models"),
-        *(f"{name}.parquet" for name in ("rounds", "clients", "evaluations", "dispatches", "messages")),
+        *(table.file for table in RUN_TABLES.values()),
     }
 )
 """All that a run leaves in its folder."""

@@ -1,23 +1,8 @@
 """The tables of a run as Parquet files, which pandas, polars and DuckDB open.
 
-==================== ==========================================================================
-``rounds``           one row per round, and one each for what came before and after, if anything
-``clients``          one row per client of the population, selected or not
-``evaluations``      one row per evaluation and client measured
-``dispatches``       one row per dispatch to a client: where its time went, and how it ended
-``messages``         one row per frame: the ledger
-==================== ==========================================================================
-
-Names of columns carry SI units: ``_s``, ``_bytes``, ``_bps``, ``_flops``; shares are in ``[0, 1]``; null
-stands for what was not measured. ``bytes_*`` are frames of messages, ``data_*`` bytes of frames that carry
-raw samples, and neither is part of the other; *up* is towards the server. In ``rounds`` and ``clients``,
-``download_s``, ``compute_s``, ``upload_s``, ``away_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are
-sums over dispatches (:mod:`fedsim.report.cost_breakdown`), and each cause of drops that occurs has a column
-``dropped_*``. Of a dispatch, ``version`` is how often rounds had merged before it, and ``staleness`` how
-often they did until its own merge (:mod:`fedsim.report.merge_figures`). In ``messages``, ``bytes`` is the
-length of a frame, and ``overhead`` the bytes that protocols add to it on the link. Rows of ``rounds`` sum
-to what the summary says of the run.
-Each file's metadata holds ``fedsim_table`` and ``fedsim_schema``, the version of these columns.
+:mod:`fedsim.report.run_columns` says what each column means. A file has that too: the metadata of a field are
+its ``description`` and its ``unit``, those of the file ``fedsim_table``, its name, and ``fedsim_schema``, the
+version of the columns.
 """
 
 from __future__ import annotations
@@ -36,20 +21,15 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
 from fedsim.report import cost_breakdown, merge_figures
 from fedsim.report.atomic_folder import new
+from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, sums
+from fedsim.report.run_columns import OUTCOMES, RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-SCHEMA = 1
-"""Version of the columns; it grows when one changes its meaning, its name or its type."""
-
-TRAFFIC = tuple(
-    f"{what}_{way}"
-    for what in ("frames", "bytes", "parameters", "data", "overhead")
-    for way in ("up", "down")
-)
-"""Columns of ``rounds`` and ``clients``: the sums over frames of :class:`fedsim.bus.Totals`."""
+SCHEMA = 2
+"""Version of the columns; it grows when one is added, or changes its meaning, its name or its type."""
 
 MEASURED = {
     "accuracy_mean": "mean",
@@ -78,24 +58,22 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         "messages": result.ledger.columns(),
     }
     for name, columns in tables.items():
-        with new(folder / f"{name}.parquet", place) as file:
-            write_table(file, name, columns)
+        with new(folder / RUN_TABLES[name].file, place) as file:
+            write_table(file, RUN_TABLES[name], columns)
 
 
 def rounds(result: RunResult) -> Columns:
     """Return the rounds as columns."""
     rows = result.rounds
 
-    def column(name: str, kind: type) -> Array:
-        return np.array([getattr(row, name) for row in rows], kind)
-
-    counts = ("asked", "merged", "dropped", "rejected", "late")
+    traffic = {name: np.array([getattr(row.traffic, name) for row in rows], np.int64) for name in TRAFFIC}
     return {
-        "round": column("round", np.int32),
-        "began_at_s": column("began_at_s", float),
-        "ended_at_s": column("ended_at_s", float),
-        **{name: column(name, np.int32) for name in counts},
-        **{name: np.array([getattr(row.traffic, name) for row in rows], np.int64) for name in TRAFFIC},
+        **{
+            name: np.array([getattr(row, name) for row in rows])
+            for name in ("round", "began_at_s", "ended_at_s", *OUTCOMES)
+        },
+        **traffic,
+        **{f"cumulative_{name}": np.cumsum(traffic[name]) for name in SUMMED},
         **cost_breakdown.by_round(result),
         **merge_figures.by_round(result),
         **{
@@ -122,7 +100,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         "model": models,
         **{quantity.attribute: fleet.values(name).astype(float) for name, quantity in QUANTITIES.items()},
         **{f"num_{split}": data.sizes(split).astype(np.int64) for split in SPLITS},
-        **{name: tally.astype(np.int32) for name, tally in result.by_client.items()},
+        **result.by_client,
         **traffic_by_client(result.ledger, population),
         **cost_breakdown.by_client(result, population),
         "accuracy": accuracy,
@@ -163,20 +141,52 @@ def traffic_by_client(ledger: Ledger, population: int) -> Columns:
     return traffic
 
 
-def write_table(file: BinaryIO, name: str, columns: Mapping[str, Array]) -> None:
-    """Write one table, as Parquet.
+def write_table(file: BinaryIO, table: Table, columns: Columns) -> None:
+    """Write a table, as Parquet.
 
     Args:
         file: Takes its bytes; what it raises comes out.
-        name: What the table is, for its metadata.
+        table: What it is.
         columns: Its columns, of equal length: words as objects; NaN becomes null.
+
+    Raises:
+        InvariantError: A column is described nowhere.
     """
-    arrays = {column: _arrow(values) for column, values in columns.items()}
-    metadata = {"fedsim_table": name, "fedsim_schema": str(SCHEMA)}
-    parquet.write_table(pa.table(arrays, metadata=metadata), file, compression="zstd")
+    parquet.write_table(arrow_table(table, columns), file, compression="zstd")
 
 
-def _arrow(values: Array) -> Any:
-    if values.dtype == object:
+def arrow_table(table: Table, columns: Mapping[str, Array | Sequence[Any]]) -> pa.Table:
+    """Return columns as an Arrow table, whose fields have their descriptions and units as metadata.
+
+    Raises:
+        InvariantError: A column is described nowhere.
+    """
+    fields, arrays = [], []
+    for name, values in columns.items():
+        column = table.column(name)
+        array = _arrow(values, column.type or None)
+        metadata = {"description": column.description, "unit": column.unit}
+        fields.append(pa.field(name, array.type, metadata=metadata))
+        arrays.append(array)
+    metadata = {"fedsim_table": table.name, "fedsim_schema": str(SCHEMA)}
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
+
+
+def arrow_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows with the same names, at least one, as :func:`arrow_table` does columns.
+
+    Raises:
+        InvariantError: A column is described nowhere.
+    """
+    return arrow_table(table, {name: [row[name] for row in rows] for name in rows[0]})
+
+
+def _arrow(values: Array | Sequence[Any], kind: str | None) -> Any:
+    if isinstance(values, np.ndarray) and values.dtype == object:
         return pa.array(values, pa.string()).dictionary_encode()
-    return pa.array(values, from_pandas=True)
+    try:
+        return pa.array(values, kind, from_pandas=True)
+    except pa.ArrowException:
+        if kind is not None:
+            raise
+        return pa.array(map(str, values))  # several types together are text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -25,15 +25,35 @@ STOP = RecordKind("stop", ("budget",))
 Budget = Literal["accuracy", "simulated", "bytes"]
 Measure = Literal["personal_mean", "personal_worst_decile", "global"]
 
-ATTRIBUTES = {"personal_mean": "mean", "personal_worst_decile": "worst_decile", "global": "global_"}
-"""The attribute of an evaluation that each measure is."""
+
+class MeasureNames(NamedTuple):
+    """What a measure is called.
+
+    Attributes:
+        attribute: Of an evaluation.
+        column: Of the tables of a study.
+        words: In tables for people.
+    """
+
+    attribute: str
+    column: str
+    words: str
+
+
+MEASURES: dict[Measure, MeasureNames] = {
+    "personal_mean": MeasureNames("mean", "accuracy_personal_mean", "mean over clients"),
+    "personal_worst_decile": MeasureNames(
+        "worst_decile", "accuracy_worst_decile", "mean over the 10 % least accurate clients"
+    ),
+    "global": MeasureNames("global_", "accuracy_global", "on the global test set"),
+}
 
 
 class UntilConfig(Config):
     """What ends the rounds; the first that is met does."""
 
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """An evaluation shows at least this accuracy."""
+    """The evaluation of a round shows at least this accuracy."""
     of: Measure = "personal_mean"
     """Which accuracy: the mean over clients, the mean over the least accurate tenth of them, or the one on
     the global test set."""
@@ -93,7 +113,7 @@ class Budgets:
 
     async def measured(self, accuracy: Accuracy) -> None:
         """Hear of an evaluation; if it is good enough this does not return, and the rounds end here."""
-        goal, reached = self._until.accuracy, getattr(accuracy, ATTRIBUTES[self._until.of])
+        goal, reached = self._until.accuracy, getattr(accuracy, MEASURES[self._until.of].attribute)
         if goal is not None and reached is not None and reached >= goal:
             self._meet("accuracy")
             await running_loop().create_future()

@@ -48,6 +48,8 @@ class EvaluationConfig(Config):
     always evaluated. 0: never by rounds."""
     every_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """Simulated seconds between two evaluations: the first round to end after each such time is evaluated."""
+    at_start: bool = False
+    """Whether there is also one before the first round, after what the algorithm does before its rounds."""
     clients: Clients = 1000
     """At most so many clients, drawn once by seed."""
     split: Literal["test", "val"] = "test"
@@ -62,7 +64,7 @@ class EvaluationConfig(Config):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is evaluated."""
+        """Whether rounds are evaluated."""
         return bool(self.rounds_between) or self.every_s is not None
 
 

@@ -258,18 +258,21 @@ def _sample_counts(values: Values) -> Iterator[Fault]:
 
 
 def _something_to_measure(values: Values) -> Iterator[Fault]:
-    every, every_s, split = (values.at("evaluation", key) for key in ("every", "every_s", "split"))
+    every, every_s, at_start, split = (
+        values.at("evaluation", key) for key in ("every", "every_s", "at_start", "split")
+    )
     shares = values.at("data", "split")
     learns = EXECUTOR.find(values.at("engine", "executor")).learns
-    if (every == 0 and every_s is None) or shares is None or not learns:
+    if (every == 0 and every_s is None and not at_start) or shares is None or not learns:
         return
     several = shares if isinstance(shares[0], list | tuple) else [shares]
     if all(one[SPLITS.index(split)] == 0 for one in several):
         listed = ", ".join(str(list(map(float, one))) for one in several)
+        nothing = "every = 0 and at_start = false" if at_start else "every = 0"
         yield Fault(
             "evaluation.split",
             f"{split!r} has the share 0 in data.split = {listed}: nothing to measure on",
-            "give it a share, choose the other split, or write every = 0 to measure nothing",
+            f"give it a share, choose the other split, or write {nothing} to measure nothing",
         )
 
 

@@ -1,21 +1,8 @@
 """The files of a study's answers, written from the folders of its runs alone.
 
-==================== =================================================================================
-``study.parquet``    one row for each evaluation of each run: :mod:`fedsim.studies.curves`
-``answers.csv``      one row for each variant, point of the grid and target, with each quantity of
-                     :mod:`fedsim.studies.answers` as its mean, ``*_low`` and ``*_high``, the ends of
-                     the 95 % interval of the mean over seeds (:mod:`fedsim.studies.intervals`; the
-                     column ``interval`` says which); with a baseline also the differences to it,
-                     ``*_minus_baseline``, from ``*_pairs`` pairs of seeds. Accuracies within a budget
-                     (:mod:`fedsim.studies.budgets`) also say of how many seeds, ``*_seeds``, and how
-                     many of the runs ended before, ``*_ended_before``
-``front.csv``        the Pareto fronts of accuracy against time and bytes: :mod:`fedsim.studies.fronts`
-``tuning.csv``       one row for each trial, if anything is tuned: :mod:`fedsim.studies.tuning`
-``answers.md``       the tables for people (:mod:`fedsim.studies.answer_tables`), in Markdown
-``answers.tex``      and in LaTeX, for the package booktabs
-==================== =================================================================================
-
-What is empty was not reached, or was not measured. Runs that have failed are not in them.
+:mod:`fedsim.studies.study_columns` says what is in its tables, ``study.parquet``, ``answers.csv``,
+``front.csv`` and ``tuning.csv``. ``answers.md`` has the tables for people
+(:mod:`fedsim.studies.answer_tables`) in Markdown, and ``answers.tex`` in LaTeX, for the package booktabs.
 """
 
 from __future__ import annotations
@@ -32,6 +19,7 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.report.atomic_folder import new, write_file
+from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.markup import to_latex, to_markdown
 from fedsim.report.places import holds_scenario
@@ -44,15 +32,12 @@ from fedsim.studies.curves import read_curve
 from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
+from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.tuning import read_tuning
 
-EVALUATIONS = "study.parquet"
-ANSWERS = "answers.csv"
-FRONTS = "front.csv"
 MARKDOWN = "answers.md"
 LATEX = "answers.tex"
-TRIALS = "tuning.csv"
-FILES = (EVALUATIONS, ANSWERS, FRONTS, MARKDOWN, LATEX)
+FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, MARKDOWN, LATEX)
 
 Row = dict[str, Any]
 
@@ -124,20 +109,20 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
     """
     found = read_answers(whole, parent)
     plan = found.plan
-    part = parent / f"{EVALUATIONS}.part"
+    part = parent / f"{EVALUATIONS.file}.part"
     with new(part, parent) as file:
-        write_table(file, "study", evaluations(plan, found.curves))
-    part.replace(parent / EVALUATIONS)
-    write_file(parent / ANSWERS, _csv(answer_rows(found)))
+        write_table(file, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
+    part.replace(parent / EVALUATIONS.file)
+    _write_csv(parent, ANSWERS.with_paths(plan.varied), answer_rows(found))
     points = [
         {"budget": budget, "cost": point.cost, "accuracy": point.accuracy, **_identity(plan, point.setting)}
         for budget, points in found.fronts.items()
         for point in points
     ]
     names = ["budget", "cost", "accuracy", *_identity(plan, plan.settings[0])]
-    write_file(parent / FRONTS, _csv(points, names))
+    _write_csv(parent, FRONT.with_paths(plan.varied), points, names)
     if found.trials:
-        write_file(parent / TRIALS, _csv(found.trials))
+        _write_csv(parent, TUNING.with_paths(plan.varied), found.trials)
     write_file(parent / MARKDOWN, "\n".join(map(to_markdown, found.tables)).encode())
     write_file(parent / LATEX, "\n".join(map(to_latex, found.tables)).encode())
 
@@ -157,7 +142,7 @@ def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:
         "algorithm": repeated([setting.algorithm for setting, _, _ in each], object),
         "seed": repeated([seed for _, seed, _ in each], np.int64),
     }
-    for path in (*plan.grid, *plan.tuned):
+    for path in plan.varied:
         values = [plan.values(setting)[path] for setting, _, _ in each]
         # One type for a column: text, unless all values are numbers.
         if all(type(value) in (int, float) for value in values):
@@ -208,9 +193,11 @@ def _interval(name: str, one: Interval | None) -> Row:
     return {name: one.mean, f"{name}_low": one.low, f"{name}_high": one.high}
 
 
-def _csv(rows: Sequence[Row], header: Sequence[str] | None = None) -> bytes:
+def _write_csv(parent: Path, table: Table, rows: Sequence[Row], names: Sequence[str] | None = None) -> None:
+    names = list(names or rows[0])
+    table.check(names)
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, header or list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(sink, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return sink.getvalue().encode()
+    write_file(parent / table.file, sink.getvalue().encode())

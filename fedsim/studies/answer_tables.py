@@ -9,7 +9,7 @@ from itertools import zip_longest
 from fedsim.report import number_format
 from fedsim.report.comparison import BEST
 from fedsim.report.text_table import TextTable
-from fedsim.runtime.budget import Measure
+from fedsim.runtime.budget import MEASURES
 from fedsim.scenario.load import keys_of
 from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget
@@ -17,12 +17,6 @@ from fedsim.studies.fronts import FrontPoint, stretches
 from fedsim.studies.intervals import WORDS, Interval, interval
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.tuning import Tuning
-
-MEASURES: dict[Measure, str] = {
-    "personal_mean": "mean over clients",
-    "personal_worst_decile": "mean over the 10 % least accurate clients",
-    "global": "on the global test set",
-}
 
 Show = Callable[[float], str]
 Cell = Callable[[Answer], str]
@@ -90,7 +84,7 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
         "bytes down": _least(rows, "bytes_down_to_target", number_format.size),
     }
     notes = [
-        f"accuracy: {MEASURES[plan.config.of]}; reached: at the first evaluation that shows it",
+        f"accuracy: {MEASURES[plan.config.of].words}; reached: at the first evaluation that shows it",
         f"means over the seeds that have reached it; {_plus_minus(plan)}",
     ]
     grid = TextTable.of(rows, columns, notes=notes, title=f"to reach {100 * target:g} %")
@@ -125,7 +119,7 @@ def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) 
         "seeds": lambda row: str(row.seeds),
         **{f"% within\n{_amount(one)}": shown(one.column) for one in budgets},
     }
-    notes = [f"accuracy: {MEASURES[plan.config.of]}, of the last evaluation within the budget"]
+    notes = [f"accuracy: {MEASURES[plan.config.of].words}, of the last evaluation within the budget"]
     notes += [f"{_amount(one)}: {_LEAST[one.bounds]}" for one in budgets if not one.is_stated]
     for one in budgets:
         ended = [
@@ -166,7 +160,8 @@ def _amount(budget: Budget) -> str:
 def _accuracy(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
     columns = _names(plan) | _figures(ACCURACIES)
     notes = [
-        f"best, final: {MEASURES[plan.config.of]}; std, worst 10 %, Jain index: over clients, at the end",
+        f"best, final: {MEASURES[plan.config.of].words}; "
+        "std, worst 10 %, Jain index: over clients, at the end",
         _plus_minus(plan),
     ]
     return TextTable.of(rows, columns, notes=notes, title="accuracy")
@@ -224,7 +219,8 @@ def _fronts(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> Text
             rows.append((budget.removesuffix("_s"), show(piece[0].cost), until, name, accuracy))
     headings = ["budget", "from", "up to", "most accurate", "accuracy %"]
     notes = [
-        f"accuracy: {MEASURES[plan.config.of]}, mean over seeds, of the last evaluation within the budget"
+        f"accuracy: {MEASURES[plan.config.of].words}, "
+        "mean over seeds, of the last evaluation within the budget"
     ]
     return TextTable(headings, rows, notes, frozenset({0, 3}), "which is most accurate within a budget")
 

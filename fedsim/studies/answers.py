@@ -16,9 +16,9 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsim.report.cost_breakdown import Columns
-from fedsim.runtime.budget import Measure
+from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.budgets import Budget, accuracy_within, ended_before
-from fedsim.studies.curves import ACCURACY, JAIN, STALENESS
+from fedsim.studies.curves import JAIN, STALENESS
 from fedsim.studies.intervals import Interval, Method, interval
 from fedsim.studies.plan import Setting
 
@@ -134,7 +134,7 @@ def answers(
 
 def reached_at(curve: Columns, target: float, of: Measure) -> int | None:
     """Return the number of the first evaluation that shows at least an accuracy; None if there is none."""
-    found = np.flatnonzero(curve[ACCURACY[of]] >= target)  # NaN is below everything
+    found = np.flatnonzero(curve[MEASURES[of].column] >= target)  # NaN is below everything
     return int(found[0]) if len(found) else None
 
 
@@ -164,13 +164,13 @@ def _by_seed(
         return lambda curve: accuracy_within(curve, budget, of)
 
     def best(curve: Columns) -> float:
-        accuracy = curve[ACCURACY[of]]
+        accuracy = curve[MEASURES[of].column]
         return float(np.nanmax(accuracy)) if np.isfinite(accuracy).any() else np.nan
 
     quantities: dict[str, Callable[[Columns], float]] = {
         **{name: cost(columns) for name, columns in COSTS.items()},
         "best_accuracy": best,
-        "final_accuracy": last(ACCURACY[of]),
+        "final_accuracy": last(MEASURES[of].column),
         **{name: last(column) for name, column in LAST.items()},
         **{name: share(part, whole) for name, (part, whole) in SHARES.items()},
         **{budget.column: within(budget) for budget in budgets},

@@ -16,8 +16,7 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
-from fedsim.runtime.budget import Measure
-from fedsim.studies.curves import ACCURACY
+from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.plan import Setting
 from fedsim.studies.study_file import AtConfig
 
@@ -77,7 +76,7 @@ def cost(curve: Columns, bounds: str) -> Array:
 
 def accuracy_within(curve: Columns, budget: Budget, of: Measure) -> float:
     """Return the accuracy of a run within a budget; NaN where nothing was measured within it."""
-    accuracy = curve[ACCURACY[of]]
+    accuracy = curve[MEASURES[of].column]
     within = np.flatnonzero(np.isfinite(accuracy) & (cost(curve, budget.bounds) <= budget.amount))
     return float(accuracy[within[-1]]) if len(within) else math.nan
 

@@ -9,14 +9,6 @@ from pyarrow import parquet
 
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
-from fedsim.runtime.budget import Measure
-
-ACCURACY: dict[Measure, str] = {
-    "personal_mean": "accuracy_personal_mean",
-    "personal_worst_decile": "accuracy_worst_decile",
-    "global": "accuracy_global",
-}
-"""The column of each measure."""
 
 SUMS = {
     "bytes_up": ("bytes_up", "data_up"),
@@ -51,8 +43,7 @@ STALENESS = "staleness_so_far"
 def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
 
-    NaN stands for what was not measured. ``accuracy_jain`` is Jain's index of fairness over the clients'
-    accuracies: 1 where all are equal, 1/n where one client of n has all.
+    :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
 
     Args:
         folder: The run's folder.
@@ -68,9 +59,10 @@ def read_curve(folder: Path) -> Columns:
     merged = np.cumsum(rounds["merged"])
     stale = np.cumsum(np.nan_to_num(rounds["staleness_mean"].astype(float)) * rounds["merged"])
     curve[STALENESS] = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)[there]
-    of_clients = _columns(folder / "evaluations.parquet")
+    of_clients = _columns(folder / "evaluations.parquet")  # in the order of rounds
+    ends = [np.searchsorted(of_clients["round"], curve["round"], side) for side in ("left", "right")]
     curve[JAIN] = np.array(
-        [jain(of_clients["accuracy"][of_clients["round"] == number]) for number in curve["round"]], float
+        [jain(of_clients["accuracy"][slice(*of)]) for of in zip(*ends, strict=True)], float
     )
     return curve
 

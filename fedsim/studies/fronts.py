@@ -13,10 +13,9 @@ from itertools import groupby
 import numpy as np
 
 from fedsim.params import Array
-from fedsim.runtime.budget import Measure
+from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.answers import Curves
 from fedsim.studies.budgets import cost
-from fedsim.studies.curves import ACCURACY
 from fedsim.studies.plan import Setting
 
 
@@ -60,8 +59,8 @@ def mean_curve(curves: Curves, budget: str, of: Measure) -> tuple[Array, Array]:
     """Return the budgets at which the accuracy of a setting changes, ascending, and the accuracies."""
     steps = []
     for curve in curves.values():
-        measured = np.isfinite(curve[ACCURACY[of]])
-        steps.append((cost(curve, budget)[measured], curve[ACCURACY[of]][measured]))
+        measured = np.isfinite(curve[MEASURES[of].column])
+        steps.append((cost(curve, budget)[measured], curve[MEASURES[of].column][measured]))
     if not steps or not all(len(costs) for costs, _ in steps):
         return np.empty(0), np.empty(0)
     budgets = np.unique(np.concatenate([costs for costs, _ in steps]))

@@ -143,11 +143,16 @@ class StudyPlan:
             },
         )
 
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The paths of the grid, then those that are tuned."""
+        return (*self.grid, *self.tuned)
+
     def values(self, setting: Setting) -> dict[str, Any]:
         """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
         (one, *_) = self.candidates[setting] or (None,)
         tuned = [None] * len(self.tuned) if one is None else one.values
-        return dict(zip([*self.grid, *self.tuned], [*setting.point, *tuned], strict=True))
+        return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
 
 
 def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.report.places import holds_scenario
-from fedsim.studies.curves import ACCURACY, read_curve
+from fedsim.runtime.budget import MEASURES
+from fedsim.studies.curves import read_curve
 from fedsim.studies.plan import Setting, StudyPlan
 
 
@@ -60,6 +61,6 @@ def choose(scores: Mapping[tuple[Setting, int], Mapping[int, float]], seeds: int
 
 
 def _score(folder: Path) -> float | None:
-    accuracy = read_curve(folder)[ACCURACY["personal_mean"]]
+    accuracy = read_curve(folder)[MEASURES["personal_mean"].column]
     measured = accuracy[np.isfinite(accuracy)]
     return float(measured[-1]) if len(measured) else None

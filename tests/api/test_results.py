@@ -15,6 +15,7 @@ import torch
 
 import fedsim
 from fedsim.errors import OutputError, UserError
+from fedsim.report.run_columns import COMPARISON
 from fedsim.scenario import build
 
 TABLES = ("rounds", "clients", "dispatches", "messages", "evaluations")
@@ -169,6 +170,9 @@ def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_pat
     frame = compared.table.to_pandas()
     assert list(frame.algorithm) == ["fedavg", "local"]
     assert frame.bytes_payload_up[1] == 0
+    unit = {field.name: field.metadata[b"unit"] for field in compared.table.schema}
+    assert (unit["bytes_payload_up"], unit["time_wasted_s"], unit["algorithm"]) == (b"B", b"s", b"")
+    assert list(unit) == [name for name in COMPARISON.columns if "<" not in name]
     opened = fedsim.open(tmp_path / "there")
     assert isinstance(opened, fedsim.Comparison)
     assert repr(opened) == repr(compared)

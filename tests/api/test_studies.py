@@ -29,6 +29,7 @@ def test_a_study_whose_runs_all_fail_has_answers_all_the_same(
     assert result.failed == {"local-seed0": "no such luck"}
     assert not result.runs
     assert result.answers.to_pylist()[0]["seeds"] == 0
+    assert result.answers.schema.field("bytes_up_low").metadata[b"unit"] == b"B"
     assert result.evaluations.num_rows == 0
     assert "local-seed0: no such luck" in repr(result)
     assert result._repr_html_().startswith("<pre>accuracy")

@@ -11,16 +11,17 @@ from fedsim.errors import InvariantError
 
 DOWN = Header(-1, 7, 1, "train", 0, 0)
 UP = DOWN.reply()
+S = 1_000_000_000
 
 totals = st.builds(Totals, **{field.name: st.integers(0, 10**12) for field in fields(Totals)})
 
 
 def filled() -> Ledger:
     ledger = Ledger()
-    ledger.sent(DOWN, "model", 100, 10, False)
-    ledger.sent(UP, "update", 60, 10, False, overhead_bytes=7)
-    ledger.sent(UP, "samples", 500, 3, True, overhead_bytes=9)
-    ledger.sent(DOWN, "samples", 40, 0, True)
+    ledger.sent(0 * S, DOWN, "model", 100, 10, False)
+    ledger.sent(1 * S, UP, "update", 60, 10, False, overhead_bytes=7)
+    ledger.sent(2 * S, UP, "samples", 500, 3, True, overhead_bytes=9)
+    ledger.sent(3 * S, DOWN, "samples", 40, 0, True)
     return ledger
 
 
@@ -40,8 +41,9 @@ def test_data_is_counted_apart_from_bytes_and_parameters() -> None:
 
 def test_rows_come_out_as_columns() -> None:
     ledger = filled()
-    ledger.ended(1, Outcome.DELIVERED)
+    ledger.ended(int(2.5 * S), 1, Outcome.DELIVERED)
     columns = {name: column.tolist() for name, column in ledger.columns().items()}
+    np.testing.assert_equal(columns.pop("arrived_at_s"), [np.nan, 2.5, np.nan, np.nan])
     assert columns == {
         "round": [1, 1, 1, 1],
         "client": [7, 7, 7, 7],
@@ -55,6 +57,7 @@ def test_rows_come_out_as_columns() -> None:
         "exchange": ["train"] * 4,
         "kind": ["model", "update", "samples", "samples"],
         "outcome": ["in_flight", "delivered", "in_flight", "in_flight"],
+        "sent_at_s": [0.0, 1.0, 2.0, 3.0],
     }
 
 
@@ -68,24 +71,29 @@ def test_an_empty_ledger_has_empty_columns_of_the_same_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "outcome", "arrivals"),
+    ("ends", "outcome", "arrivals", "arrived_at_s"),
     [
-        ([], "in_flight", 0),
-        ([Outcome.DELIVERED], "delivered", 1),
-        ([Outcome.LOST], "lost", 0),
-        ([Outcome.UNDECODABLE], "undecodable", 1),
-        ([Outcome.DELIVERED, Outcome.DELIVERED], "delivered", 2),
-        ([Outcome.UNDECODABLE, Outcome.DELIVERED], "delivered", 2),
-        ([Outcome.DELIVERED, Outcome.UNDECODABLE], "delivered", 2),
-        ([Outcome.LOST, Outcome.DELIVERED], "delivered", 1),
-        ([Outcome.LOST, Outcome.UNDECODABLE], "undecodable", 1),
+        ([], "in_flight", 0, np.nan),
+        ([Outcome.DELIVERED], "delivered", 1, 10),
+        ([Outcome.LOST], "lost", 0, np.nan),
+        ([Outcome.UNDECODABLE], "undecodable", 1, 10),
+        ([Outcome.DELIVERED, Outcome.DELIVERED], "delivered", 2, 10),
+        ([Outcome.UNDECODABLE, Outcome.DELIVERED], "delivered", 2, 11),
+        ([Outcome.DELIVERED, Outcome.UNDECODABLE], "delivered", 2, 10),
+        ([Outcome.DELIVERED, Outcome.LOST], "delivered", 1, 10),
+        ([Outcome.LOST, Outcome.DELIVERED], "delivered", 1, 11),
+        ([Outcome.LOST, Outcome.UNDECODABLE], "undecodable", 1, 11),
     ],
 )
-def test_of_several_copies_the_best_outcome_stands(ends: list[Outcome], outcome: str, arrivals: int) -> None:
+def test_of_several_copies_the_best_outcome_stands_and_the_first_that_had_it(
+    ends: list[Outcome], outcome: str, arrivals: int, arrived_at_s: float
+) -> None:
     ledger = filled()
-    assert [ledger.ended(2, end) for end in ends] == [index == 0 for index in range(len(ends))]
+    firsts = [ledger.ended(at_s * S, 2, end) for at_s, end in enumerate(ends, 10)]
+    assert firsts == [index == 0 for index in range(len(ends))]
     columns = ledger.columns()
     assert (columns["outcome"][2], columns["arrivals"][2]) == (outcome, arrivals)
+    np.testing.assert_equal(columns["arrived_at_s"][2], arrived_at_s)
     assert sum(ledger.outcomes().values()) == len(ledger) == 4
     assert ledger.outcomes()[outcome] == (4 if outcome == "in_flight" else 1)
 
@@ -93,13 +101,13 @@ def test_of_several_copies_the_best_outcome_stands(ends: list[Outcome], outcome:
 def test_a_row_costs_at_most_64_bytes() -> None:
     ledger = filled()
     columns = [column for column in vars(ledger).values() if isinstance(column, array)]
-    assert sum(len(column) * column.itemsize for column in columns) / len(ledger) == 47 <= 64
+    assert sum(len(column) * column.itemsize for column in columns) / len(ledger) == 59 <= 64
 
 
 def test_columns_are_copies_so_the_ledger_can_grow() -> None:
     ledger = filled()
     columns = ledger.columns()
-    ledger.sent(UP, "update", 1, 1, False)
+    ledger.sent(0, UP, "update", 1, 1, False)
     columns["bytes"][0] = 0
     assert len(columns["bytes"]) == 4
     assert ledger.columns()["bytes"][0] == 100
@@ -124,7 +132,7 @@ def test_totals_are_the_sums_of_the_rows(frames: list[tuple[bool, int, int, bool
     before = ledger.totals()
     added = Totals()
     for up, num_bytes, parameters, is_data in frames:
-        ledger.sent(UP if up else DOWN, "k", num_bytes, parameters, is_data)
+        ledger.sent(0, UP if up else DOWN, "k", num_bytes, parameters, is_data)
         added = added + (ledger.totals() - before)
         before = ledger.totals()
     ledger.check()
@@ -144,6 +152,6 @@ def test_totals_add_and_subtract(one: Totals, other: Totals) -> None:
 
 def test_a_client_number_may_be_large() -> None:
     ledger = Ledger()
-    ledger.sent(Header(-1, 2**31 - 1, 0, "x", 0, 0), "k", 2**31, 0, False)
+    ledger.sent(0, Header(-1, 2**31 - 1, 0, "x", 0, 0), "k", 2**31, 0, False)
     assert ledger.columns()["client"].tolist() == [2**31 - 1]
     assert ledger.columns()["bytes"].dtype == np.int64

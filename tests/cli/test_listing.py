@@ -101,3 +101,24 @@ def test_parameters_for_programs_have_types_and_plain_defaults() -> None:
         {"name": "shares", "type": ["array"], "default": [0.5, 0.5], "description": ""},
         {"name": "limit", "type": ["integer"], "default": None, "description": ""},
     ]
+
+
+def test_columns_are_listed_with_unit_and_description(call: Call) -> None:
+    listed = call("list", "columns").stdout
+    assert re.search(r"^messages\.parquet\nname +unit +description\n", listed, re.M)
+    assert re.search(r"^sent_at_s +s +Virtual time at which the frame was put on the link\.$", listed, re.M)
+    assert "int64" not in listed
+    assert re.search(
+        r"^bytes +int64 +B +Length of the frame\.$", call("list", "columns", "--details").stdout, re.M
+    )
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_programs_are_told_of_all_columns(call: Call, details: bool) -> None:
+    tables = json.loads(call("list", "columns", "--json", *["--details"] * details).stdout)
+    assert [one["file"] for one in tables] == [
+        *("rounds.parquet", "clients.parquet", "evaluations.parquet", "dispatches.parquet"),
+        *("messages.parquet", "comparison.csv", "study.parquet", "answers.csv", "front.csv", "tuning.csv"),
+    ]
+    wanted = {"name", "unit", "description"} | ({"type"} if details else set())
+    assert all(column.keys() == wanted for one in tables for column in one["columns"])

@@ -87,7 +87,11 @@ def test_nothing_refers_to_what_users_do_not_have(call: Call, arguments: tuple[s
 
 @pytest.mark.parametrize(
     ("command", "changes"),
-    [*((command, {}) for command in leaves(main)), (main.commands["run"], {"bus": "http"})],
+    [
+        *((command, {}) for command in leaves(main)),
+        (main.commands["run"], {"bus": "http"}),
+        (main.commands["list"], {"kind": "columns"}),
+    ],
 )
 def test_what_does_the_work_takes_what_its_command_gives(
     command: click.Command, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -3,10 +3,12 @@ import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,8 +20,9 @@ from fedsim.errors import FileError, JobError, OutputError
 from fedsim.fleet.device import QUANTITIES
 from fedsim.network import OverheadConfig
 from fedsim.report import record_run as module
-from fedsim.report import tables
+from fedsim.report.columns import Table
 from fedsim.report.record_run import record
+from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.recorder import Log
@@ -98,7 +101,7 @@ def test_the_tables_agree_with_the_summary(make_parts: Callable[..., Parts], tmp
     assert list(clients[0])[3:13] == [quantity.attribute for quantity in QUANTITIES.values()]
     for column in list(clients[0])[3:13]:
         assert [row[column] for row in clients] == [getattr(device, column) for device in devices]
-    for name in tables.TRAFFIC:
+    for name in TRAFFIC:
         assert sum(row[name] for row in rounds) == getattr(done.result.totals, name)
         assert sum(row[name] for row in clients) == getattr(done.result.totals, name)
     assert sum(row["bytes"] for row in messages if row["up"]) == summary["bytes_up"]
@@ -169,7 +172,7 @@ def test_rounds_sum_to_the_summary_where_the_run_ends_before_its_clients(
         assert sum(row[name] for row in rounds) == summary["participation"][name]
     for name, total in summary["time"].items():
         assert sum(row[name] for row in rounds) == pytest.approx(total)
-    for name in tables.TRAFFIC:
+    for name in TRAFFIC:
         assert sum(row[name] for row in rounds) == getattr(done.result.totals, name)
     assert sum(row["wasted_bytes"] for row in rounds) == summary["bytes"]["wasted"]
 
@@ -191,7 +194,55 @@ def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path)
     for name in ("rounds", "clients", "evaluations", "dispatches", "messages"):
         metadata = pq.read_schema(done.folder / f"{name}.parquet").metadata
         assert metadata[b"fedsim_table"] == name.encode()
-        assert metadata[b"fedsim_schema"] == b"1"
+        assert metadata[b"fedsim_schema"] == b"2"
+
+
+@pytest.mark.parametrize("described", RUN_TABLES.values(), ids=RUN_TABLES)
+def test_each_column_explains_itself_and_each_description_has_its_column(
+    described: Table, make_parts: Callable[..., Parts], tmp_path: Path
+) -> None:
+    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
+    done = record(Plan("tiny", "fedavg", "", make_parts(pacing=pacing)), tmp_path / "run")
+    schema = pq.read_schema(done.folder / described.file)
+    names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
+    assert schema.names == names
+    for name in names:
+        column, field = described.column(name), schema.field(name)
+        assert field.metadata[b"description"].decode() == column.description
+        assert field.metadata[b"unit"].decode() == column.unit
+        stored = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        assert stored == pa.type_for_alias(column.type)
+
+
+def test_rounds_have_sums_since_the_start_and_a_row_before_training(
+    make_parts: Callable[..., Parts], tmp_path: Path
+) -> None:
+    parts = make_parts(evaluation=EvaluationConfig(at_start=True))
+    done = record(Plan("tiny", "fedavg", "", parts), tmp_path / "run")
+    rounds = table(done.folder, "rounds")
+    assert [row["round"] for row in rounds] == [0, 1, 2]
+    assert all(row["accuracy_mean"] is not None for row in rounds)
+    assert {row["round"] for row in table(done.folder, "evaluations")} == {0, 1, 2}
+    for name in SUMMED:
+        assert [row[f"cumulative_{name}"] for row in rounds] == list(accumulate(row[name] for row in rounds))
+        assert rounds[0][f"cumulative_{name}"] == 0
+        assert rounds[-1][f"cumulative_{name}"] == done.summary[name]
+
+
+def test_messages_have_the_times_at_which_they_were_sent_and_arrived(plan: Plan, tmp_path: Path) -> None:
+    done = record(plan, tmp_path / "run")
+    asked = {(row["client"], row["dispatch"]): row for row in table(done.folder, "dispatches")}
+    messages = table(done.folder, "messages")
+    assert len(messages) == 2 * len(asked) == 16
+    for row in messages:
+        dispatch = asked[row["client"], row["dispatch"]]
+        assert row["sent_at_s"] < row["arrived_at_s"]
+        if row["up"]:
+            assert row["arrived_at_s"] == dispatch["ended_at_s"]
+            assert row["arrived_at_s"] - row["sent_at_s"] == pytest.approx(dispatch["upload_s"])
+        else:
+            assert row["sent_at_s"] == dispatch["asked_at_s"]
+            assert row["arrived_at_s"] - row["sent_at_s"] == pytest.approx(dispatch["download_s"])
 
 
 def test_what_is_not_measured_is_null(make_parts: Callable[..., Parts], tmp_path: Path) -> None:

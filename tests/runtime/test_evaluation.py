@@ -257,6 +257,25 @@ def test_the_closing_is_measured(world: Any) -> None:
         assert [row.round for row in result.rounds if row.accuracy is not None] == measured
 
 
+@pytest.mark.parametrize("opening", [False, True])
+@pytest.mark.parametrize(("every", "measured"), [(2, [0, 2, 3]), (0, [0])])
+def test_the_start_is_measured_if_asked_for_and_has_a_row(
+    every: int, measured: list[int], opening: bool, world: Any
+) -> None:
+    exchanges = [Exchange("meet", when="opening", reply=world.Word)] if opening else []
+    result, trace = world.play(
+        world.Scripted([*exchanges, Exchange("talk", reply=world.Word)]),
+        rounds=3,
+        executor=world.Oracle(),
+        evaluation=EvaluationConfig(every=every, at_start=True),
+    )
+    assert [row.round for row in result.rounds] == [0, 1, 2, 3]
+    assert [row.round for row in result.rounds if row.accuracy is not None] == measured
+    first = result.rounds[0]
+    assert (first.ended_at_s > 0, first.traffic.frames_up > 0) == (opening, opening)
+    assert [record[2] for record in trace if record[1] == "evaluation"] == measured
+
+
 def test_where_nothing_learns_nothing_is_measured(world: Any) -> None:
     result, trace = world.play(world.Scripted())
     assert result.final is None

@@ -327,6 +327,8 @@ def test_nothing_to_measure_on(faults: Faults, load: Load) -> None:
     load("[data]\nsplit = [[0.8, 0.2, 0], [0.5, 0.25, 0.25]]\n")
     load(no_test + "[evaluation]\nsplit = 'val'\n")
     load(no_test + "[evaluation]\nevery = 0\n")
+    found = faults(no_test + "[evaluation]\nevery = 0\nat_start = true\n")
+    assert "or write every = 0 and at_start = false to measure" in str(found["evaluation.split"])
     load(no_test + "[engine]\nexecutor = 'null'\n")
 
 

@@ -15,12 +15,14 @@ from pyarrow import parquet
 from fedsim import toml
 from fedsim.algorithms.local import Local
 from fedsim.errors import OutputError, RunError
+from fedsim.report.columns import Table
 from fedsim.report.places import CONTENTS
 from fedsim.scenario import load_scenario
 from fedsim.studies import worker
 from fedsim.studies.answer_files import FILES
 from fedsim.studies.perform import NOT_FINITE, Progress, perform, study_place
 from fedsim.studies.plan import load_study
+from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 
 RUNS = ["fedavg-seed0", "local-seed0", "fedavg-seed1", "local-seed1"]
 
@@ -60,6 +62,37 @@ def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path:
     assert set(table["variant"].to_pylist()) == {"fedavg", "local"}
 
 
+def header_of(file: Path) -> list[str]:
+    return file.read_text().splitlines()[0].split(",")
+
+
+def exact(table: Table) -> list[str]:
+    return [name for name in table.columns if "<" not in name]
+
+
+@pytest.mark.usefixtures("here")
+def test_each_column_of_a_study_is_described_and_each_description_has_its_column(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    tune = {"seeds": [7], "training.lr": [0.5]}
+    perform(load_study(tiny | {"seeds": [0], "targets": [0.05], "tune": tune}), tmp_path / "o")
+    schema = parquet.read_schema(tmp_path / "o" / EVALUATIONS.file)
+    assert [name for name in schema.names if name != "training.lr"] == exact(EVALUATIONS)
+    for field in schema:
+        described = EVALUATIONS.with_paths(["training.lr"]).column(field.name)
+        assert field.metadata[b"description"].decode() == described.description
+        assert field.metadata[b"unit"].decode() == described.unit
+    for table in (ANSWERS, FRONT, TUNING):
+        header = header_of(tmp_path / "o" / table.file)
+        assert [name for name in header if name in exact(table)] == exact(table)
+        table.with_paths(["training.lr"]).check(header)
+    members = [name for name in header_of(tmp_path / "o" / ANSWERS.file) if name not in exact(ANSWERS)]
+    assert {name.rpartition("_")[2] for name in members} == {
+        *("training.lr", "low", "high", "baseline", "pairs"),
+        *("time", "bytes", "seeds", "before"),
+    }
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(("workers", "resolved"), [("auto", 1), (3, 3)])
 def test_a_run_has_one_worker_unless_the_base_says_how_many(
@@ -80,6 +113,8 @@ def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any], tmp_path: Path
     table = parquet.read_table(tmp_path / "o" / "study.parquet")
     assert set(table["training.lr"].to_pylist()) == {0.1, 1.0}
     assert set(table["participation.selector"].to_pylist()) == {"uniform", "by_size"}
+    metadata = table.schema.field("training.lr").metadata
+    assert metadata[b"description"].startswith(b"Value of training.lr, which the grid gives")
     rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
     assert [row["training.lr"] for row in rows[::2]] == ["0.1", "0.1", "1", "1"] * 2
 

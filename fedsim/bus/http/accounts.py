@@ -23,7 +23,7 @@ from fedsim.bus.http.enclosed import read
 from fedsim.bus.http.peer import Answered, Ask
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
 from fedsim.bus.memory import TRANSFER_END, TRANSFER_START
-from fedsim.clock import RecordKind, Trace
+from fedsim.clock import RecordKind, Trace, now_ns
 from fedsim.network import OverheadConfig
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import Message, num_parameters
@@ -128,7 +128,7 @@ class Accounts:
     def _enter(self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool) -> int:
         up = header.sender >= 0
         added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
-        row = self._ledger.sent(header, kind, num_bytes, parameters, is_data, added)
+        row = self._ledger.sent(now_ns(), header, kind, num_bytes, parameters, is_data, added)
         self._trace.record(
             TRANSFER_START,
             header.client,
@@ -143,7 +143,7 @@ class Accounts:
         return row
 
     def _end(self, header: Header, row: int, outcome: Outcome, cause: str) -> None:
-        self._ledger.ended(row, outcome)
+        self._ledger.ended(now_ns(), row, outcome)
         up = header.sender >= 0
         self._trace.record(TRANSFER_END, header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause)
 

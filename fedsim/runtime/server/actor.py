@@ -243,9 +243,10 @@ class ServerActor:
     # How it is done
 
     async def _hold(self, when: When) -> None:
-        """Hold the exchanges before or after the rounds, with everyone."""
+        """Hold the exchanges before or after the rounds, with everyone, and measure."""
         exchanges = [one for one in self.parts.algorithm.exchanges if one.when == when]
-        if not exchanges:
+        evaluation = self.parts.evaluation
+        if not exchanges and not (when == "opening" and evaluation.at_start):
             return
         everyone = self._everyone()
         answered = everyone
@@ -258,7 +259,7 @@ class ServerActor:
                 answered = await self.merge(exchange, dispatches)
             except MergeError:
                 answered = []
-        await self._finish(when == "closing" and self.parts.evaluation.is_on, is_last=True)
+        await self._finish(evaluation.is_on if when == "closing" else evaluation.at_start, is_last=True)
 
     def _is_evaluated(self) -> bool:
         """Say whether this round, which ends now, is evaluated."""

@@ -59,8 +59,8 @@ class Middle(Inbox):
         frame = packed.frame(
             sender=header.sender, receiver=header.receiver, round=header.round, exchange=header.exchange
         ).join()
-        row = self.ledger.sent(header, packed.kind, len(frame), packed.num_parameters, packed.is_data)
-        self.ledger.ended(row, Outcome.DELIVERED)
+        row = self.ledger.sent(0, header, packed.kind, len(frame), packed.num_parameters, packed.is_data)
+        self.ledger.ended(0, row, Outcome.DELIVERED)
         inbox.put(Delivery(header, decode(frame, self.kinds)[1]))
 
     def send(self, header: Header, message: Any) -> Awaitable[None]:

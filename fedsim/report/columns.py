@@ -1,0 +1,108 @@
+"""What the columns of tables mean. Whoever writes a table goes through this, so none is without its words.
+
+A name with a part in angle brackets describes a family: ``dropped_<cause>`` is each column whose name begins
+so. The brackets in its description stand for that part of the name, and as its unit for the unit of the
+column of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from fedsim.errors import InvariantError
+
+NUMBER = "1"
+"""The unit of counts, shares and other plain numbers."""
+
+WORDS = ""
+"""The unit of words and of what is true or false: they have none."""
+
+PATH = "<path>"
+"""Stands for the columns of a study that are named by the paths of the scenario that it varies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a column means.
+
+    Attributes:
+        type: Arrow's name of its type; empty where it is the type of the values.
+        unit: Its unit, or :data:`NUMBER` or :data:`WORDS`.
+        description: What it holds, in a sentence or more.
+    """
+
+    type: Literal["int32", "int64", "float64", "bool", "string", ""]
+    unit: str
+    description: str
+
+
+count = partial(Column, "int64", NUMBER)
+number = partial(Column, "float64", NUMBER)
+seconds = partial(Column, "float64", "s")
+size = partial(Column, "int64", "B")
+word = partial(Column, "string", WORDS)
+flag = partial(Column, "bool", WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table and all columns that it can have.
+
+    Attributes:
+        name: Its name, which the metadata of a Parquet file give.
+        file: The name of its file.
+        rows: What it has a row for.
+        columns: Its columns by name, in order; families in the place of their members.
+    """
+
+    name: str
+    file: str
+    rows: str
+    columns: Mapping[str, Column]
+
+    def column(self, name: str) -> Column:
+        """Return what a column means; of a family, what this member means.
+
+        Raises:
+            InvariantError: No description is of this name.
+        """
+        if (found := self.columns.get(name)) is not None:
+            return found
+        for family, column in self.columns.items():
+            stands = re.search("<.+>", family)
+            if stands is None or family == PATH:
+                continue
+            if member := re.fullmatch(family.replace(stands[0], "(.+)"), name, re.DOTALL):
+                unit = self.column(member[1]).unit if column.unit == stands[0] else column.unit
+                words = column.description.replace(stands[0], member[1])
+                return replace(column, unit=unit, description=words)
+        raise InvariantError(
+            f"column {name!r} of the table {self.name!r} is described nowhere: say what it means beside the "
+            "others of its table"
+        )
+
+    def check(self, names: Iterable[str]) -> None:
+        """Check that columns are described.
+
+        Raises:
+            InvariantError: One is not.
+        """
+        for name in names:
+            self.column(name)
+
+    def with_paths(self, paths: Sequence[str]) -> Table:
+        """Return the table with columns for these paths in the place of :data:`PATH`."""
+        columns: dict[str, Column] = {}
+        for name, column in self.columns.items():
+            if name == PATH:
+                columns |= {
+                    path: replace(column, description=column.description.replace(PATH, path))
+                    for path in paths
+                }
+            else:
+                columns[name] = column
+        return replace(self, columns=columns)

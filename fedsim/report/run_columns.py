@@ -1,0 +1,271 @@
+"""The tables of a run and of a comparison, and what each of their columns means.
+
+*Up* is towards the server. ``bytes_*`` are frames of messages, ``data_*`` frames that carry raw samples, and
+neither is part of the other. What is null, or empty in a CSV file, was not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from fedsim.data import SPLITS
+from fedsim.fleet.device import QUANTITIES, Quantity
+from fedsim.report.columns import NUMBER, Column, Table, count, flag, number, seconds, size, word
+from fedsim.units import base_unit
+
+loss = partial(Column, "float64", "nat, or the target's unit squared")
+"""A cross-entropy, or the squared error of a regression."""
+
+_WAYS = {"up": "to the server", "down": "to clients"}
+
+ROUND = Column(
+    "int32",
+    NUMBER,
+    "Number of the round; 0 is what comes before the first, one more than the last what comes after it.",
+)
+
+OUTCOMES = {
+    "asked": Column("int32", NUMBER, "Dispatches to clients."),
+    "merged": Column("int32", NUMBER, "Replies that were merged."),
+    "dropped": Column("int32", NUMBER, "Dispatches without a reply in time."),
+    "rejected": Column("int32", NUMBER, "Replies that could not be merged."),
+    "late": Column("int32", NUMBER, "Replies that came after their dispatch was dropped."),
+}
+
+FRAMES = {f"frames_{way}": count(f"Frames sent {to}.") for way, to in _WAYS.items()}
+BYTES = {
+    f"bytes_{way}": size(f"Length of the frames sent {to}, without those of raw samples.")
+    for way, to in _WAYS.items()
+}
+PARAMETERS = {
+    f"parameters_{way}": count(f"Model parameters, or other scalars, sent {to}.") for way, to in _WAYS.items()
+}
+DATA = {
+    f"data_{way}": size(f"Length of the frames sent {to} that carry raw samples.")
+    for way, to in _WAYS.items()
+}
+OVERHEAD = {
+    f"overhead_{way}": size(f"What protocols add to the frames sent {to}.") for way, to in _WAYS.items()
+}
+TRAFFIC = FRAMES | BYTES | PARAMETERS | DATA | OVERHEAD
+"""Sums over frames: the names are those of :class:`fedsim.bus.Totals`."""
+
+SUMMED = BYTES | PARAMETERS | DATA
+"""What ``rounds`` also gives as the sum since the start of the run."""
+
+PHASES = {
+    "download_s": "Time of downloading",
+    "compute_s": "Time of computing",
+    "upload_s": "Time of uploading",
+    "away_s": "Time in which work stood still because the client was away",
+    "waiting_s": "Rest of the time from sending to the end, such as waiting for other work of the client",
+}
+"""What dispatches spend virtual time on: :mod:`fedsim.runtime.records.dispatch_table`."""
+
+SPENT = {
+    **{name: seconds(f"{words}, summed over dispatches.") for name, words in PHASES.items()},
+    "wasted_s": seconds("Time of downloading, computing and uploading for replies that were not merged."),
+}
+"""Sums over dispatches: :mod:`fedsim.report.cost_breakdown`."""
+
+WASTED_BYTES = size("Length of frames that were lost, or were for a reply that was not merged.")
+DROPPED = Column("int32", NUMBER, "Dispatches without a reply in time, with the cause <cause>.")
+
+_OWN = "on the clients' own samples"
+_GLOBAL = "of the global model on the global test set"
+_WORST = "mean over the least accurate tenth of clients"
+
+MEASURED = {
+    "accuracy_mean": number(f"Accuracy {_OWN}, mean over clients."),
+    "accuracy_std": number(f"Accuracy {_OWN}, standard deviation over clients."),
+    "accuracy_worst_decile": number(f"Accuracy {_OWN}, {_WORST}."),
+    "accuracy_weighted_mean": number(f"Accuracy {_OWN}, mean over clients weighted by their samples."),
+    "accuracy_global": number(f"Accuracy {_GLOBAL}."),
+    "loss_mean": loss(f"Loss {_OWN}, mean over clients."),
+    "loss_std": loss(f"Loss {_OWN}, standard deviation over clients."),
+    "loss_global": loss(f"Loss {_GLOBAL}."),
+}
+
+STALE = "Merges between a dispatch and the merge of its reply"
+STALENESS = {
+    "staleness_mean": number(f"{STALE}, mean over the replies merged."),
+    "staleness_max": count(f"{STALE}, largest of the replies merged."),
+}
+
+ROUNDS = Table(
+    "rounds",
+    "rounds.parquet",
+    "One row for each round, one for what came before the first, if anything did or was measured, and one "
+    "for what came after the last, if anything did. Rows sum to the totals of the run. Time and waste of a "
+    "dispatch count in the round in which it was sent, whenever it ended.",
+    {
+        "round": ROUND,
+        "began_at_s": seconds("Virtual time at the start of the round."),
+        "ended_at_s": seconds("Virtual time at the end of the round."),
+        **OUTCOMES,
+        **TRAFFIC,
+        **{
+            f"cumulative_{name}": Column("int64", column.unit, f"Sum of {name} since the start of the run.")
+            for name, column in SUMMED.items()
+        },
+        **SPENT,
+        "wasted_bytes": WASTED_BYTES,
+        "dropped_<cause>": DROPPED,
+        "merges": Column("int32", NUMBER, "Merges of rounds' exchanges."),
+        **STALENESS,
+        "concurrency_mean": number("Dispatches under way, mean over the time of the round."),
+        **MEASURED,
+    },
+)
+
+
+def _quantity(quantity: Quantity) -> Column:
+    dimension = quantity.spread.dimension
+    return Column("float64", NUMBER if dimension is None else base_unit(dimension), quantity.doc)
+
+
+CLIENTS = Table(
+    "clients",
+    "clients.parquet",
+    "One row for each client of the population, selected or not.",
+    {
+        "client": count("Number of the client, from 0."),
+        "group": word("Label of the client's group in the fleet."),
+        "model": word("Label of the client's architecture."),
+        **{quantity.attribute: _quantity(quantity) for quantity in QUANTITIES.values()},
+        **{f"num_{split}": count(f"The client's samples of the split {split}.") for split in SPLITS},
+        **OUTCOMES,
+        **TRAFFIC,
+        **SPENT,
+        "wasted_bytes": WASTED_BYTES,
+        "dropped_<cause>": DROPPED,
+        "accuracy": number("Accuracy on the client's own samples, of the last evaluation."),
+        "loss": loss("Loss on the client's own samples, of the last evaluation."),
+    },
+)
+
+EVALUATIONS = Table(
+    "evaluations",
+    "evaluations.parquet",
+    "One row for each evaluation and client that was measured.",
+    {
+        "round": Column(
+            "int32", NUMBER, "Number of the round at whose end it was measured; 0 is before the first."
+        ),
+        "client": count("Number of the client."),
+        "accuracy": number("Accuracy on the client's own samples, of the model that stands for it."),
+        "loss": loss("Loss on the client's own samples, of the model that stands for it."),
+        "num_samples": count("The client's samples that were measured."),
+    },
+)
+
+DISPATCHES = Table(
+    "dispatches",
+    "dispatches.parquet",
+    "One row for each dispatch to a client, in the order of sending: where its time went, and how it ended.",
+    {
+        "client": Column("int32", NUMBER, "Number of the client."),
+        "dispatch": Column("int32", NUMBER, "Number among the dispatches to this client, from 0."),
+        "round": ROUND,
+        "exchange": word("Name of the algorithm's exchange."),
+        "asked_at_s": seconds("Virtual time of the sending."),
+        "ended_at_s": seconds("Virtual time of the last thing that happened to the dispatch."),
+        **{name: seconds(f"{words}.") for name, words in PHASES.items()},
+        "outcome": word("What became of the dispatch: merged, dropped, rejected or late."),
+        "cause": word("Why the dispatch was dropped; null if it was not."),
+        "version": Column("int32", NUMBER, "Merges of rounds before the dispatch."),
+        "staleness": Column("int32", NUMBER, f"{STALE}; null if it was not merged by a round."),
+    },
+)
+
+MESSAGES = Table(
+    "messages",
+    "messages.parquet",
+    "One row for each frame, in the order of sending.",
+    {
+        "round": ROUND,
+        "client": count("Number of the client that sent the frame or was to receive it."),
+        "dispatch": Column("int32", NUMBER, "Number of the dispatch among those to this client, from 0."),
+        "exchange": word("Name of the algorithm's exchange."),
+        "kind": word("Kind of the message."),
+        "up": flag("Whether the frame was sent to the server."),
+        "data": flag("Whether the frame carries raw samples."),
+        "bytes": size("Length of the frame."),
+        "parameters": count("Model parameters, or other scalars, in the frame."),
+        "overhead": size("What protocols add to the frame on the link."),
+        "arrivals": Column("int32", NUMBER, "Copies of the frame that arrived, decodable or not."),
+        "outcome": word("What became of the frame: delivered, undecodable, lost or in_flight."),
+        "sent_at_s": seconds("Virtual time at which the frame was put on the link."),
+        "arrived_at_s": seconds("Virtual time at which the last byte arrived; null if it did not."),
+    },
+)
+
+
+def _wide(column: Column) -> Column:
+    return replace(column, type="int64")
+
+
+COMPARISON = Table(
+    "comparison",
+    "comparison.csv",
+    "One row for each run of a comparison: its summary, as in summary.json.",
+    {
+        "fedsim": word("Version of fedsim."),
+        "scenario": word("Name of the scenario."),
+        "algorithm": word("Name of the algorithm."),
+        "seed": count("Seed of the run."),
+        "rounds": count("Rounds that were begun."),
+        "stopped_by": word("The budget that ended the rounds, if one did."),
+        "clients": count("Clients of the population."),
+        "ineligible_count": count("Clients that are never selected."),
+        "ineligible_clients": word("Numbers of the first clients that are never selected."),
+        "ineligible_reason": word("Why clients are never selected: memory is too little."),
+        "simulated_s": seconds("Virtual time at the end; over sockets, the real time."),
+        "wall_s": seconds("Real time that the run took."),
+        **BYTES,
+        **DATA,
+        **FRAMES,
+        **PARAMETERS,
+        "accuracy_personal_mean": number(f"Last accuracy {_OWN}, mean over clients."),
+        "accuracy_personal_std": number(f"Last accuracy {_OWN}, standard deviation over clients."),
+        "accuracy_personal_worst_decile": number(f"Last accuracy {_OWN}, {_WORST}."),
+        "accuracy_global": number(f"Last accuracy {_GLOBAL}."),
+        "accuracy_best": number(f"Highest accuracy {_OWN}, mean over clients."),
+        "accuracy_best_global": number(f"Highest accuracy {_GLOBAL}."),
+        "accuracy_others": Column("", NUMBER, "Last accuracies of what the algorithm evaluates beside."),
+        "loss_personal_mean": loss(f"Last loss {_OWN}, mean over clients."),
+        "loss_personal_std": loss(f"Last loss {_OWN}, standard deviation over clients."),
+        "loss_global": loss(f"Last loss {_GLOBAL}."),
+        "loss_best": loss(f"Lowest loss {_OWN}, mean over clients."),
+        "drops": _wide(OUTCOMES["dropped"]),
+        "rejected": _wide(OUTCOMES["rejected"]),
+        "rejected_by_reason_<reason>": count("Replies that could not be merged for the reason <reason>."),
+        "finite": flag("Whether all models and losses at the end are finite."),
+        "trace_hash": word("Fingerprint of the trace."),
+        "model_hash": word("Digest of the models at the end."),
+        **{f"time_{name}": column for name, column in SPENT.items()},
+        "bytes_payload_up": size("Length of all frames sent to the server."),
+        "bytes_payload_down": size("Length of all frames sent to clients."),
+        **{f"bytes_{name}": column for name, column in OVERHEAD.items()},
+        "bytes_wasted": WASTED_BYTES,
+        "drops_by_cause_<cause>": _wide(DROPPED),
+        **{f"participation_{name}": _wide(column) for name, column in OUTCOMES.items()},
+        "participation_clients_asked": count("Clients that were asked at least once."),
+        "participation_clients_merged": count("Clients of whom a reply was merged."),
+        "wasted_work": number("Share of the time of work that was wasted."),
+        "wasted_payload": number("Share of the length of all frames that was wasted."),
+        "staleness_mean": STALENESS["staleness_mean"],
+        "staleness_p99": count(f"{STALE}, not exceeded by 99 % of the replies merged."),
+        "staleness_max": STALENESS["staleness_max"],
+        "concurrency_mean": number("Dispatches under way, mean over virtual time."),
+        "concurrency_max": count("Dispatches under way, most at once."),
+        "merges": count("Merges of rounds' exchanges."),
+        "merges_per_hour": Column(
+            "float64", "1/h", "Merges of rounds' exchanges in an hour of virtual time."
+        ),
+    },
+)
+
+RUN_TABLES = {table.name: table for table in (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES)}
+"""Those in the folder of a run, by name."""
