@@ -36,6 +36,7 @@ CONTENTS = frozenset(
     {
         *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models"),
         *(f"{name}.parquet" for name in ("rounds", "clients", "evaluations", "dispatches", "messages")),
+        *(f"{name}.parquet" for name in ("classes", "confusion")),
     }
 )
 """All that a run leaves in its folder."""

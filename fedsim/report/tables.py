@@ -6,6 +6,8 @@
 ``evaluations``      one row per evaluation and client measured
 ``dispatches``       one row per dispatch to a client: where its time went, and how it ended
 ``messages``         one row per frame: the ledger
+``classes``          under ``evaluation.per_class``, one row per evaluation, test set and class
+``confusion``        there too, one row per evaluation, test set, true and predicted class
 ==================== ==========================================================================
 
 Names of columns carry SI units: ``_s``, ``_bytes``, ``_bps``, ``_flops``; shares are in ``[0, 1]``; null
@@ -14,7 +16,8 @@ raw samples, and neither is part of the other; *up* is towards the server. In ``
 ``download_s``, ``compute_s``, ``upload_s``, ``away_s``, ``waiting_s``, ``wasted_s`` and ``wasted_bytes`` are
 sums over dispatches (:mod:`fedsim.report.cost_breakdown`), and each cause of drops that occurs has a column
 ``dropped_*``. Of a dispatch, ``version`` is how often rounds had merged before it, and ``staleness`` how
-often they did until its own merge (:mod:`fedsim.report.merge_figures`). In ``messages``, ``bytes`` is the
+often they did until its own merge (:mod:`fedsim.report.merge_figures`). Columns of ``classes`` and
+``confusion`` are explained in :mod:`fedsim.report.class_tables`. In ``messages``, ``bytes`` is the
 length of a frame, and ``overhead`` the bytes that protocols add to it on the link. Rows of ``rounds`` sum
 to what the summary says of the run.
 Each file's metadata holds ``fedsim_table`` and ``fedsim_schema``, the version of these columns.
@@ -34,7 +37,7 @@ from fedsim.bus import Ledger
 from fedsim.data import SPLITS
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
-from fedsim.report import cost_breakdown, merge_figures
+from fedsim.report import class_tables, cost_breakdown, merge_figures
 from fedsim.report.atomic_folder import new
 from fedsim.report.cost_breakdown import Columns, sums
 from fedsim.runtime.parts import Parts
@@ -77,6 +80,9 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         "dispatches": result.dispatches.columns(),
         "messages": result.ledger.columns(),
     }
+    if parts.evaluation.per_class:
+        tables["classes"] = class_tables.classes(result.rounds, parts.data.class_names)
+        tables["confusion"] = class_tables.confusion(result.rounds)
     for name, columns in tables.items():
         with new(folder / f"{name}.parquet", place) as file:
             write_table(file, name, columns)
