@@ -117,5 +117,6 @@ class Confusion:
 
 
 def _share(part: Counts, whole: Counts) -> Shares:
-    shares = np.full(len(part), np.nan)
-    return np.divide(part, whole, out=shares, where=whole > 0)
+    shares: Shares = np.full(len(part), np.nan)
+    np.divide(part, whole, out=shares, where=whole > 0)
+    return shares

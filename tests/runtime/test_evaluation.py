@@ -328,7 +328,7 @@ def test_where_there_are_no_classes_to_count(
     x, y = np.zeros((4, 2), task.dtype), np.zeros(4, task.label_dtype)
     nothing = parts.data.holdings["val"]
     holdings = dict.fromkeys(("train", "val", "test"), nothing)
-    data = FederatedData(task, x, y, np.arange(0), np.arange(0), 3, holdings)  # type: ignore[arg-type]
+    data = FederatedData(task, x, y, np.arange(0), np.arange(0), 3, holdings)
     told = list(map(str, replace(parts, data=data, **changes).misfits()))
     (said,) = [one for one in told if "per_class" in one]
     assert said.startswith("evaluation.per_class: ")
