@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fedsim.api.results import Result, Temporary
-from fedsim.report.places import holds_scenario
+from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows
 from fedsim.studies.answer_files import Answers, answer_row, read_answers
 from fedsim.studies.perform import Watch, perform
@@ -109,6 +109,12 @@ def study(
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
     failed = perform(
-        plan, folder, jobs=jobs, force=force, verify=verify, watch=progress or (lambda progress: None)
+        plan,
+        folder,
+        jobs=jobs,
+        force=force,
+        verify=verify,
+        watch=progress or (lambda progress: None),
+        known_as=RUNS / plan.name if temporary else None,
     )
     return StudyResult(plan, folder.resolve(), failed, temporary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -20,10 +20,16 @@ from fedsim.studies.plan import load_study
 
 
 def study(
-    study_file: Path, out: Path | None, jobs: int | None, force: bool, verify: bool, quiet: bool
+    study_file: Path,
+    out: Path | None,
+    jobs: int | None,
+    force: bool,
+    verify: bool,
+    track: Sequence[str],
+    quiet: bool,
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
-    plan = load_study(study_file)
+    plan = load_study(study_file).tracked(track)
     parent = out or study_place(plan, force=force)
     try:
         with watching_study(plan.name, quiet=quiet) as watch:
