@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedsim.api.results import Comparison, Result
     from fedsim.api.runs import arun, compare, load, run
     from fedsim.api.studies import StudyResult, study
+    from fedsim.api.tracking import track
     from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
     from fedsim.scenario import Scenario
 
@@ -30,6 +31,7 @@ _PLACES = {
     "api.results": ("Comparison", "Result"),
     "api.runs": ("arun", "compare", "load", "run"),
     "api.studies": ("StudyResult", "study"),
+    "api.tracking": ("track",),
     "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),
     "scenario": ("Scenario",),
 }
@@ -52,6 +54,7 @@ __all__ = [
     "load",
     "run",
     "study",
+    "track",
 ]
 
 

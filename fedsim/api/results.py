@@ -97,6 +97,24 @@ class Result:
         """One row per evaluation and client measured."""
         return self._table("evaluations")
 
+    @cached_property
+    def classes(self) -> pa.Table:
+        """One row per evaluation, test set and class; under ``evaluation.per_class``.
+
+        Raises:
+            UserError: The run did not count classes.
+        """
+        return self._table_by_class("classes")
+
+    @cached_property
+    def confusion(self) -> pa.Table:
+        """One row per evaluation, test set, true and predicted class; under ``evaluation.per_class``.
+
+        Raises:
+            UserError: The run did not count classes.
+        """
+        return self._table_by_class("confusion")
+
     def model(self, client: int | None = None, *, name: str | None = None) -> nn.Module:
         """Return a trained model as a torch module, in evaluation mode, on the CPU.
 
@@ -163,6 +181,11 @@ class Result:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
+
+    def _table_by_class(self, name: str) -> pa.Table:
+        if not self.scenario.evaluation.per_class:
+            raise UserError(f"this run has no table {name}: set evaluation.per_class = true before it")
+        return self._table(name)
 
     def _table(self, name: str) -> pa.Table:
         return read_whole(self.folder / f"{name}.parquet", parquet.read_table)

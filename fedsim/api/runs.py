@@ -17,6 +17,7 @@ import torch
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
+from fedsim.report.places import RUNS, run_name
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.record_run import record
 from fedsim.runtime.records.result import RoundRow
@@ -118,7 +119,9 @@ def _run(
     place, temporary = _place(out)
     with _plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
-        done = record(plan, place / "run" if temporary else place, force=force, watch=progress or _ignore)
+        known_as = RUNS / plan.name / run_name(plan.algorithm, plan.parts.seed) if temporary else place
+        folder = place / "run" if temporary else place
+        done = record(plan, folder, force=force, watch=progress or _ignore, known_as=known_as)
     return Result(done.folder, models=done.models, temporary=temporary)
 
 
@@ -136,7 +139,10 @@ def _compare(
 
     name = scenarios[0].run.name
     with _plain_torch():
-        done = record_comparison(scenarios, name, place, watching, force=force, verify=verify)
+        known_as = RUNS / name if temporary else None
+        done = record_comparison(
+            scenarios, name, place, watching, force=force, verify=verify, known_as=known_as
+        )
         results = [Result(one.folder, models=one.models, temporary=temporary) for one in done]
     return Comparison(place, results)
 

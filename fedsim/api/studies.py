@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fedsim.api.results import Result, Temporary
-from fedsim.report.places import holds_scenario
+from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
 from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
@@ -110,7 +110,13 @@ def study(
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
     failed = perform(
-        plan, folder, jobs=jobs, force=force, verify=verify, watch=progress or (lambda progress: None)
+        plan,
+        folder,
+        jobs=jobs,
+        force=force,
+        verify=verify,
+        watch=progress or (lambda progress: None),
+        known_as=RUNS / plan.name if temporary else None,
     )
     return StudyResult(plan, folder.resolve(), failed, temporary)
 

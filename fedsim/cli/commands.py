@@ -32,6 +32,7 @@ FOLDERS = {
     "pacings": "fedsim.runtime.policies.pacing",
     "staleness": "fedsim.runtime.policies.staleness",
     "workloads": "fedsim.runtime.policies.workloads",
+    "trackers": "fedsim.trackers",
 }
 """Where the plugins of each kind are."""
 
@@ -57,9 +58,9 @@ def _read_by(place: str, *args: Any, **kwargs: Any) -> Callable[[click.Context, 
     """Return a callback that reads an option's text by a late function, whose UserErrors name the option."""
     read = late(place)
 
-    def callback(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-        if text is None or context.resilient_parsing:  # completion needs no values
-            return None
+    def callback(context: click.Context, parameter: click.Parameter, text: Any) -> Any:
+        if text is None or text == () or context.resilient_parsing:  # completion needs no values
+            return text
         try:
             return read(text, *args, **kwargs)
         except UserError as error:
@@ -100,7 +101,16 @@ _scenario = _all(
     ),
 )
 _algorithm = click.option("--algorithm", metavar="NAME", help="Run this algorithm instead of the scenario's.")
+_track = click.option(
+    "--track",
+    metavar="TRACKER",
+    multiple=True,
+    callback=_read_by("cli.track:known"),
+    help="Show the run in this tracker while it goes on, such as tensorboard, instead of the scenario's; may "
+    "be repeated. ('fedsim track' shows results.)",
+)
 _output = _all(
+    _track,
     click.option(
         "--force",
         is_flag=True,
@@ -226,6 +236,31 @@ def study(**values: Any) -> None:
     Runs that fail are listed at the end.
     """
     late("cli.study:study")(**values)
+
+
+@main.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    required=True,
+    metavar="TRACKER",
+    help="The tracker; 'fedsim list trackers' shows which there are.",
+)
+@_path("--out", "DIR", "Folder to write into.  [default: one called like the tracker, beside the run's]")
+@click.option(
+    "--set",
+    "params",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a parameter of the tracker, such as --set uri=http://localhost:5000; may be repeated.",
+)
+def track(**values: Any) -> None:
+    """Show a run, or all runs of a comparison or a study, in a tracker.
+
+    FOLDER is that of the results. The tracker is told what their tables say of each round, by round, by
+    simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
+    """
+    late("cli.track:track")(**values)
 
 
 @main.command()

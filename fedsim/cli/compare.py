@@ -15,7 +15,7 @@ from fedsim.report.atomic_folder import check_files
 from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.summary import read_summary
-from fedsim.scenario import load_each
+from fedsim.scenario import load_each, tracked
 from fedsim.studies.answer_files import FILES, read_answers, write_answers
 from fedsim.studies.perform import NOT_FINITE, do_beside
 from fedsim.studies.plan import comparison_plan
@@ -32,14 +32,16 @@ def compare(
     out: Path | None,
     force: bool,
     verify: bool,
+    track: Sequence[str],
     quiet: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
-        plan = short_form(scenario_file, overrides, algorithms, seeds, targets)
+        plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
         show_study(plan, out, jobs or 1, force=force, verify=verify, quiet=quiet)
         return
-    scenarios = load_each(scenario_file, overrides, algorithms, seeds)
+    loaded = load_each(scenario_file, overrides, algorithms, seeds)
+    scenarios = [tracked(one, track) for one in loaded]
     name = scenarios[0].run.name
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
 
@@ -55,7 +57,7 @@ def compare(
     remarks, faults = list[str](), dict[str, str | None]()
     # Runs that have failed beside each other fail here again, and say why.
     for one in record_comparison(
-        scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True
+        scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
     ):
         label = one.folder.name
         remarks += [f"note: {label}: {remark}" for remark in one.remarks]

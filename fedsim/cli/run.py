@@ -15,7 +15,7 @@ from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record
 from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.run import run as simulate
-from fedsim.scenario import Plan, load_scenario, resolved_toml
+from fedsim.scenario import Plan, load_scenario, resolved_toml, tracked
 
 
 class Options(TypedDict):
@@ -28,6 +28,7 @@ class Options(TypedDict):
     out: Path | None
     force: bool
     verify: bool
+    track: Sequence[str]
     quiet: bool
 
 
@@ -40,7 +41,8 @@ def run(**options: Unpack[Options]) -> None:
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
     """Return what to run, and the folder of its results, which has room for them."""
     file = options["scenario_file"]
-    scenario = load_scenario(file, options["overrides"], algorithm=options["algorithm"], seed=options["seed"])
+    loaded = load_scenario(file, options["overrides"], algorithm=options["algorithm"], seed=options["seed"])
+    scenario = tracked(loaded, options["track"])
     force = options["force"]
     folder = options["out"] or run_place(scenario, bus, force=force)
     check_folders([folder], force=force or holds_run(folder, resolved_toml(scenario), bus))
@@ -52,7 +54,9 @@ def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: 
     label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
     passed = SIMULATED if bus == "memory" else PASSED
     with watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch:
-        recorded = record(plan, folder, force=options["force"], watch=watch, perform=perform, bus=bus)
+        recorded = record(
+            plan, folder, force=options["force"], watch=watch, perform=perform, bus=bus, tell=note
+        )
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:
         note(f"note: {remark}")

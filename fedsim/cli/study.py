@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -20,10 +20,17 @@ from fedsim.studies.plan import StudyPlan, load_study
 
 
 def study(
-    study_file: Path, out: Path | None, jobs: int | None, force: bool, verify: bool, quiet: bool
+    study_file: Path,
+    out: Path | None,
+    jobs: int | None,
+    force: bool,
+    verify: bool,
+    track: Sequence[str],
+    quiet: bool,
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
-    show_study(load_study(study_file), out, jobs, force=force, verify=verify, quiet=quiet)
+    plan = load_study(study_file).tracked(track)
+    show_study(plan, out, jobs, force=force, verify=verify, quiet=quiet)
 
 
 def show_study(

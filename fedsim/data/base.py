@@ -47,6 +47,7 @@ class Dataset:
             None if that is not known, or if there are counts only.
         standardise: Whether each scalar of a sample gets mean 0 and standard deviation 1 over the clients'
             training samples, once these are known.
+        class_names: What each of the N classes is called, for tables; None if they have numbers only.
 
     Raises:
         DataError: Neither or both of arrays and counts; a dtype, shape or label that breaks the rules above.
@@ -60,6 +61,7 @@ class Dataset:
     sizes: Counts | None = None
     users: NDArray[np.int64] | None = None
     standardise: bool = False
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.x is None) == (self.sizes is None):
@@ -71,6 +73,8 @@ class Dataset:
                 raise DataError(f"{prefix}x and {prefix}y come together: give both or neither")
             if x is not None and y is not None:
                 self._check(x, y, f"{prefix}x", f"{prefix}y")
+        if self.class_names is not None and len(self.class_names) != self.task.num_outputs:
+            raise DataError(f"{len(self.class_names)} names for {self.task.num_outputs} classes")
         if self.sizes is not None:
             if self.test_x is not None or self.users is not None:
                 raise DataError(

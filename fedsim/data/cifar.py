@@ -52,4 +52,5 @@ class Cifar(DatasetPlugin[Config]):
         (x, y), (test_x, test_y) = (
             (scaled(np.moveaxis(part.data, -1, 1)), np.array(part.targets, np.int64)) for part in parts
         )
-        return Dataset(Task(x.shape[1:], len(parts[0].classes)), x, y, test_x, test_y)
+        names = tuple(parts[0].classes)
+        return Dataset(Task(x.shape[1:], len(names)), x, y, test_x, test_y, class_names=names)

@@ -53,7 +53,9 @@ class Emnist(DatasetPlugin[EmnistConfig]):
         users = read_users(context.root, self.config.users, self.config.user_key, len(kept))
         if users is not None:
             users = users[kept]
-        return Dataset(Task(x.shape[1:], len(chosen)), x, y, test_x, test_y, users=users)
+        kept_names = tuple(names[label] for label in chosen)
+        task = Task(x.shape[1:], len(chosen))
+        return Dataset(task, x, y, test_x, test_y, users=users, class_names=kept_names)
 
     def _part(
         self, images: NDArray[np.uint8], labels: Indices, part: str, number: Indices

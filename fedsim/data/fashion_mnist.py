@@ -7,6 +7,10 @@ class FashionMnist(Idx):
     """Fashion-MNIST, from ``FashionMNIST/raw`` below the root."""
 
     name = "FashionMNIST"
+    class_names = (
+        *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    )
 
 
 PLUGIN = FashionMnist

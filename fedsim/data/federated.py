@@ -66,6 +66,7 @@ class FederatedData:
         holdings: The clients' samples, for each split.
         public_labelled: Whether the public set has labels of this task; one from another data set has none.
         public_at_clients: Whether clients hold the public set from the start, or only the server does.
+        class_names: What each of the N classes is called; None if they have numbers only.
     """
 
     task: Task
@@ -77,6 +78,7 @@ class FederatedData:
     holdings: Mapping[Split, Holdings]
     public_labelled: bool = True
     public_at_clients: bool = True
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _freeze(self.x, self.y, self.public, self.global_test)
@@ -182,6 +184,7 @@ def federate(
         holdings=holdings,
         public_labelled=spreading.public_source is None,
         public_at_clients=spreading.public_at_clients,
+        class_names=dataset.class_names,
     )
 
 

@@ -8,6 +8,7 @@ single numbers; several columns of single numbers make a vector. A column of lab
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from pydantic import Field
 from fedsim.config import AsTuple, Config
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
 from fedsim.data.items import dataset_of, read_items, said
-from fedsim.data.numbering import numbered
+from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.ranges import Classes, Tokens
@@ -74,7 +75,10 @@ class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
             with blamed("test"):
                 test = read_items(_Items(test_rows, config, numbers, None), f"{config.test} of {config.name}")
         num_classes = config.num_classes or getattr(declared, "num_classes", None) or len(set(texts)) or None
-        return dataset_of(items, test, num_classes, config.vocabulary)
+        dataset = dataset_of(items, test, num_classes, config.vocabulary)
+        names = tuple(getattr(declared, "names", ()) or in_order(str(text) for text in texts))
+        # A number of classes of the user's own may be another than the names'.
+        return replace(dataset, class_names=names) if len(names) == dataset.task.num_outputs else dataset
 
     def _rows(self, split: str, setting: str, context: LoadContext) -> Any:
         """Return a split, once it is there with all columns."""

@@ -67,7 +67,7 @@ class ImageFolder(DatasetPlugin[ImageFolderConfig]):
                 if test_x.shape[1:] != x.shape[1:]:
                     shapes = f"the shape {test_x.shape[1:]}, but the others {x.shape[1:]}"
                     raise DataError(f"its images have {shapes}: give size")
-        return Dataset(Task(x.shape[1:], len(files)), x, y, test_x, test_y)
+        return Dataset(Task(x.shape[1:], len(files)), x, y, test_x, test_y, class_names=tuple(files))
 
     def _read(
         self, files: Mapping[str, Sequence[Path]], classes: Sequence[str]

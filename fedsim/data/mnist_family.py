@@ -30,11 +30,13 @@ class Idx(DatasetPlugin[IdxConfig]):
 
     Attributes:
         name: Torchvision's name of the set.
+        class_names: What its classes are called; None for digits.
     """
 
     Config = IdxConfig
     origin = ()
     name: ClassVar[str]
+    class_names: ClassVar[tuple[str, ...] | None] = None
 
     def load(self, context: LoadContext) -> Dataset:
         """Return both parts, samples of shape (1, 28, 28).
@@ -45,7 +47,8 @@ class Idx(DatasetPlugin[IdxConfig]):
         (images, y), (test_images, test_y) = read(self.name, context, ("train", "t10k"))
         x, test_x = scaled(images)[:, None], scaled(test_images)[:, None]
         users = read_users(context.root, self.config.users, self.config.user_key, len(x))
-        return Dataset(Task(x.shape[1:], 10), x, y, test_x, test_y, users=users)
+        task = Task(x.shape[1:], 10)
+        return Dataset(task, x, y, test_x, test_y, users=users, class_names=self.class_names)
 
 
 def read(

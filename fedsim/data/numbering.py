@@ -16,5 +16,10 @@ def numbered(names: Iterable[Name]) -> tuple[Indices, int]:
     Whole numbers are sorted by value, texts by their characters.
     """
     names = list(names)
-    place = {name: number for number, name in enumerate(sorted(set(names)))}
+    place = {name: number for number, name in enumerate(in_order(names))}
     return np.array([place[name] for name in names], np.int64), len(place)
+
+
+def in_order(names: Iterable[Name]) -> list[Name]:
+    """Return the different names in the order in which they are numbered."""
+    return sorted(set(names))

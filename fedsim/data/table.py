@@ -17,7 +17,7 @@ from pydantic import Field
 from fedsim.config import AsTuple, Config
 from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples, blamed
 from fedsim.data.file_readers import read_array, read_text, require_file
-from fedsim.data.numbering import numbered
+from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
 from fedsim.numerals import whole
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -77,9 +77,10 @@ class Table(DatasetPlugin[TableConfig]):
                 all_labels = [str(label) for label in all_labels]
         y: Labels
         if config.kind == "regression":
-            y, num_outputs = np.array(all_labels, np.float32), 1
+            y, num_outputs, class_names = np.array(all_labels, np.float32), 1, None
         else:
             y, num_outputs = numbered(all_labels)
+            class_names = tuple(map(str, in_order(all_labels)))
         return Dataset(
             Task((len(names),), num_outputs, config.kind),
             x,
@@ -88,6 +89,7 @@ class Table(DatasetPlugin[TableConfig]):
             None if test_x is None else y[num_train:],
             users=None if config.user is None else numbered(_names_of(columns, config.user, "user"))[0],
             standardise=config.standardise,
+            class_names=class_names,
         )
 
     def _columns(self, path: Path, user: str | None) -> Columns:

@@ -18,7 +18,7 @@ from pydantic import Field
 from fedsim.config import Config
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.data.file_readers import read_text
-from fedsim.data.numbering import numbered
+from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.ranges import PositiveSamples, Tokens
@@ -75,8 +75,10 @@ class Texts(DatasetPlugin[TextsConfig]):
             tokens = [token_of.get(word, UNKNOWN) for word in text[: config.length]]
             row[: len(tokens)] = tokens
         users, _ = numbered([user for user, _, _ in rows])
-        y, num_classes = numbered([label for _, label, _ in rows])
-        return Dataset(Task((config.length,), num_classes, vocabulary=config.vocabulary), x, y, users=users)
+        labels = [label for _, label, _ in rows]
+        y, num_classes = numbered(labels)
+        task = Task((config.length,), num_classes, vocabulary=config.vocabulary)
+        return Dataset(task, x, y, users=users, class_names=tuple(in_order(labels)))
 
     def _rows(self, path: Path) -> list[Row]:
         columns = {"user": self.config.user, "label": self.config.label, "text": self.config.text}

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.batches import Pass
+from fedsim.engine.confusion import Confusion
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
 from fedsim.engine.losses import Batch, label_loss
 from fedsim.engine.optimisers import OptimiserState, keep, resume
@@ -131,12 +132,13 @@ def evaluate(job: Evaluate, worker: Worker) -> list[Score]:
     """Return one score for each part; ties of the largest logit go to the first class."""
     net = worker.bind("predict", job.model, trained=False)
     with torch.no_grad():
-        return [_score(net, part, job.batch_size, worker) for part in job.parts]
+        return [_score(net, part, job, worker) for part in job.parts]
 
 
-def _score(net: BoundNet, samples: Samples, batch_size: int, worker: Worker) -> Score:
+def _score(net: BoundNet, samples: Samples, job: Evaluate, worker: Worker) -> Score:
     correct, total, loss, has_classes = 0, 0, 0.0, True
-    for x, y in _chunks(samples, batch_size, worker):
+    counted: list[Confusion] = []
+    for x, y in _chunks(samples, job.batch_size, worker):
         if y is None:
             raise ValueError(
                 "samples without labels cannot be evaluated on: take a client's or the global test"
@@ -144,10 +146,13 @@ def _score(net: BoundNet, samples: Samples, batch_size: int, worker: Worker) -> 
         logits = net(x)
         has_classes = not y.is_floating_point()
         if has_classes:
-            correct += int((logits.argmax(1) == y).sum())
+            predicted = logits.argmax(1)
+            correct += int((predicted == y).sum())
+            if job.per_class:
+                counted.append(Confusion.of(y.cpu().numpy(), predicted.cpu().numpy(), logits.shape[1]))
         loss += float(label_loss(logits, y, reduction="sum"))
         total += len(y)
-    return Score(correct if has_classes else None, total, loss)
+    return Score(correct if has_classes else None, total, loss, Confusion.sum(counted))
 
 
 class _Feed:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedsim.data import Split
+from fedsim.engine.confusion import Confusion
 from fedsim.engine.optimisers import Optimiser
 from fedsim.engine.steps import Step
 from fedsim.frozen import made_fast
@@ -222,11 +223,19 @@ class Predict:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Hits and loss of a model in eval mode, for each of several sets of labelled samples."""
+    """Hits and loss of a model in eval mode, for each of several sets of labelled samples.
+
+    Attributes:
+        model: The model.
+        parts: The sets.
+        batch_size: Samples in a forward pass.
+        per_class: Whether samples are also counted by true and predicted class.
+    """
 
     model: Model
     parts: tuple[Samples, ...]
     batch_size: int
+    per_class: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +246,13 @@ class Score:
         correct: Samples whose largest logit is the label's; None for a regression, which has no hits.
         total: Samples.
         loss_sum: Sum over samples of the cross-entropy, nat, or of the squared error for a regression.
+        confusion: Samples by true and predicted class, where the job asks for them; None for a regression.
     """
 
     correct: int | None
     total: int
     loss_sum: float
+    confusion: Confusion | None = None
 
     @property
     def accuracy(self) -> float:

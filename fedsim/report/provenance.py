@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
@@ -30,7 +31,13 @@ LIBRARIES = (
 )
 
 
-def provenance(plan: Plan, started_at: datetime, wall_s: float, bus: Bus = "memory") -> dict[str, Any]:
+def provenance(
+    plan: Plan,
+    started_at: datetime,
+    wall_s: float,
+    bus: Bus = "memory",
+    tracker_failures: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
     """Return what ``run.json`` holds for a run that has ended well.
 
     Args:
@@ -38,6 +45,7 @@ def provenance(plan: Plan, started_at: datetime, wall_s: float, bus: Bus = "memo
         started_at: Real time at its start.
         wall_s: Real time that it took, s.
         bus: What carried its messages.
+        tracker_failures: How often each tracker has failed, by name, where there are any.
     """
     executor = plan.parts.executor
     return {
@@ -57,6 +65,7 @@ def provenance(plan: Plan, started_at: datetime, wall_s: float, bus: Bus = "memo
         "jobs": {kind: dict(ways) for kind, ways in sorted(executor.jobs_done.items())},
         "bus": bus,
         "verify": plan.parts.verify,
+        **({"tracker_failures": dict(tracker_failures)} if tracker_failures else {}),
     }
 
 

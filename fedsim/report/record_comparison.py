@@ -9,6 +9,7 @@ one folder for each run :mod:`fedsim.report.record_run`
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,8 +21,11 @@ from fedsim.report.atomic_folder import check_files, check_folders, write_file
 from fedsim.report.places import TABLES, by_name, holds_comparison, holds_run
 from fedsim.report.record_run import Recorded, record
 from fedsim.report.summary import read_summary
+from fedsim.report.tracking import Tell
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Plan, Scenario
+
+_log = logging.getLogger(__name__)
 
 Watching: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callable[[RoundRow], None]]]
 """Given a run's label and its number of rounds, yields what is told of each round as it ends."""
@@ -36,6 +40,8 @@ def record_comparison(
     force: bool = False,
     verify: bool = False,
     keep: bool = False,
+    tell: Tell = _log.warning,
+    known_as: Path | None = None,
 ) -> Iterator[Recorded]:
     """Yield each run that is done as it ends, and write the tables after the last; only summaries are kept.
 
@@ -47,6 +53,8 @@ def record_comparison(
         force: Whether earlier results may be replaced; those of the same runs may be in any case.
         verify: Whether every invariant is checked while running.
         keep: Whether runs that are there already are left as they are, and not done again.
+        tell: Told where a tracker fails.
+        known_as: The folder by which trackers know the comparison, if the results go to a temporary one.
 
     Raises:
         OutputError: A place is occupied or cannot be written, found before the first run.
@@ -66,7 +74,8 @@ def record_comparison(
         plan = Plan.of(scenario, source, verify=verify)
         with watching(label, plan.parts.rounds) as watch:
             try:
-                done = record(plan, folder, force=force, watch=watch)
+                its_name = (known_as or parent) / label
+                done = record(plan, folder, force=force, watch=watch, tell=tell, known_as=its_name)
             except RunError as error:
                 error.add_note(f"it was {label}; runs that had ended before are kept in {parent}")
                 raise

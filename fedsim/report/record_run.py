@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,9 +33,13 @@ from fedsim.report.remarks import remarks
 from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
+from fedsim.report.tracking import Tell, following
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.build import Plan
+from fedsim.trackers.base import TrackedRun
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +73,8 @@ def record(
     watch: Callable[[RoundRow], None] = lambda row: None,
     perform: Perform = run,
     bus: Bus = "memory",
+    tell: Tell = _log.warning,
+    known_as: Path | None = None,
 ) -> Recorded:
     """Run, and publish the run's folder when everything is there; otherwise leave nothing.
 
@@ -78,6 +85,8 @@ def record(
         watch: Told of each round as it ends.
         perform: What does the run: in virtual time, unless told otherwise.
         bus: What carries its messages then.
+        tell: Told where a tracker fails.
+        known_as: The folder by which trackers know the run, if the results go to a temporary one.
 
     Raises:
         OutputError: The place is occupied or cannot be written, found before the run.
@@ -85,12 +94,19 @@ def record(
     """
     force = force or holds_run(folder, plan.scenario_toml, bus)
     check_folders([folder], force=force)
-    started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
-    with staged(folder, force=force) as hidden:
+    place = (known_as or folder).resolve()
+    run_here = TrackedRun(place.name, place.parent, plan.scenario_toml)
+    with following(plan.trackers, run_here, tell) as follow, staged(folder, force=force) as hidden:
+        started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
+
+        def heard(row: RoundRow) -> None:
+            watch(row)
+            follow.note(row)
+
         with new(hidden / "trace.msgpack", folder) as events, new(hidden / "log.jsonl", folder) as lines:
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
-            result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=watch)
+            result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=heard)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
             said = remarks(plan.parts, result) if bus == "memory" else []
@@ -105,10 +121,11 @@ def record(
         summary = summarise(plan, result, wall_s)
         contents = {
             "scenario.toml": plan.scenario_toml.encode(),
-            "run.json": to_json(provenance(plan, started_at, wall_s, bus)),
+            "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures)),
             MARK: to_json(summary),
         }
         for name, content in contents.items():
             with new(hidden / name, folder) as file:
                 file.write(content)
+        follow.summary = summary
     return Recorded(folder.resolve(), summary, result, models, said)

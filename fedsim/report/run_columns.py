@@ -201,6 +201,43 @@ MESSAGES = Table(
     },
 )
 
+_SET = {
+    "round": Column(
+        "int32", NUMBER, "Number of the round at whose end it was measured; 0 is before the first."
+    ),
+    "test_set": word("Test set: clients for the own samples of all measured clients, or global."),
+}
+
+CLASSES = Table(
+    "classes",
+    "classes.parquet",
+    "Under evaluation.per_class: one row for each evaluation, test set and class that has samples there or "
+    "is predicted.",
+    {
+        **_SET,
+        "class": count("Number of the class."),
+        "class_name": word("Name of the class; its number, where it has none."),
+        "num_samples": count("Samples of the class."),
+        "num_predicted": count("Samples that were taken for the class."),
+        "num_correct": count("Samples of the class that were taken for it."),
+        "recall": number("Share of the samples of the class that were taken for it: its accuracy."),
+        "precision": number("Share of the samples taken for the class that are of it."),
+        "f1": number("Harmonic mean of recall and precision."),
+    },
+)
+
+CONFUSION = Table(
+    "confusion",
+    "confusion.parquet",
+    "Under evaluation.per_class: one row for each evaluation, test set, true class and predicted class.",
+    {
+        **_SET,
+        "true_class": count("Number of the class that the samples are of."),
+        "predicted_class": count("Number of the class that they were taken for."),
+        "num_samples": count("How many samples these are."),
+    },
+)
+
 
 def _wide(column: Column) -> Column:
     return replace(column, type="int64")
@@ -261,11 +298,14 @@ COMPARISON = Table(
         "concurrency_mean": number("Dispatches under way, mean over virtual time."),
         "concurrency_max": count("Dispatches under way, most at once."),
         "merges": count("Merges of rounds' exchanges."),
+        "macro_f1_<test_set>": number("Last mean over classes of their F1 on the test set <test_set>."),
         "merges_per_hour": Column(
             "float64", "1/h", "Merges of rounds' exchanges in an hour of virtual time."
         ),
     },
 )
 
-RUN_TABLES = {table.name: table for table in (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES)}
+RUN_TABLES = {
+    table.name: table for table in (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES, CLASSES, CONFUSION)
+}
 """Those in the folder of a run, by name."""

@@ -4,7 +4,8 @@ Everything but ``wall_s`` is the same on every host. None (``null``) stands for 
 accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test
 set of the cross-entropy, nat, or, for a regression, of the squared error. ``finite`` is false where at the
 end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``ineligible`` names the first
-20 clients that are never selected because they cannot hold their job in memory.
+20 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
+``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.class_tables`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fedsim import __version__
 from fedsim.report import merge_figures, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
+from fedsim.runtime.evaluation import TEST_SETS, Accuracy
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
 from fedsim.scenario.build import Plan
@@ -85,6 +87,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         **(costs := breakdown(result)),
         "wasted": wasted_shares(costs),
         **merge_figures.figures(result),
+        **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 
 
@@ -92,6 +95,11 @@ def read_summary(folder: Path) -> Summary:
     """Return the summary of a run from its folder, which is known to hold one."""
     summary: Summary = json.loads((folder / MARK).read_bytes())
     return summary
+
+
+def _macro_f1(final: Accuracy | None) -> dict[str, float | None]:
+    confusions = final.confusions if final else {}
+    return {name: confusions[name].macro_f1 if name in confusions else None for name in TEST_SETS}
 
 
 def ineligible(parts: Parts) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fedsim.bus import Ledger
 from fedsim.data import SPLITS
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
-from fedsim.report import cost_breakdown, merge_figures
+from fedsim.report import class_tables, cost_breakdown, merge_figures
 from fedsim.report.atomic_folder import new
 from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, sums
@@ -57,6 +57,9 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         "dispatches": result.dispatches.columns(),
         "messages": result.ledger.columns(),
     }
+    if parts.evaluation.per_class:
+        tables["classes"] = class_tables.classes(result.rounds, parts.data.class_names)
+        tables["confusion"] = class_tables.confusion(result.rounds)
     for name, columns in tables.items():
         with new(folder / RUN_TABLES[name].file, place) as file:
             write_table(file, RUN_TABLES[name], columns)

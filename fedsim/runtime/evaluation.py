@@ -19,6 +19,7 @@ import numpy as np
 
 from fedsim.algorithms.base import Predictor
 from fedsim.clock import RecordKind, Trace
+from fedsim.engine.confusion import Confusion
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Samples, Score
 from fedsim.params import Array, Model
@@ -34,6 +35,9 @@ ClientModels: TypeAlias = Mapping[int, Mapping[str, Model]]
 
 States = Callable[[Mapping[int, int]], Awaitable[Sequence[Any]]]
 """Gives the states of clients in order, told the newest merged dispatch of each, -1 where there is none."""
+
+TEST_SETS = ("clients", "global")
+"""On what classes are counted: the own samples of all measured clients together, the global test set."""
 
 PARTS_PER_JOB = 32
 """Clients whose samples one evaluation job goes through; more jobs, more of them at once."""
@@ -56,6 +60,9 @@ class Accuracy:
         global_loss: Mean loss of the distinct global models on the global test set.
         others: What an algorithm has evaluated beside: by name, the mean over clients of the accuracy on
             their own samples, or the weighted mean over distinct models of that on the global test set.
+        confusions: Under ``evaluation.per_class``, samples by true and predicted class on each of
+            :data:`TEST_SETS`, on the global one once for each distinct global model. A set without samples
+            is left out.
     """
 
     clients: Array
@@ -65,6 +72,7 @@ class Accuracy:
     losses: Array
     global_loss: float | None
     others: Mapping[str, float] = field(default_factory=dict)
+    confusions: Mapping[str, Confusion] = field(default_factory=dict)
 
     @property
     def mean(self) -> float | None:
@@ -176,9 +184,11 @@ class Observer:
         models = await self._models(state, merged, round)
         split = self.parts.evaluation.split
         own: list[Samples] = [ClientSamples(client, split) for client in self.clients]
-        scores = await self._scores([_standing(one) for one in models], own)
+        per_class = self.parts.evaluation.per_class
+        scores = await self._scores([_standing(one) for one in models], own, per_class)
         distinct = {id(one["global"].model): one["global"] for one in models if "global" in one}
-        on_all = [score for score in await self._scores_on_all(list(distinct.values())) if score.total]
+        found = await self._scores_on_all(list(distinct.values()), per_class)
+        on_all = [score for score in found if score.total]
         accuracy = Accuracy(
             clients=np.array(self.clients, np.int64),
             personal=np.array([score.accuracy for score in scores]),
@@ -187,6 +197,7 @@ class Observer:
             losses=np.array([score.loss for score in scores]),
             global_loss=_mean(np.array([score.loss for score in on_all])),
             others=await self._others(models, own),
+            confusions=_confusions(dict(zip(TEST_SETS, (scores, on_all), strict=True))),
         )
         self.trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
         return accuracy
@@ -235,8 +246,8 @@ class Observer:
         pairs = zip(weights.values(), scores, strict=True)
         return float(sum(weight / total * score.accuracy for weight, score in pairs))
 
-    async def _scores_on_all(self, predictors: Sequence[Predictor]) -> list[Score]:
-        return await self._scores(predictors, [GlobalTest()] * len(predictors))
+    async def _scores_on_all(self, predictors: Sequence[Predictor], per_class: bool = False) -> list[Score]:
+        return await self._scores(predictors, [GlobalTest()] * len(predictors), per_class)
 
     async def final_models(self, state: Any, merged: Sequence[int], round: int) -> FinalModels:  # noqa: A002
         """Return the digest of the chosen clients' evaluated models, in client order, and if all are finite.
@@ -278,7 +289,7 @@ class Observer:
             )
 
     async def _scores(
-        self, predictors: Sequence[Predictor | None], samples: Sequence[Samples]
+        self, predictors: Sequence[Predictor | None], samples: Sequence[Samples], per_class: bool = False
     ) -> list[Score]:
         """Evaluate each predictor on its samples; those of one model share jobs."""
         scores = [Score(0, 0, 0.0)] * len(samples)
@@ -293,13 +304,23 @@ class Observer:
         ]
         batch_size = self.parts.evaluation.batch_size
         jobs = [
-            Evaluate(model, tuple(samples[index] for index in chunk), batch_size) for model, chunk in chunks
+            Evaluate(model, tuple(samples[index] for index in chunk), batch_size, per_class)
+            for model, chunk in chunks
         ]
         results = await asyncio.gather(*map(self.engine.observe, jobs))
         for (_, chunk), result in zip(chunks, results, strict=True):
             for index, score in zip(chunk, result, strict=True):
                 scores[index] = score
         return scores
+
+
+def _confusions(scores: Mapping[str, Sequence[Score]]) -> dict[str, Confusion]:
+    """Return the counts by class of each test set, of those that have any."""
+    summed = {
+        name: Confusion.sum(score.confusion for score in some if score.confusion is not None)
+        for name, some in scores.items()
+    }
+    return {name: confusion for name, confusion in summed.items() if confusion is not None}
 
 
 def _standing(models: Mapping[str, Predictor]) -> Predictor | None:

@@ -56,6 +56,9 @@ class EvaluationConfig(Config):
     """On which of the clients' splits."""
     batch_size: BatchSize = 256
     """Samples in a forward pass."""
+    per_class: bool = False
+    """Whether samples are also counted by true and predicted class, for recall, precision and F1 of each
+    class (tables ``classes`` and ``confusion``)."""
 
     @property
     def rounds_between(self) -> int:
@@ -152,6 +155,7 @@ class Parts:
         yield from self._pacing_misfits()
         yield from self._workload_misfits()
         yield from self._budget_misfits()
+        yield from self._per_class_misfits()
         names = {told_losses.QUESTION} if self.selector.asks else set[str]()
         for exchange in self.algorithm.exchanges:
             if exchange.name in names:
@@ -223,6 +227,19 @@ class Parts:
         elif self.until.of == "global" and not len(self.data.global_test):
             mend = "write data.global_test = 0.1, say, or of = 'personal_mean'"
             yield Fault("run.until.of", "there is no global test set", mend)
+
+    def _per_class_misfits(self) -> Iterator[Fault]:
+        if not self.evaluation.per_class:
+            return
+        path, task, mend = "evaluation.per_class", self.data.task, "leave it out"
+        if not self.executor.learns:
+            yield Fault(path, "nothing is learned, so nothing is evaluated", mend)
+        elif not self.evaluation.is_on:
+            yield Fault(path, "evaluation.every = 0, so nothing is evaluated", "let rounds be evaluated")
+        elif task.kind != "classification":
+            yield Fault(path, f"the task is a {task.kind}, without classes", mend)
+        elif task.vocabulary == task.num_outputs:
+            yield Fault(path, "labels are tokens of a text, which follow from it, and no classes", mend)
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""

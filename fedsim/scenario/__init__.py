@@ -3,7 +3,7 @@
 from fedsim.scenario.build import Plan, build
 from fedsim.scenario.json_schema import json_schema
 from fedsim.scenario.load import Algorithm, Overrides, Source, load_each, load_scenario
-from fedsim.scenario.schema import Scenario, resolved_toml
+from fedsim.scenario.schema import Scenario, resolved_toml, tracked
 
 __all__ = [
     "Algorithm",
@@ -16,4 +16,5 @@ __all__ = [
     "load_each",
     "load_scenario",
     "resolved_toml",
+    "tracked",
 ]

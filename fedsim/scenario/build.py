@@ -21,6 +21,7 @@ from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
 from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario, resolved_toml
 from fedsim.task import Task
+from fedsim.trackers.base import Tracker
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class Plan:
         scenario_toml: The resolved scenario.
         parts: What the run is made of.
         save_models: Whether the models at the end are kept in the run's folder.
+        trackers: Who is told of the run while it goes on.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Plan:
     scenario_toml: str
     parts: Parts
     save_models: bool = False
+    trackers: tuple[Tracker[Any], ...] = ()
 
     @classmethod
     def of(cls, scenario: Scenario, source: str, *, verify: bool = False) -> Plan:
@@ -75,7 +78,9 @@ class Plan:
         """
         parts = replace(build(scenario, source), verify=verify)
         run = scenario.run
-        return cls(run.name, scenario.algorithm.name, resolved_toml(scenario), parts, run.save_models)
+        written = resolved_toml(scenario)
+        trackers = tuple(choice.make() for choice in run.trackers)
+        return cls(run.name, scenario.algorithm.name, written, parts, run.save_models, trackers)
 
 
 def build(scenario: Scenario, source: str = "") -> Parts:

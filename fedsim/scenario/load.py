@@ -28,7 +28,7 @@ from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.scenario import examples
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
-from fedsim.scenario.schema import Scenario, plain_name, resolved_toml
+from fedsim.scenario.schema import Scenario, plain_name, tables_of
 from fedsim.scenario.validation_messages import faults_of, in_order
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
@@ -85,7 +85,7 @@ def load_scenario(
     """
     document, said = document_of(source)
     name = None if algorithm is None else plain(algorithm, said)
-    faults, moved = _adapt(document, _parsed(overrides, said), name, seed)
+    faults, moved = _adapt(document, parsed(overrides, said), name, seed)
     run = document.setdefault("run", {})
     if isinstance(run, dict):
         run.setdefault("name", plain_name(Path(said).stem, "run"))
@@ -135,7 +135,7 @@ def document_of(source: Source) -> tuple[dict[str, Any], str]:
         ScenarioError: They cannot be read.
     """
     if isinstance(source, Scenario):
-        return tomllib.loads(resolved_toml(source)), source.run.name
+        return tomllib.loads(toml.document(tables_of(source))), source.run.name
     if isinstance(source, Mapping):
         return plain(source, "scenario"), "scenario"
     path = Path(source)
@@ -175,7 +175,8 @@ def plain(value: Any, said: str) -> Any:
     return value
 
 
-def _parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
+def parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
+    """Read overrides, which errors say are of ``said``."""
     if isinstance(overrides, str):
         overrides = [overrides]
     if not isinstance(overrides, Mapping):

@@ -7,7 +7,7 @@ Tables that choose a plugin are in ``choices.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -51,6 +51,7 @@ from fedsim.scenario.choices import (
     SelectorChoice,
     WorkloadChoice,
 )
+from fedsim.trackers.base import TrackerChoice
 from fedsim.units import PositiveSeconds
 
 MOST_NAME = 100
@@ -100,6 +101,9 @@ class RunConfig(Config):
     """How many rounds to run; not needed where `until` ends the run."""
     save_models: bool = False
     """Whether the models at the end, of all evaluated clients, are kept in the run's folder."""
+    trackers: Annotated[tuple[OrName[TrackerChoice], ...], AsTuple] = ()
+    """Where the run is shown while it goes on: names, or tables of name and params. They are no part of what
+    the run is, so its folder's `scenario.toml` does not have them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -309,12 +313,27 @@ class Scenario(Config):
         return sum(group.count for group in self.fleet)
 
 
-def resolved_toml(scenario: Scenario) -> str:
-    """Return the scenario as TOML, every value written out, defaults too, so that it loads to an equal one.
+def tracked(scenario: Scenario, names: Sequence[str]) -> Scenario:
+    """Return a scenario with trackers of these names instead of its own; the same without names."""
+    if not names:
+        return scenario
+    trackers = tuple(TrackerChoice(name=name) for name in dict.fromkeys(names))
+    return scenario.model_copy(update={"run": scenario.run.model_copy(update={"trackers": trackers})})
+
+
+def tables_of(scenario: Scenario) -> dict[str, Any]:
+    """Return a scenario as tables, every value written out, defaults too, so that they load to an equal one.
 
     What is left out is what has no value (such as no limit).
     """
     tables = scenario.model_dump(mode="json", exclude_none=True)
     if not scenario.algorithms:
         del tables["algorithms"]
+    return tables
+
+
+def resolved_toml(scenario: Scenario) -> str:
+    """Return the tables of a scenario as TOML, without its trackers: they are no part of what the run is."""
+    tables = tables_of(scenario)
+    del tables["run"]["trackers"]
     return toml.document(tables)

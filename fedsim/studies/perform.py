@@ -102,6 +102,7 @@ def perform(
     force: bool = False,
     verify: bool = False,
     watch: Watch = lambda progress: None,
+    known_as: Path | None = None,
 ) -> dict[str, str]:
     """Do the runs that are not there yet, then write the tables.
 
@@ -112,6 +113,7 @@ def perform(
         force: Whether runs of other scenarios may be replaced.
         verify: Whether every invariant is checked while running.
         watch: Told how far it is.
+        known_as: The folder by which trackers know the study, if the results go to a temporary one.
 
     Returns:
         Why runs have failed, or that a model is not finite at their end, by their labels.
@@ -129,7 +131,7 @@ def perform(
     write_file(parent / STUDY, plan.toml.encode())
     total = len(trials) + len(plan.settings) * len(plan.seeds)
     options = {"force": force, "verify": verify, "path": sys.path}
-    work = _Work(parent, jobs or default_jobs(plan), options, watch, total)
+    work = _Work(parent, jobs or default_jobs(plan), options, watch, total, known_as or parent)
     work.do(trials)
     chosen = read_tuning(plan, parent).chosen
     for setting in plan.settings:
@@ -146,7 +148,8 @@ def do_beside(
 ) -> None:
     """Do those of some runs that are not there yet, in worker processes; what fails leaves nothing."""
     parent.mkdir(parents=True, exist_ok=True)
-    _Work(parent, jobs, {"force": force, "verify": verify, "path": sys.path}, watch, len(runs)).do(runs)
+    options = {"force": force, "verify": verify, "path": sys.path}
+    _Work(parent, jobs, options, watch, len(runs), parent).do(runs)
 
 
 @dataclass(slots=True)
@@ -159,6 +162,7 @@ class _Work:
         options: What tasks have in common.
         watch: Told how far it is.
         total: Runs of the study.
+        known_as: The folder by which trackers know the study.
         kept: Runs that were there before.
         ended: Runs that have ended since.
         wrong: What went wrong, by labels.
@@ -169,6 +173,7 @@ class _Work:
     options: Mapping[str, Any]
     watch: Watch
     total: int
+    known_as: Path
     kept: int = 0
     ended: int = 0
     wrong: dict[str, str] = field(default_factory=dict)
@@ -191,6 +196,8 @@ class _Work:
                 "scenario": run.scenario_toml,
                 "folder": str((self.parent / run.label).resolve()),
                 "source": run.label,
+                "trackers": run.trackers,
+                "known_as": str((self.known_as / run.label).resolve()),
             }
             for run in pending
         ]

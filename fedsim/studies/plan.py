@@ -20,7 +20,7 @@ from fedsim import toml
 from fedsim.errors import Fault, ScenarioError
 from fedsim.quoting import nearest, quoted
 from fedsim.report.places import run_name
-from fedsim.scenario import Scenario, load_scenario, resolved_toml
+from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
 from fedsim.scenario.examples import STUDIES, names, text
 from fedsim.scenario.load import document_of, keys_of, plain, read_tables
 from fedsim.scenario.schema import plain_name
@@ -75,6 +75,7 @@ class StudyRun:
         seed: Its seed.
         rounds: How many rounds it has; None where a budget ends them.
         scenario_toml: Its resolved scenario.
+        trackers: Who is told of it while it goes on, as ``run.trackers`` has them.
     """
 
     label: str
@@ -82,6 +83,7 @@ class StudyRun:
     seed: int
     rounds: int | None
     scenario_toml: str
+    trackers: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,14 @@ class StudyPlan:
                 for setting, candidates in self.candidates.items()
             },
         )
+
+    def tracked(self, names: Sequence[str]) -> StudyPlan:
+        """Return the same with trackers of these names instead of the scenarios' own, if there are names."""
+        candidates = {
+            setting: tuple(replace(one, scenario=tracked(one.scenario, names)) for one in some)
+            for setting, some in self.candidates.items()
+        }
+        return replace(self, candidates=candidates)
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -301,7 +311,8 @@ def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
 def _run(label: str, setting: Setting, scenario: Scenario, seed: int) -> StudyRun:
     run = scenario.run.model_copy(update={"seed": seed})
     written = resolved_toml(scenario.model_copy(update={"run": run}))
-    return StudyRun(run_name(label, seed), setting, seed, run.rounds, written)
+    trackers = tuple(run.model_dump(mode="json", exclude_none=True)["trackers"])
+    return StudyRun(run_name(label, seed), setting, seed, run.rounds, written, trackers)
 
 
 def _validated(scenario: Scenario) -> Scenario:

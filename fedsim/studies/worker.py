@@ -68,7 +68,8 @@ def do(task: Task, outlet: TextIO) -> Task:
 
     Args:
         task: ``folder``, ``scenario`` (resolved, TOML), ``source`` for errors to name, ``path`` of Python,
-            ``force``, ``verify``, and whether to ``wait`` where another study does this run.
+            ``force``, ``verify``, ``trackers``, the folder by which these know the run (``known_as``), and
+            whether to ``wait`` where another study does this run.
         outlet: Where rounds are told.
     """
     sys.path[:] = task["path"]
@@ -78,11 +79,12 @@ def do(task: Task, outlet: TextIO) -> Task:
             if not is_mine:
                 return {"busy": True}
             if not holds_run(folder, written):
-                scenario = with_one_worker(load_scenario(tomllib.loads(written)))
+                loaded = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
+                scenario = with_one_worker(loaded)
                 plan = Plan.of(scenario, task["source"], verify=task["verify"])
                 plan = replace(plan, scenario_toml=written)
                 force = task["force"] or holds_scenario(folder, written)
-                record(plan, folder, force=force, watch=_teller(outlet))
+                record(plan, folder, force=force, watch=_teller(outlet), known_as=Path(task["known_as"]))
             return {"finite": read_summary(folder)["finite"]}
     except FedsimError as error:
         return {"failed": str(error)}

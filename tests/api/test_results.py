@@ -42,6 +42,18 @@ def test_tables_are_those_of_the_folder_in_any_library(made: dict[str, fedsim.Re
     assert rounds.bytes_up.sum() == result.summary["bytes_up"]
 
 
+def test_tables_by_class(tiny: dict[str, Any], made: dict[str, fedsim.Result]) -> None:
+    result = fedsim.run(tiny, overrides={"evaluation.per_class": True})
+    assert result.classes.column("class_name").to_pylist()[:3] == ["1", "2", "3"]  # 0 is not there
+    assert sum(result.confusion.column("num_samples").to_pylist()) > 0
+    one_by_one = fedsim.run(tiny, overrides={"evaluation.per_class": True, "engine.batching": "off"})
+    assert result.classes.equals(one_by_one.classes)
+    assert result.confusion.equals(one_by_one.confusion)
+    for name in ("classes", "confusion"):
+        with pytest.raises(UserError, match=f"no table {name}: set evaluation.per_class = true"):
+            getattr(made["fedavg"], name)
+
+
 def accuracy(model: torch.nn.Module, x: Any, y: Any) -> float:
     with torch.no_grad():
         predicted = model(torch.from_numpy(x.copy())).argmax(1).numpy()

@@ -118,7 +118,8 @@ def test_programs_are_told_of_all_columns(call: Call, details: bool) -> None:
     tables = json.loads(call("list", "columns", "--json", *["--details"] * details).stdout)
     assert [one["file"] for one in tables] == [
         *("rounds.parquet", "clients.parquet", "evaluations.parquet", "dispatches.parquet"),
-        *("messages.parquet", "comparison.csv", "study.parquet", "answers.csv", "front.csv", "tuning.csv"),
+        *("messages.parquet", "classes.parquet", "confusion.parquet", "comparison.csv"),
+        *("study.parquet", "answers.csv", "front.csv", "tuning.csv"),
     ]
     wanted = {"name", "unit", "description"} | ({"type"} if details else set())
     assert all(column.keys() == wanted for one in tables for column in one["columns"])

@@ -81,6 +81,7 @@ def test_a_regression_has_finite_targets() -> None:
             {"sizes": np.array([1]), "users": np.array([1])},
             "counts only has no test_x, no test_y and no users",
         ),
+        ({**arrays(), "class_names": ("a", "b")}, "2 names for 3 classes"),
         ({"sizes": np.array([1.0])}, "one int64"),
         ({"sizes": np.array([-1])}, "at least 0"),
         ({"sizes": np.array([1]), **{f"test_{k}": v for k, v in arrays().items()}}, "no test_x"),

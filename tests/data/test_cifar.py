@@ -57,6 +57,8 @@ def test_both_parts(
     dataset = plugin(plugin.Config()).load(context(tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
     assert dataset.task == Task((3, 32, 32), 100 if name == "CIFAR100" else 10)
+    assert dataset.class_names is not None
+    assert dataset.class_names[:2] == ("class 0", "class 1")
     assert dataset.x is not None
     assert dataset.y is not None
     assert dataset.test_x is not None

@@ -89,7 +89,9 @@ def test_the_first_classes(tmp_path: Path) -> None:
 
 def test_named_classes_are_numbered_as_they_are_named(tmp_path: Path) -> None:
     fill(tmp_path)
-    assert labels_of(load(tmp_path, classes=["z", "a"])) == ([1, 0, 1], [1, 0])
+    dataset = load(tmp_path, classes=["z", "a"])
+    assert labels_of(dataset) == ([1, 0, 1], [1, 0])
+    assert dataset.class_names == ("z", "a")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_columns_of_numbers_a_text_and_a_user(root: Path) -> None:
     assert dataset.task == Task((2,), 2)
     assert values(dataset.x) == [[1, 2], [3, 4], [5, 6]]
     assert values(dataset.y) == [0, 1, 0]
+    assert dataset.class_names == ("no", "yes")
     assert values(dataset.users) == [0, 1, 0]
 
 
@@ -53,6 +54,7 @@ def test_one_column_of_numbers_and_whole_numbers_as_classes(root: Path) -> None:
     dataset = load(root, x=["a"], y="b")
     assert dataset.task == Task((1,), 7)
     assert values(dataset.y) == [2, 4, 6]
+    assert dataset.class_names is None
 
 
 def test_lists_of_whole_numbers_are_texts(root: Path) -> None:

@@ -38,6 +38,7 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
     assert dataset.y is not None
     assert dataset.x.dtype == np.float32
     assert dataset.y.tolist() == [0, 1, 1]
+    assert dataset.class_names == ("cat", "dog")
     assert dataset.x[:, :, 1, 2].tolist() == [
         [np.float32(0.4), 0, 0],
         [1, 0, np.float32(0.2)],

@@ -39,6 +39,7 @@ def test_columns_of_numbers_a_class_and_a_user(tmp_path: Path) -> None:
     assert values(dataset.x) == [[30, 1.5], [40, -2], [50, 10]]
     assert values(dataset.y) == [1, 0, 1]
     assert values(dataset.users) == [0, 1, 0]
+    assert dataset.class_names == ("no", "yes")
 
 
 def test_features_come_in_the_order_asked_for(tmp_path: Path) -> None:
@@ -55,6 +56,7 @@ def test_targets_of_a_regression(tmp_path: Path) -> None:
     dataset = load(written(tmp_path, "a,label\n1,0.5\n2,-3\n"), kind="regression")
     assert dataset.task == Task((1,), 1, "regression")
     assert values(dataset.y) == [0.5, -3]
+    assert dataset.class_names is None
 
 
 def test_parquet_and_npz_hold_the_same(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_words_become_tokens(tmp_path: Path) -> None:
     assert x == [[3, 4, 3, 0], [1, 4, 1, 0], [0, 0, 0, 0], [5, 2, 1, 1]]
     assert y == [1, 0, 1, 0]
     assert users == [1, 0, 1, 1]
+    assert dataset.class_names == ("bad", "good")
 
 
 def test_a_larger_vocabulary_has_places_for_all(tmp_path: Path) -> None:

@@ -378,12 +378,30 @@ def test_an_evaluation_counts_hits_and_sums_losses(
     assert (scores[2].correct, scores[2].total, scores[2].loss_sum) == (0, 0, 0.0)
 
 
+@pytest.mark.parametrize("batch_size", [2, 100])
+def test_an_evaluation_counts_classes_if_it_is_asked_to(
+    worker: Worker, data: FederatedData, start: Callable[..., Model], batch_size: int
+) -> None:
+    model = start()
+    parts: tuple[Samples, ...] = (ClientSamples(3, "test"), ClientSamples(2, "test"))
+    plain = run(Evaluate(model, parts, batch_size), worker)
+    assert [score.confusion for score in plain] == [None, None]
+    counted, nothing = run(Evaluate(model, parts, batch_size, per_class=True), worker)
+    logits = run(Predict(model, parts[0], 100), worker)
+    expected = np.zeros((3, 3), np.int64)
+    for label, predicted in zip(data.y[data.indices(3, "test")], logits.argmax(1), strict=True):
+        expected[label, predicted] += 1
+    assert counted.confusion.matrix.tolist() == expected.tolist()
+    assert replace(counted, confusion=None) == plain[0]
+    assert nothing.confusion is None
+
+
 def test_a_regression_has_a_loss_and_no_hits(worker: Worker, start: Callable[..., Model]) -> None:
     model, x = start(), np.ones((3, 6), np.float32)
     logits = run(Predict(model, InlineSamples(x), 2), worker)
     targets = (logits[:, 0] + np.array([0, 1, -2])).astype(np.float32)
-    (score,) = run(Evaluate(model, (InlineSamples(x, targets),), 2), worker)
-    assert (score.correct, score.total) == (None, 3)
+    (score,) = run(Evaluate(model, (InlineSamples(x, targets),), 2, per_class=True), worker)
+    assert (score.correct, score.total, score.confusion) == (None, 3, None)
     assert score.loss_sum == pytest.approx(0 + 1 + 4, rel=1e-5)
 
 

@@ -17,6 +17,7 @@ from fedsim.report.places import (
     run_place,
 )
 from fedsim.report.record_run import record
+from fedsim.runtime.parts import EvaluationConfig
 from fedsim.scenario import Plan, Scenario, load_each, load_scenario, resolved_toml
 
 DOCUMENT = {"run": {"name": "tiny", "rounds": 1}, "fleet": [{"count": 4}]}
@@ -115,7 +116,8 @@ def test_what_cannot_be_read_is_another_run(content: str) -> None:
 
 def test_what_may_be_replaced_is_what_a_run_leaves(plan: Plan, tmp_path: Path) -> None:
     written = plan.scenario_toml + "save_models = true\n"
-    done = record(replace(plan, save_models=True, scenario_toml=written), tmp_path / "run")
+    parts = replace(plan.parts, evaluation=EvaluationConfig(per_class=True))
+    done = record(replace(plan, parts=parts, save_models=True, scenario_toml=written), tmp_path / "run")
     assert {path.name for path in done.folder.iterdir()} == CONTENTS
     assert holds_run(done.folder, written)
     assert not holds_run(done.folder, written + "\n")

@@ -189,6 +189,43 @@ def test_a_run_that_ends_with_models_that_are_not_finite_says_so(
     assert line["cause"] == done.result.non_finite
 
 
+def test_classes_are_counted_where_that_is_asked_for(
+    make_parts: Callable[..., Parts], tmp_path: Path
+) -> None:
+    parts = make_parts(evaluation=EvaluationConfig(per_class=True))
+    named = replace(parts, data=replace(parts.data, class_names=tuple("abcdefghij")))
+    done, plain = (
+        record(Plan("tiny", "fedavg", "", one), tmp_path / folder)
+        for one, folder in ((named, "run"), (make_parts(), "plain"))
+    )
+    assert {path.name for path in done.folder.iterdir()} == FILES | {"classes.parquet", "confusion.parquet"}
+    same = done.summary.keys() - {"macro_f1", "wall_s"}
+    assert {key: done.summary[key] for key in same} == {key: plain.summary[key] for key in same}
+    assert "macro_f1" not in plain.summary
+    classes, confusion = (table(done.folder, name) for name in ("classes", "confusion"))
+    evaluations, rounds = (table(done.folder, name) for name in ("evaluations", "rounds"))
+    for last in rounds:
+        for test_set, accuracy in (
+            ("clients", last["accuracy_weighted_mean"]),
+            ("global", last["accuracy_global"]),
+        ):
+            rows = [row for row in classes if (row["round"], row["test_set"]) == (last["round"], test_set)]
+            cells = [row for row in confusion if (row["round"], row["test_set"]) == (last["round"], test_set)]
+            total = sum(row["num_samples"] for row in rows)
+            assert sum(row["num_correct"] for row in rows) / total == pytest.approx(accuracy)
+            assert sum(row["num_predicted"] for row in rows) == total
+            for row in rows:
+                assert row["class_name"] == "abcdefghij"[row["class"]]
+                its = [cell["num_samples"] for cell in cells if cell["true_class"] == row["class"]]
+                assert sum(its) == row["num_samples"]
+                assert (row["recall"] is None) == (row["num_samples"] == 0)
+            scores = [row["f1"] for row in rows]
+            if last["round"] == 2:
+                assert done.summary["macro_f1"][test_set] == pytest.approx(sum(scores) / len(scores))
+    own = sum(row["num_samples"] for row in evaluations if row["round"] == 2)
+    assert own == sum(row["num_samples"] for row in confusion if row["test_set"] == "clients") / 2
+
+
 def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path) -> None:
     done = record(plan, tmp_path / "run")
     for name in ("rounds", "clients", "evaluations", "dispatches", "messages"):
@@ -202,7 +239,8 @@ def test_each_column_explains_itself_and_each_description_has_its_column(
     described: Table, make_parts: Callable[..., Parts], tmp_path: Path
 ) -> None:
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
-    done = record(Plan("tiny", "fedavg", "", make_parts(pacing=pacing)), tmp_path / "run")
+    parts = make_parts(pacing=pacing, evaluation=EvaluationConfig(per_class=True))
+    done = record(Plan("tiny", "fedavg", "", parts), tmp_path / "run")
     schema = pq.read_schema(done.folder / described.file)
     names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
     assert schema.names == names

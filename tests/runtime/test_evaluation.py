@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.algorithms.base import Exchange, Predictor
+from fedsim.data import FederatedData
+from fedsim.engine.confusion import Confusion
 from fedsim.engine.jobs import ClientSamples, GlobalTest, Score
 from fedsim.params import Model
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.parts import EvaluationConfig
+from fedsim.task import Task
 
 NAN = float("nan")
 
@@ -294,6 +298,60 @@ def test_an_observers_work_takes_no_time_and_leaves_no_trace(world: Any) -> None
     assert tuned.simulated_s == plain.simulated_s == 5.0
     assert [record[1] for record in tuned_trace] == [record[1] for record in plain_trace]
     assert tuned.totals == plain.totals
+
+
+# By class
+
+
+def test_classes_are_counted_over_all_clients_and_on_the_global_test_set(world: Any) -> None:
+    def of(*pairs: tuple[int, int]) -> Score:
+        labels, predicted = np.array(pairs).T
+        hits = int((labels == predicted).sum())
+        return Score(hits, len(pairs), 1.0, Confusion.of(labels, predicted, 2))
+
+    own = [of((0, 0), (1, 0)), of((1, 1), (1, 0)), Score(0, 0, 0.0)]
+    oracle = world.Oracle(
+        lambda samples: own[samples.client] if isinstance(samples, ClientSamples) else of((0, 1), (1, 1))
+    )
+    settings = EvaluationConfig(per_class=True)
+    algorithm = _models(world, personal=_model(1.0), **{"global": _model(2.0)})
+    result, _ = world.play(algorithm, executor=oracle, evaluation=settings)
+    assert [job.per_class for job in oracle.jobs] == [True, True]
+    counted = result.final.confusions
+    assert list(counted) == ["clients", "global"]
+    assert counted["clients"].matrix.tolist() == [[1, 0], [2, 1]]
+    assert counted["global"].matrix.tolist() == [[0, 1], [0, 1]]
+
+
+def test_without_the_setting_no_class_is_counted(world: Any) -> None:
+    oracle = world.Oracle()
+    result, _ = world.play(world.Scripted(), executor=oracle)
+    assert not any(job.per_class for job in oracle.jobs)
+    assert result.final.confusions == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "fault"),
+    [
+        (Task((2,), 2), {}, "nothing is learned"),
+        (Task((2,), 2), {"evaluation": EvaluationConfig(per_class=True, every=0)}, "evaluation.every = 0"),
+        (Task((2,), 1, "regression"), {}, "the task is a regression, without classes"),
+        (Task((2,), 9, vocabulary=9), {}, "labels are tokens of a text"),
+    ],
+)
+def test_where_there_are_no_classes_to_count(
+    world: Any, task: Task, changes: dict[str, Any], fault: str
+) -> None:
+    executor = {} if fault == "nothing is learned" else {"executor": world.Oracle()}
+    parts = world.make_parts(world.Scripted(), **{"evaluation": EvaluationConfig(per_class=True)} | executor)
+    x, y = np.zeros((4, 2), task.dtype), np.zeros(4, task.label_dtype)
+    nothing = parts.data.holdings["val"]
+    holdings = dict.fromkeys(("train", "val", "test"), nothing)
+    data = FederatedData(task, x, y, np.arange(0), np.arange(0), 3, holdings)
+    told = list(map(str, replace(parts, data=data, **changes).misfits()))
+    (said,) = [one for one in told if "per_class" in one]
+    assert said.startswith("evaluation.per_class: ")
+    assert fault in said
 
 
 # The hash

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedsim.engine.batched.dense_net import Layers, layers_of, num_params, predictions, stack
 from fedsim.engine.batched.feed import rows_of
 from fedsim.engine.batched.fit import TILE_BYTES
+from fedsim.engine.confusion import Confusion
 from fedsim.engine.execute import evaluate, predict
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, InlineSamples, Predict, Samples, Score
 from fedsim.engine.losses import label_loss
@@ -34,12 +35,14 @@ class Kind:
     Attributes:
         layers: Of the net.
         batch_size: Samples of a full batch.
+        per_class: Of evaluations, whether samples are counted by class; None for predictions.
         checked: Numbers of samples at which a model's results have been computed both ways.
         differing: Those at which they differed; models that meet so many are done one by one.
     """
 
     layers: Layers
     batch_size: int
+    per_class: bool | None = None
     checked: set[int] = field(default_factory=set)
     differing: set[int] = field(default_factory=set)
 
@@ -53,14 +56,14 @@ def evaluation_key(job: Predict | Evaluate, resources: Resources) -> Hashable | 
             return None
     elif len(job.parts) != 1 or not isinstance(job.parts[0], ClientSamples | GlobalTest):
         return None
-    return _kind(resources.architectures[job.model.architecture], job.batch_size, isinstance(job, Evaluate))
+    per_class = job.per_class if isinstance(job, Evaluate) else None
+    return _kind(resources.architectures[job.model.architecture], job.batch_size, per_class)
 
 
 @lru_cache(maxsize=1024)
-def _kind(architecture: Architecture, batch_size: int, is_scored: bool) -> Kind | None:
-    """Return the kind; ``is_scored`` keeps evaluations, which are another kind, apart from predictions."""
+def _kind(architecture: Architecture, batch_size: int, per_class: bool | None) -> Kind | None:
     layers = layers_of(architecture)
-    return None if layers is None else Kind(layers, batch_size)
+    return None if layers is None else Kind(layers, batch_size, per_class)
 
 
 def predict_together(jobs: Sequence[Predict], worker: Worker) -> list[Array]:
@@ -165,12 +168,22 @@ def _scores(
     _, y = cast("tuple[Tensor, Tensor]", worker.resources.pool)
     correct, loss_sums = np.zeros(len(models), np.int64), np.zeros(len(models))
     has_classes = not y.is_floating_point()
+    counted: list[list[Confusion]] = [[] for _ in models]
     for logits, positions in _chunks(kind, models, rows, worker):
         labels = torch.from_numpy(y.numpy()[positions])
         if has_classes:
-            correct += (logits.argmax(-1) == labels).sum(1).numpy()
+            predicted = logits.argmax(-1)
+            correct += (predicted == labels).sum(1).numpy()
+            if kind.per_class:
+                for its, pairs in zip(
+                    counted, zip(labels.numpy(), predicted.numpy(), strict=True), strict=True
+                ):
+                    its.append(Confusion.of(*pairs, logits.shape[-1]))
         loss_sums += label_loss(logits, labels, "sum").numpy()
     if not np.isfinite(loss_sums).all():
         return None
-    scores = zip(correct.tolist(), loss_sums.tolist(), strict=True)
-    return [[Score(hits if has_classes else None, len(rows[0]), loss_sum)] for hits, loss_sum in scores]
+    scores = zip(correct.tolist(), loss_sums.tolist(), map(Confusion.sum, counted), strict=True)
+    return [
+        [Score(hits if has_classes else None, len(rows[0]), loss_sum, confusion)]
+        for hits, loss_sum, confusion in scores
+    ]

@@ -81,6 +81,7 @@ def the_kind(jobs: Sequence[Any], worker: Worker) -> Kind:
     tile_size=st.integers(2, 12),
     source=st.sampled_from(["own", "public", "global"]),
     kind=st.sampled_from(["classification", "regression"]),
+    per_class=st.booleans(),
 )
 def test_results_are_those_of_one_at_a_time(
     widths: list[int],
@@ -90,6 +91,7 @@ def test_results_are_those_of_one_at_a_time(
     tile_size: int,
     source: str,
     kind: TaskKind,
+    per_class: bool,
 ) -> None:
     sizes = sizes + sizes[:1] * num_equal
     worker = world(widths, sizes, kind)
@@ -99,7 +101,7 @@ def test_results_are_those_of_one_at_a_time(
     for_all: dict[str, list[Samples]] = {"public": [public] * len(own), "global": [tests] * len(own)}
     all_samples = for_all.get(source, own)
     predictions = [Predict(model, some, batch_size) for model, some in zip(nets, all_samples, strict=True)]
-    evaluations = [Evaluate(job.model, (job.samples,), batch_size) for job in predictions]
+    evaluations = [Evaluate(job.model, (job.samples,), batch_size, per_class) for job in predictions]
     with pytest.MonkeyPatch.context() as patch, one_torch_thread():
         patch.setattr(evaluation, "_tile_size", lambda kind, num_samples: tile_size)
         for job, logits in zip(predictions, predict_together(predictions, worker), strict=True):
@@ -146,4 +148,7 @@ def test_what_is_not_known_is_done_by_itself() -> None:
     )
     assert evaluation_key(Predict(model, own, 5), resources) is not evaluation_key(
         Predict(model, own, 4), resources
+    )
+    assert evaluation_key(Evaluate(model, (own,), 4), resources) is not evaluation_key(
+        Evaluate(model, (own,), 4, per_class=True), resources
     )

@@ -1,0 +1,75 @@
+"""The two tables of a run under ``evaluation.per_class``.
+
+:mod:`fedsim.report.run_columns` says what their columns mean. Shares are null where they would divide by 0.
+Samples of the global test set count once for each distinct global model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from fedsim.engine.confusion import Confusion
+from fedsim.params import Array
+from fedsim.report.cost_breakdown import Columns
+from fedsim.runtime.records.result import RoundRow
+
+
+def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
+    """Return the counts and figures of each class at each evaluation as columns.
+
+    Args:
+        rows: The rounds.
+        names: What the classes are called; their numbers if None.
+    """
+    found = list(_evaluated(rows))
+    there = [np.union1d(its.true, its.predicted) for _, _, its in found]
+    every = _joined(there, np.int64)
+
+    def joined(attribute: str, kind: type) -> Array:
+        figures = [getattr(its, attribute) for _, _, its in found]
+        return _joined([some[own] for some, own in zip(figures, there, strict=True)], kind)
+
+    return {
+        **_where(found, list(map(len, there))),
+        "class": every,
+        "class_name": np.array([names[one] if names else str(one) for one in every.tolist()], object),
+        **{name: joined(name, np.int64) for name in ("num_samples", "num_predicted", "num_correct")},
+        **{name: joined(name, float) for name in ("recall", "precision", "f1")},
+    }
+
+
+def confusion(rows: Sequence[RoundRow]) -> Columns:
+    """Return the samples of each true and predicted class at each evaluation as columns."""
+    found = list(_evaluated(rows))
+    return {
+        **_where(found, [len(its.cells) for _, _, its in found]),
+        "true_class": _joined([its.true for _, _, its in found], np.int64),
+        "predicted_class": _joined([its.predicted for _, _, its in found], np.int64),
+        "num_samples": _joined([its.counts for _, _, its in found], np.int64),
+    }
+
+
+_Counted: TypeAlias = tuple[int, str, Confusion]
+"""Round, test set, and what was counted."""
+
+
+def _evaluated(rows: Sequence[RoundRow]) -> Iterator[_Counted]:
+    for row in rows:
+        if row.accuracy is not None:
+            for test_set, its in row.accuracy.confusions.items():
+                yield row.round, test_set, its
+
+
+def _where(found: Sequence[_Counted], times: Sequence[int]) -> Columns:
+    """Return the first columns: round and test set, each so many times."""
+    return {
+        "round": np.repeat(np.array([number for number, _, _ in found], np.int32), times),
+        "test_set": np.repeat(np.array([test_set for _, test_set, _ in found], object), times),
+    }
+
+
+def _joined(arrays: Sequence[Array], kind: type) -> Array:
+    return np.concatenate([np.empty(0, kind), *arrays]).astype(kind, copy=False)

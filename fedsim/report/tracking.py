@@ -1,0 +1,190 @@
+"""Telling trackers of a run: round by round while it goes on, or from its folder when it has ended.
+
+Either way a tracker is told the same figures, under the same names.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pyarrow import parquet
+
+from fedsim.errors import FedsimError, OutputError
+from fedsim.plugins import name_of
+from fedsim.quoting import MOST_SAID, shortened
+from fedsim.report import number_format
+from fedsim.report.atomic_folder import MARK
+from fedsim.report.cost_breakdown import Summary
+from fedsim.report.run_columns import TRAFFIC
+from fedsim.report.summary import read_summary
+from fedsim.report.tables import MEASURED
+from fedsim.runtime.records.dispatch_table import OUTCOMES
+from fedsim.runtime.records.result import RoundRow
+from fedsim.trackers.base import Follower, Point, TrackedRun, Tracker
+
+FIGURES = {
+    **{column: column.replace("_", "/", 1) for column in (*MEASURED, *TRAFFIC)},
+    **{column: f"dispatches/{column}" for column in OUTCOMES},
+}
+"""Columns of ``rounds``, and what trackers call them: of a group, such as ``accuracy/mean``."""
+
+SENT = ("bytes_up", "bytes_down", "data_up", "data_down")
+"""Columns that sum to all bytes of frames."""
+
+COLUMNS = ("round", "ended_at_s", *FIGURES)
+
+Tell: TypeAlias = Callable[[str], None]
+"""Says something to the user, in a line."""
+
+_log = logging.getLogger(__name__)
+
+
+class Following:
+    """Tells trackers of one run as it goes on. What they raise is told once for each, and counted.
+
+    Args:
+        trackers: The trackers.
+        run: The run.
+        tell: Told of what fails.
+
+    Attributes:
+        failures: How often each tracker has failed, by name.
+        summary: What the run has come to; None until it has ended well.
+    """
+
+    def __init__(self, trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell = _log.warning) -> None:
+        self.failures = dict.fromkeys(map(name_of, trackers), 0)
+        self.summary: Summary | None = None
+        self._run = run
+        self._tell = tell
+        self._total_bytes = 0
+        self._followers: list[tuple[str, Follower]] = []
+        for tracker in trackers:
+            with self._heard(name_of(tracker)):
+                self._followers.append((name_of(tracker), tracker.open(run)))
+
+    def note(self, row: RoundRow) -> None:
+        """Tell of a round that has ended."""
+        cells = {
+            **{name: getattr(row.traffic, name) for name in TRAFFIC},
+            **{name: getattr(row.accuracy, of, None) for name, of in MEASURED.items()},
+            **{name: getattr(row, name) for name in ("round", "ended_at_s", *OUTCOMES)},
+        }
+        point = _point(cells, self._total_bytes)
+        self._total_bytes = point.total_bytes
+        for name, follower in self._followers:
+            with self._heard(name):
+                follower.note(point)
+
+    def close(self) -> None:
+        """Tell that the run is over, and how often trackers have failed."""
+        for name, follower in self._followers:
+            with self._heard(name):
+                follower.close(self.summary)
+        for name, times in self.failures.items():
+            if times > 1:
+                said = number_format.several(times, "time")
+                self._tell(f"{self._run.name}: tracker {name} failed {said}; the results are whole")
+
+    @contextmanager
+    def _heard(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.failures[name] += 1
+            if self.failures[name] == 1:
+                self._tell(f"{self._run.name}: tracker {name} failed, and the run goes on: {_said(error)}")
+
+
+@contextmanager
+def following(trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> Iterator[Following]:
+    """Yield what tells trackers of a run, until the block ends."""
+    follow = Following(trackers, run, tell)
+    try:
+        yield follow
+    finally:
+        follow.close()
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Return a run's folder, or the folders of the runs in that of a comparison or a study.
+
+    Raises:
+        OutputError: It is neither.
+    """
+    found = (
+        [folder] if (folder / MARK).is_file() else sorted(file.parent for file in folder.glob(f"*/{MARK}"))
+    )
+    if not found:
+        raise OutputError(
+            f"{folder} holds no results: name the folder of a run, in which is {MARK}, or of a comparison or "
+            "a study, in which are such folders"
+        )
+    return found
+
+
+def track(folder: Path, tracker: Tracker[Any]) -> TrackedRun:
+    """Tell a tracker of a run that has ended, and return what it was told that the run is.
+
+    Args:
+        folder: The run's.
+        tracker: The tracker.
+
+    Raises:
+        UserError: The tracker's package is not installed.
+        OutputError: The folder cannot be read, or the tracker cannot write.
+    """
+    folder = folder.resolve()
+    try:
+        rows = parquet.read_table(folder / "rounds.parquet", columns=list(COLUMNS)).to_pylist()
+        run = TrackedRun(folder.name, folder.parent, (folder / "scenario.toml").read_text("utf-8"))
+        summary = read_summary(folder)
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{folder} cannot be read: {_said(error)}") from error
+    try:
+        _write(tracker.open(run), points(rows), summary)
+    except FedsimError:
+        raise
+    except Exception as error:
+        raise OutputError(f"tracker {name_of(tracker)} cannot write {folder.name}: {_said(error)}") from error
+    return run
+
+
+def points(rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
+    """Yield what rounds have come to, given the rows of ``rounds``."""
+    total_bytes = 0
+    for row in rows:
+        point = _point(row, total_bytes)
+        total_bytes = point.total_bytes
+        yield point
+
+
+def _write(follower: Follower, rounds: Iterable[Point], summary: Summary) -> None:
+    written = None
+    try:
+        for point in rounds:
+            follower.note(point)
+        written = summary
+    finally:
+        follower.close(written)
+
+
+def _point(cells: Mapping[str, Any], bytes_before: int) -> Point:
+    """Return what a round has come to; what was not measured is left out."""
+    figures = {
+        name: float(value)
+        for column, name in FIGURES.items()
+        if (value := cells[column]) is not None and not math.isnan(value)
+    }
+    total_bytes = bytes_before + sum(int(cells[column]) for column in SENT)
+    return Point(int(cells["round"]), float(cells["ended_at_s"]), total_bytes, figures)
+
+
+def _said(error: Exception) -> str:
+    said = shortened(error, MOST_SAID)
+    return said if isinstance(error, FedsimError) else f"{type(error).__name__}: {said}"

@@ -1,0 +1,1 @@
+"""Programs that show runs, such as TensorBoard: one file for each."""
