@@ -62,7 +62,7 @@ def test_a_run_that_goes_on_is_told_as_its_folder_is(
     make_parts: Callable[..., Parts], tmp_path: Path
 ) -> None:
     live, later = Diary(), Diary()
-    parts = make_parts("fedmd", rounds=3, evaluation=EvaluationConfig(every=2))
+    parts = make_parts("fedmd", rounds=3, evaluation=EvaluationConfig(every=2, per_class=True))
     plan = Plan("tiny", "fedmd", '[run]\nname = "tiny"\n', parts, trackers=(live,))
     done = record(plan, tmp_path / "mine" / "run")
     track(done.folder, later)
@@ -80,6 +80,7 @@ def test_a_run_that_goes_on_is_told_as_its_folder_is(
         assert point.figures["bytes/up"] == row["bytes_up"]
         assert point.figures.get("accuracy/worst_decile") == row["accuracy_worst_decile"]
     assert {"accuracy/mean" in point.figures for point in live.points} == {True, False}
+    assert live.points[-1].figures["macro_f1/clients"] == done.summary["macro_f1"]["clients"]
 
 
 def test_sums_of_bytes_are_those_of_all_frames_until_then() -> None:

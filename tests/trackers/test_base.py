@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,11 +33,12 @@ def test_a_package_that_is_not_installed_says_what_to_install() -> None:
 
 def test_where_trackers_write(tracked: TrackedRun, tmp_path: Path) -> None:
     here, there = tmp_path / "fleet", tmp_path / "there"
-    for plugin, own, said in (
+    cases: Any = (
         (TENSORBOARD, here / "tensorboard", "tensorboard --logdir {}"),
         (MLFLOW, here / "mlflow", "mlflow ui --backend-store-uri sqlite:///{}/mlflow.db"),
         (WANDB, here, "wandb sync {}/wandb/offline-run-*"),  # which makes a folder of its name in it
-    ):
+    )
+    for plugin, own, said in cases:
         beside, named = plugin(plugin.Config()), plugin(plugin.Config(folder=str(there)))
         assert (beside.folder(tracked), named.folder(tracked)) == (own, there)
         assert beside.how_to_look(tracked) == said.format(own)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.trackers.base import Point, TrackedRun
+from fedsim.trackers.base import Point, TrackedRun, TrackerConfig
 from fedsim.trackers.tensorboard import PLUGIN as TENSORBOARD
 from tests.trackers.conftest import TOML, told
 
@@ -29,7 +29,7 @@ def read() -> Any:
 def test_figures_by_round_and_by_bytes_at_simulated_times(
     read: Any, tracked: TrackedRun, points: list[Point]
 ) -> None:
-    told(TENSORBOARD(TENSORBOARD.Config()), tracked, points)
+    told(TENSORBOARD(TrackerConfig()), tracked, points)
     folder = tracked.parent / "tensorboard"
     for axis, steps in (("by_round", [0, 1, 2]), ("by_bytes", [100, 5_000_000_000, 5_000_000_100])):
         events = read(folder / axis / "fedavg-seed0")
@@ -47,7 +47,7 @@ def test_figures_by_round_and_by_bytes_at_simulated_times(
 
 def test_the_same_run_again_replaces_its_events(read: Any, tracked: TrackedRun, points: list[Point]) -> None:
     for some in (points, points[:2]):
-        told(TENSORBOARD(TENSORBOARD.Config()), tracked, some)
+        told(TENSORBOARD(TrackerConfig()), tracked, some)
     folder = tracked.parent / "tensorboard" / "by_round" / "fedavg-seed0"
     assert [one.step for one in read(folder).Scalars("dispatches/asked")] == [0, 1]
     assert len(list(folder.iterdir())) == 1
@@ -56,7 +56,7 @@ def test_the_same_run_again_replaces_its_events(read: Any, tracked: TrackedRun, 
 def test_rounds_can_be_seen_before_the_run_has_ended(
     read: Any, tracked: TrackedRun, points: list[Point]
 ) -> None:
-    follower = TENSORBOARD(TENSORBOARD.Config()).open(tracked)
+    follower = TENSORBOARD(TrackerConfig()).open(tracked)
     follower.note(points[0])
     folder = tracked.parent / "tensorboard" / "by_round" / "fedavg-seed0"
     assert [one.step for one in read(folder).Scalars("dispatches/asked")] == [0]
