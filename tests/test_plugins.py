@@ -88,6 +88,7 @@ def test_what_the_sources_say_is_what_the_modules_are(folder: str) -> None:
         ("fedsim.data", "digits"),
         ("fedsim.data.partitions", "iid"),
         ("fedsim.engine.executors", "threads"),
+        ("fedsim.engine.schedules", "cosine"),
         ("fedsim.fleet.devices", "low"),
         ("fedsim.models", "mlp"),
         ("fedsim.network", "naive"),

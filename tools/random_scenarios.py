@@ -88,6 +88,7 @@ def random_scenario(seed: int) -> RandomScenario:
             {"simulated": "2 s"}, {"simulated": "1 min"}, {"bytes": "30 kB"}, {"bytes": "1 MB"}
         )
         scenario["run"]["until"] = budget
+    scenario["training"] |= _schedule(dice.child("schedule"))
     _make_fit(scenario)
     _pace_otherwise(dice.child("pacing"), scenario, num_clients)
     split = scenario["data"].get("split")
@@ -112,7 +113,7 @@ def _make_fit(scenario: Table) -> None:
             data["public"].pop("source", None)  # which has no labels
             scenario["participation"]["pacing"]["params"].pop("late", None)
         case "ifca" if params.get("option") == "grad_avg":
-            for name in ("optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
+            for name in ("schedule", "optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
                 training.pop(name, None)
             scenario["participation"].pop("workload", None)  # it may draw from epochs
         case "fedmd":
@@ -288,6 +289,20 @@ def _training(dice: Dice, *, in_epochs: bool) -> Table:
     if dice.chance(0.03):  # replies that are no numbers, and are rejected
         training |= {"lr": 1e6, "weight_decay": 1e6}
     return training
+
+
+def _schedule(dice: Dice) -> Table:
+    schedules = (
+        {"name": "step", "params": {"step_size": dice.whole(1, 3)}},
+        {"name": "multistep", "params": {"milestones": [1, 3], "gamma": 0.5}},
+        {"name": "exponential", "params": {"gamma": 0.8}},
+        {"name": "cosine", "params": dice.some(0.5, min_factor=0.1, total_iters=dice.whole(1, 3))},
+        {"name": "linear", "params": {"total_iters": dice.whole(1, 3)}},
+        {"name": "polynomial", "params": dice.some(0.5, power=2.0)},
+        {"name": "inverse_time", "params": {"decay": dice.pick(0.1, 1.0)}},
+    )
+    some = [dice.pick(*schedules) | dice.some(0.4, by="step") for _ in range(dice.pick(1, 1, 2))]
+    return {"schedule": some} if dice.chance(0.2) else {}
 
 
 def _server(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:

@@ -152,8 +152,8 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         end, control, num_steps = fitted.model, own, fitted.num_steps
         if num_steps and self.config.option == "I":
             control = await client.gradient(start)
-        elif num_steps:
-            rate = 1 / (num_steps * client.training.lr)
+        elif total := client.training.total_rate(num_steps):  # 0 where no step has moved it
+            rate = 1 / total
             control = combination([start.params, end.params, shift], [rate, -rate, -1.0])
         moved, learned = difference(end.params, start.params), difference(control, own)
         change = ControlledChange(end.architecture, moved, end.buffers, client.num_samples(), learned)

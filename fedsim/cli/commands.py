@@ -32,6 +32,7 @@ FOLDERS = {
     "pacings": "fedsim.runtime.policies.pacing",
     "staleness": "fedsim.runtime.policies.staleness",
     "workloads": "fedsim.runtime.policies.workloads",
+    "schedules": "fedsim.engine.schedules",
 }
 """Where the plugins of each kind are."""
 

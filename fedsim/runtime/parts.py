@@ -150,6 +150,7 @@ class Parts:
         yield from self._pacing_misfits()
         yield from self._workload_misfits()
         yield from self._budget_misfits()
+        yield from self._schedule_misfits()
         names = {told_losses.QUESTION} if self.selector.asks else set[str]()
         for exchange in self.algorithm.exchanges:
             if exchange.name in names:
@@ -221,6 +222,13 @@ class Parts:
         elif self.until.of == "global" and not len(self.data.global_test):
             mend = "write data.global_test = 0.1, say, or of = 'personal_mean'"
             yield Fault("run.until.of", "there is no global test set", mend)
+
+    def _schedule_misfits(self) -> Iterator[Fault]:
+        for number, one in enumerate(self.training.schedule):
+            if one.by == "round" and one.needs_length and self.rounds is None:
+                path = f"training.schedule.{number}.params.total_iters"
+                problem = f"{one.name!r} ends with the last round, and run.rounds does not say which that is"
+                yield Fault(path, problem, "write total_iters = 100, say, or run.rounds")
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""

@@ -317,6 +317,10 @@ def test_wrong_units(faults: Faults, more: str, message: str) -> None:
             "participation.pacing.name: no pacing is called 'sync' — there are: buffered, immediate, ",
         ),
         (
+            "[training]\nschedule = ['linear', 'cosin']",
+            "training.schedule.1: no schedule is called 'cosin' — did you mean 'cosine'? there are: cosine, ",
+        ),
+        (
             "[participation]\nworkload = 'variable_epoch'",
             "participation.workload: no workload is called 'variable_epoch' — did you mean 'variable_epochs'",
         ),

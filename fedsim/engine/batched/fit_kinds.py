@@ -12,14 +12,14 @@ import numpy as np
 from fedsim.engine.batched.dense_net import Layers, layers_of
 from fedsim.engine.jobs import Extra, Fit, InlineSamples, PublicSamples, Samples
 from fedsim.engine.losses import can_serve_many
-from fedsim.engine.optimisers import Adam, Cosine, Optimiser, Sgd
+from fedsim.engine.optimisers import Adam, Cosine, Optimiser, Scheduled, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.task import Task
 
-ELEMENTWISE = (Sgd, Adam)
+ELEMENTWISE: tuple[type, ...] = (Sgd, Adam)
 """Optimisers that serve stacked parameters as they are."""
 
 Shape = tuple[tuple[int, ...], bool]
@@ -120,9 +120,8 @@ def _form_of_samples(samples: Samples) -> Hashable:
 def _kind(
     form: _Form, optimisers: tuple[Optimiser, ...], batches: tuple[tuple[int, bool], ...]
 ) -> Kind | None:
-    for optimiser in optimisers:
-        if type(optimiser.inner if isinstance(optimiser, Cosine) else optimiser) not in ELEMENTWISE:
-            return None
+    if not all(map(_serves_many, optimisers)):
+        return None
     known = {name: layers_of(architecture) for name, architecture in form.models}
     layers = {name: found for name, found in known.items() if found is not None}
     (_, first), *_ = form.models
@@ -131,6 +130,12 @@ def _kind(
     by_name = dict(zip(form.trained, optimisers, strict=True))
     checks = _checks(form, tuple([optimiser.counted_as for optimiser in optimisers]))
     return Kind(layers, by_name, form.step, tuple([size for size, _ in batches]), checks)
+
+
+def _serves_many(optimiser: Optimiser) -> bool:
+    """Return whether an optimiser applies stacked gradients as it does those of one client."""
+    inner = optimiser.inner if isinstance(optimiser, Cosine | Scheduled) else optimiser
+    return type(inner) in ELEMENTWISE
 
 
 def _is_usual(samples: Hashable, task: Task) -> bool:
