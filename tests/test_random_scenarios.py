@@ -67,7 +67,17 @@ def test_some_hundred_seeds_reach_everything() -> None:
         *("over_selection", "deadline", "deadline_quantile", "carry", "interval", "min_replies"),
         *("variable_epochs", "deadline_fitted", "load", "lognormal", "exponential", "half_normal"),
         *("skip", "repeat", "stop", "keep_optimiser", "adam", "momentum", "steps", "epochs"),
-        *("schedule", "step", "multistep", "exponential", "cosine", "linear", "inverse_time", "by"),
+        *(
+            "clip_norm",
+            "schedule",
+            "step",
+            "multistep",
+            "exponential",
+            "cosine",
+            "linear",
+            "inverse_time",
+            "by",
+        ),
         *("threads", "null", "val", "held", "augment", "source", "users"),
         *(
             "synchronous",

@@ -89,6 +89,9 @@ def random_scenario(seed: int) -> RandomScenario:
         )
         scenario["run"]["until"] = budget
     scenario["training"] |= _schedule(dice.child("schedule"))
+    scenario["training"] |= dice.child("clipping").some(
+        0.15, clip_norm=dice.child("norm").pick(0.1, 1.0, 10.0)
+    )
     _make_fit(scenario)
     _pace_otherwise(dice.child("pacing"), scenario, num_clients)
     split = scenario["data"].get("split")
@@ -113,8 +116,8 @@ def _make_fit(scenario: Table) -> None:
             data["public"].pop("source", None)  # which has no labels
             scenario["participation"]["pacing"]["params"].pop("late", None)
         case "ifca" if params.get("option") == "grad_avg":
-            for name in ("schedule", "optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
-                training.pop(name, None)
+            for name in training.keys() - {"lr", "batch_size", "steps"}:
+                training.pop(name)
             scenario["participation"].pop("workload", None)  # it may draw from epochs
         case "fedmd":
             if data["name"] == "synthetic_regression" and params.get("digest") == "kl":
@@ -128,7 +131,7 @@ def _make_fit(scenario: Table) -> None:
             scenario["participation"]["pacing"]["params"].pop("late", None)
         case "scaffold":
             scenario["participation"]["pacing"]["params"].pop("late", None)
-            if training.keys() & {"optimiser", "momentum", "weight_decay"}:
+            if training.keys() & {"optimiser", "momentum", "weight_decay", "clip_norm"}:
                 params["option"] = "I"
 
 

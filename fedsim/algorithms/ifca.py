@@ -166,7 +166,7 @@ class IFCA(ModelClusters[IFCAConfig]):
             if setting.training.schedule:
                 problem = "with option 'grad_avg' clients take no step whose learning rate could change"
                 yield Fault("training.schedule", problem, "leave it out, or let option be 'model_avg'")
-            for name in ("optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
+            for name in ("optimiser", "momentum", "weight_decay", "clip_norm", "epochs", "keep_optimiser"):
                 value = getattr(setting.training, name)
                 if value not in (usual[name].default, 1 if name == "epochs" else None):
                     problem = f"{value!r}: with option 'grad_avg' clients send a gradient and take no step"

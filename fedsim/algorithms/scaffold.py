@@ -177,7 +177,8 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         yield from super().misfits(setting)
         training = setting.training
         mend = "leave it out, or let algorithm.params.option be 'I'"
-        for name, usual in {"optimiser": "sgd", "momentum": 0.0, "weight_decay": 0.0}.items():
+        plain = {"optimiser": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
+        for name, usual in plain.items():
             value = getattr(training, name)
             if self.config.option == "II" and value != usual:
                 problem = f"{value!r}: with option II the way that a client went must be a sum of gradients"

@@ -3,7 +3,7 @@
 An optimiser's state lives in the job that uses it; ``update`` writes into tensors that the job owns. What is
 to go on in another job leaves as named tensors (:func:`keep`) and comes back as such (:func:`resume`), from
 where it goes on bit for bit. The kernels work element by element, so they serve stacked parameters of many
-clients as they are; :class:`Clipped`, which looks at the whole gradient, serves one model.
+clients as they are; :class:`ClippedEach` does in place of :class:`Clipped`, which takes a whole gradient.
 """
 
 from __future__ import annotations
@@ -164,6 +164,17 @@ class Clipped:
 
     def _factor(self, norm: Tensor) -> Tensor:
         return (self.most / (norm + 1e-6)).clamp(max=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedEach(Clipped):
+    """The same for stacked parameters of many clients, ``[m, ...]``: each gradient has its own norm."""
+
+    def _shortened(self, gradients: list[Tensor]) -> list[Tensor]:
+        # However they lie in memory, in the order of one client's elements: in another a sum has other bits.
+        norms = [torch.linalg.vector_norm(one.flatten(1).contiguous(), dim=1) for one in gradients]
+        factors = self._factor(torch.linalg.vector_norm(torch.stack(norms, 1), dim=1))
+        return [one * factors.view(-1, *[1] * (one.ndim - 1)) for one in gradients]
 
 
 @dataclass(frozen=True, slots=True)

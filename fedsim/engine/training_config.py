@@ -9,10 +9,10 @@ from pydantic import ValidationInfo, field_validator
 
 from fedsim.config import Config
 from fedsim.engine.jobs import PublicBuffers
-from fedsim.engine.optimisers import Adam, Optimiser, Scheduled, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd
 from fedsim.engine.schedules.base import ScheduleChoice, Schedules, factor
 from fedsim.plugin_choice import Several
-from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, PartialShare, Steps
+from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, Norm, PartialShare, Steps
 
 
 class TrainingConfig(Config):
@@ -35,6 +35,9 @@ class TrainingConfig(Config):
     """Momentum of `sgd`."""
     weight_decay: Coefficient = 0.0
     """L2 penalty, added to the gradient."""
+    clip_norm: Norm | None = None
+    """Euclidean norm to which longer gradients of a model are shortened, after any correction by the
+    algorithm, as torch's `clip_grad_norm_` does; none are if left out."""
     public_buffers: PublicBuffers = "frozen"
     """What BatchNorm does while a model is distilled on public samples, which need not look like the
     clients' own. `frozen`: it normalises by its running statistics, which stay as they are. `restored`: it
@@ -102,10 +105,13 @@ class TrainingConfig(Config):
         """Return the optimiser, with another learning rate if one is given, which follows no schedule."""
         by_step = self.schedule if lr is None and self.changes_by_step else ()
         rate = self.lr if lr is None else lr
-        return _optimiser(self.optimiser, rate, self.momentum, self.weight_decay, by_step)
+        return _optimiser(self.optimiser, rate, self.momentum, self.weight_decay, by_step, self.clip_norm)
 
 
 @lru_cache(maxsize=64)  # every fit asks for one, and few are different
-def _optimiser(name: str, lr: float, momentum: float, weight_decay: float, by_step: Schedules) -> Optimiser:
+def _optimiser(
+    name: str, lr: float, momentum: float, weight_decay: float, by_step: Schedules, clip_norm: float | None
+) -> Optimiser:
     plain = Adam(lr, weight_decay) if name == "adam" else Sgd(lr, momentum, weight_decay)
-    return Scheduled(plain, by_step) if by_step else plain
+    made = Scheduled(plain, by_step) if by_step else plain
+    return made if clip_norm is None else Clipped(made, clip_norm)

@@ -281,7 +281,7 @@ def test_a_plain_update_is_refused(world: Any) -> None:
 
 @pytest.mark.parametrize(
     "training",
-    [{"momentum": 0.9}, {"weight_decay": 0.1}, {"optimiser": "adam"}],
+    [{"momentum": 0.9}, {"weight_decay": 0.1}, {"optimiser": "adam"}, {"clip_norm": 1.0}],
     ids=lambda one: next(iter(one)),
 )
 def test_option_ii_needs_plain_descent(training: dict[str, Any], world: Any) -> None:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, in whole runs: what changes nothing, and what is known by hand."""
+"""Schedules and clipping in whole runs: what changes nothing, and what is known by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import pytest
 
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg
+from fedsim.engine.cost import Costs
+from fedsim.engine.jobs import ClientSamples, Fit, Stream
+from fedsim.engine.steps import Descent
+from fedsim.engine.worker_state import Resources
 from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 
 LR = 0.1
@@ -46,7 +50,7 @@ def test_a_schedule_changes_models_and_no_time(name: str, world: Any) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("fedamp", marks=pytest.mark.slow)])
 def test_batching_workers_and_sockets_change_nothing(name: str, world: Any) -> None:
-    training = {"schedule": FALLING}
+    training = {"schedule": FALLING, "clip_norm": 0.2}
     first = world.run_every_way(lambda: world.algorithm(name), training=training)
     for workers in (2, 4):
         assert world.run(world.algorithm(name), workers=workers, training=training).model_hash == (
@@ -123,3 +127,43 @@ def test_a_schedule_that_lasts_as_long_as_the_run_needs_its_rounds(world: Any) -
         "say which that is — write total_iters = 100, say, or run.rounds"
     )
     assert list(world.parts(algorithm, training={"schedule": schedules}).misfits()) == []
+
+
+# Clipping
+
+
+@pytest.mark.parametrize("name", [*ALGORITHMS, "fedgkt", "pfedhn"])
+def test_a_norm_that_no_gradient_reaches_changes_no_bit(name: str, world: Any) -> None:
+    params = {"option": "I"} if name == "scaffold" else {"cut": -1} if name == "fedgkt" else {}
+    plain, clipped, short = (
+        world.run(world.algorithm(name, **params), rounds=2, training=training).model_hash
+        for training in ({}, {"clip_norm": 1e6}, {"clip_norm": 0.01})
+    )
+    assert clipped == plain != short
+
+
+def test_a_clipped_step_is_as_long_as_the_rate_says(world: Any) -> None:
+    # The gradient of w and of b is 2 (w + b - 3), far longer than 0.5.
+    problem = world.regression(([[1.0]], [3.0]))
+    algorithm = world.algorithm("fedavg")
+    start = world.parts(algorithm, **problem).initial()("mlp").params
+    training = {"steps": 3, "batch_size": 1, "clip_norm": 0.5, "schedule": HALVED}
+    result = world.run(algorithm, rounds=2, training=training, **problem)
+    sign = np.sign(3 - sum(float(array.sum()) for array in start.values()))
+    way = sign * (3 * 0.1 + 3 * 0.05) * 0.5 / np.sqrt(2)
+    for name, array in result.models[0]["global"].params.items():
+        np.testing.assert_allclose(array - start[name], way, rtol=1e-4)
+
+
+def test_clipping_is_counted_where_a_device_waits_for_memory(world: Any) -> None:
+    def moved_bytes(**training: Any) -> float:
+        parts = world.parts(world.algorithm("fedavg"), training=training)
+        costs = Costs(Resources.of(parts.data, parts.architectures, "cpu"))
+        optimisers = {"model": parts.training.make_optimiser()}
+        model = parts.initial()("mlp")
+        job = Fit(
+            Descent(), {"model": model}, ("model",), {"train": Stream(ClientSamples(0), 8)}, optimisers, 2, 0
+        )
+        return costs.work(job).total.moved_bytes
+
+    assert moved_bytes(clip_norm=1.0) > moved_bytes()

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from fedsim.engine.optimisers import Adam, Scheduled, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, Scheduled, Sgd
 from fedsim.engine.training_config import TrainingConfig
 
 
@@ -26,6 +26,8 @@ def test_the_optimiser_is_made_from_the_settings() -> None:
         ({"keep_optimiser": True, "momentum": 0.0}, "set momentum, take adam, or leave it out"),
         ({"learning_rate": 0.1}, "no key is called .learning_rate. here"),
         ({"lr": float("nan")}, "finite"),
+        ({"clip_norm": 0.0}, "greater than 0"),
+        ({"clip_norm": float("inf")}, "finite"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], match: str) -> None:
@@ -77,3 +79,9 @@ def test_steps_have_their_own_rates_and_a_rate_that_is_given_has_none() -> None:
     assert config.total_rate(3) == pytest.approx(0.4 + 0.2 + 0.1)
     assert TrainingConfig(lr=0.1).total_rate(3) == 3 * 0.1
     assert config.total_rate(0) == 0
+
+
+def test_every_optimiser_of_the_training_clips() -> None:
+    config = scheduled(BY_STEP, clip_norm=2.0)
+    assert config.make_optimiser() == Clipped(Scheduled(Sgd(0.4), config.schedule), 2.0)
+    assert config.make_optimiser(0.7) == Clipped(Sgd(0.7), 2.0)

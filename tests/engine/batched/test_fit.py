@@ -63,6 +63,9 @@ OPTIMISERS: tuple[Optimiser, ...] = (
     Cosine(Adam(0.01), 5),
     Scheduled(Sgd(0.1, momentum=0.9), SCHEDULES, 5),
     Scheduled(Adam(0.01), SCHEDULES, 3),
+    Clipped(Sgd(0.05, momentum=0.9), 0.3),
+    Clipped(Sgd(0.05), 3.0),
+    Clipped(Clipped(Scheduled(Adam(0.01), SCHEDULES, 3), 1.0), 2.0),
 )
 """All that serve stacked parameters."""
 
@@ -271,12 +274,16 @@ class Shrinking:
         return [gradient / gradient.norm() for gradient in gradients]
 
 
+class Own(Sgd):
+    """An optimiser of somebody's own."""
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"num_steps": 0},
         {"states": {}},
-        {"optimiser": Clipped(Sgd(0.1), 1.0)},
+        {"optimiser": Clipped(Own(0.1), 1.0)},
         {"step": Descent(loss=other_loss)},
         {"step": Descent(correct=Shrinking())},
         {"extras": {"whole": Extra(np.zeros((5, 3)))}},
@@ -286,7 +293,7 @@ class Shrinking:
     ids=[
         "no steps",
         "kept optimiser",
-        "clipped",
+        "own optimiser",
         "other loss",
         "whole gradient",
         "whole array",
