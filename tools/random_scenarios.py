@@ -88,6 +88,7 @@ def random_scenario(seed: int) -> RandomScenario:
             {"simulated": "2 s"}, {"simulated": "1 min"}, {"bytes": "30 kB"}, {"bytes": "1 MB"}
         )
         scenario["run"]["until"] = budget
+    scenario["data"] |= _augmentation(dice.child("augmentation"), scenario["data"])
     scenario["training"] |= _schedule(dice.child("schedule"))
     scenario["training"] |= dice.child("clipping").some(
         0.15, clip_norm=dice.child("norm").pick(0.1, 1.0, 10.0)
@@ -234,6 +235,25 @@ def _data(dice: Dice, name: str, algorithm: str, num_clients: int) -> Table:
     if held_out == "global_test" or (held_out and name == "writers"):
         data[held_out] = 0.1
     return data
+
+
+def _augmentation(dice: Dice, data: Table) -> Table:
+    """Draw what transforms images, of which the smallest have 4 pixels a side."""
+    params = data.get("params", {})
+    if (
+        data["name"] != "writers"
+        and params.get("shape") != "image"
+        and params.get("input_shape") != [1, 4, 4]
+    ):
+        return {}
+    augmentations = (
+        "flip",
+        {"name": "flip", "params": {"probability": 0.2}},
+        {"name": "crop", "params": {"padding": dice.whole(1, 3)}},
+        {"name": "cutout", "params": {"size": dice.whole(1, 3)}},
+    )
+    some = [dice.pick(*augmentations) for _ in range(dice.whole(1, 3))]
+    return {"augmentation": some} if dice.chance(0.4) else {}
 
 
 def _public(dice: Dice, name: str) -> Table:

@@ -24,6 +24,7 @@ FOLDERS = {
     "datasets": "fedsim.data",
     "models": "fedsim.models",
     "partitions": "fedsim.data.partitions",
+    "augmentations": "fedsim.data.augmentations",
     "devices": "fedsim.fleet.devices",
     "availability": "fedsim.fleet.availability",
     "networks": "fedsim.network",

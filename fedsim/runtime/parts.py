@@ -224,11 +224,11 @@ class Parts:
             yield Fault("run.until.of", "there is no global test set", mend)
 
     def _schedule_misfits(self) -> Iterator[Fault]:
-        for number, one in enumerate(self.training.schedule):
+        for one in self.training.schedule:
             if one.by == "round" and one.needs_length and self.rounds is None:
-                path = f"training.schedule.{number}.params.total_iters"
                 problem = f"{one.name!r} ends with the last round, and run.rounds does not say which that is"
-                yield Fault(path, problem, "write total_iters = 100, say, or run.rounds")
+                mend = "give it params.total_iters = 100, say, or write run.rounds"
+                yield Fault("training.schedule", problem, mend)
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""

@@ -1,7 +1,8 @@
-"""Schedules and clipping in whole runs: what changes nothing, and what is known by hand."""
+"""Schedules, clipping and augmentation in whole runs: what changes nothing, and what is known by hand."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,16 @@ import pytest
 
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg
+from fedsim.data.federated import Holdings
 from fedsim.engine.cost import Costs
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
+from fedsim.models import Architecture
+from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.scenario.schema import DataConfig
+from fedsim.task import Task
 
 LR = 0.1
 HALVED: dict[str, Any] = {"name": "exponential", "params": {"gamma": 0.5}}
@@ -123,8 +129,8 @@ def test_a_schedule_that_lasts_as_long_as_the_run_needs_its_rounds(world: Any) -
     ]
     (fault,) = world.parts(algorithm, rounds=None, training={"schedule": schedules}).misfits()
     assert str(fault) == (
-        "training.schedule.2.params.total_iters: 'cosine' ends with the last round, and run.rounds does not "
-        "say which that is — write total_iters = 100, say, or run.rounds"
+        "training.schedule: 'cosine' ends with the last round, and run.rounds does not say which that is — "
+        "give it params.total_iters = 100, say, or write run.rounds"
     )
     assert list(world.parts(algorithm, training={"schedule": schedules}).misfits()) == []
 
@@ -167,3 +173,65 @@ def test_clipping_is_counted_where_a_device_waits_for_memory(world: Any) -> None
         return costs.work(job).total.moved_bytes
 
     assert moved_bytes(clip_norm=1.0) > moved_bytes()
+
+
+# Augmentation
+
+
+def augmented(world: Any, *augmentations: dict[str, Any]) -> dict[str, Any]:
+    """Return changes to a run: the digits as images, which are transformed in trainings."""
+    flat = world.data()
+    task = Task((1, 8, 8), 10)
+    choices = DataConfig.model_validate({"augmentation": list(augmentations)}).augmentation
+    data = replace(
+        flat,
+        task=task,
+        x=flat.x.reshape(-1, 1, 8, 8),
+        augmentations=tuple(choice.make() for choice in choices),
+    )
+    return {"data": data, "architectures": {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16,))), task)}}
+
+
+EACH: tuple[dict[str, Any], ...] = (
+    {"name": "flip"},
+    {"name": "crop", "params": {"padding": 1}},
+    {"name": "cutout", "params": {"size": 2}},
+)
+
+
+def test_images_that_stay_as_they_are_change_no_bit(world: Any) -> None:
+    never = {"name": "flip", "params": {"probability": 0.0}}
+    plain, same, *others = (
+        world.run(world.algorithm("fedavg"), **augmented(world, *some))
+        for some in ((), (never,), *((one,) for one in EACH))
+    )
+    assert same.model_hash == plain.model_hash
+    assert len({result.model_hash for result in (plain, *others)}) == 4
+    assert all(result.final.mean is not None for result in others)
+
+
+@pytest.mark.parametrize("name", ["fedavg", pytest.param("fedmd", marks=pytest.mark.slow)])
+def test_neither_batching_nor_workers_nor_sockets_change_what_is_drawn(name: str, world: Any) -> None:
+    changes = augmented(world, *EACH)
+    first = world.run_every_way(lambda: world.algorithm(name), **changes)
+    for workers in (2, 4):
+        assert world.run(world.algorithm(name), workers=workers, **changes).model_hash == first.model_hash
+
+
+def test_alone_it_is_local_and_centralized_bit_for_bit(world: Any) -> None:
+    # Images are drawn by the names of turns, so equal work meets equal images.
+    data = augmented(world, *EACH)["data"]
+    held = world.holding(data, "train", [data.indices(0, "train")[:20]])
+    none = {split: Holdings(np.zeros(2, np.int64), np.arange(0)) for split in ("val", "test")}
+    alone = {
+        **augmented(world, *EACH),
+        "data": replace(held, num_clients=1, holdings={**held.holdings, **none}),
+        "num_clients": 1,
+    }
+    hashes = {
+        world.run(world.algorithm(name), **alone)
+        .models[0]["global" if name != "local" else "personal"]
+        .digest()
+        for name in ("fedavg", "local", "centralized")
+    }
+    assert len(hashes) == 1

@@ -84,6 +84,8 @@ def batch_key(job: Fit, resources: Resources) -> Hashable | None:
         return None
     if job.states is not None or job.outputs or resources.pool is None or resources.device.type != "cpu":
         return None
+    if any(resources.augmentations(stream.samples) for stream in job.streams.values()):
+        return None
     if step.correct is not None and not getattr(step.correct, "is_elementwise", False):
         return None
     extras = [(name, _form_of_extra(extra, job.models)) for name, extra in job.extras.items()]
