@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -180,3 +180,20 @@ class _ByName:
 T = TypeVar("T", bound=Choice)
 OrName = Annotated[T, _ByName()]
 """A choice, as a table or as its name alone: ``OrName[SelectorChoice]``."""
+
+
+def _listed(value: Any) -> Any:
+    """Return a list of choices as a tuple, and a choice alone as a tuple of one."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+class _Several:
+    """Lets choices be written as a list, or as the only one."""
+
+    def __get_pydantic_core_schema__(self, choices: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        one: Any = get_args(choices)[0]
+        return BeforeValidator(_listed, one | list[one]).__get_pydantic_core_schema__(choices, handler)
+
+
+Several = Annotated[tuple[OrName[T], ...], _Several()]
+"""Choices, in order: a list of tables or names, or one of them: ``Several[ScheduleChoice]``."""

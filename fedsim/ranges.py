@@ -46,6 +46,9 @@ Interval = Annotated[int, Field(ge=0, le=10**9)]
 Clients = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
 """A number of clients, or of groups of clients, at least one."""
 
+PositiveInterval = Annotated[int, Field(ge=1, le=10**9)]
+"""Rounds, or steps, from one event to the next, at least one."""
+
 Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
 """A number of samples, perhaps 0."""
 

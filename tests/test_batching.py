@@ -40,6 +40,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedavg with momentum": {"training.momentum": 0.9},
     "fedavg with adam": {"training.optimiser": "adam"},
+    "fedavg with clipped gradients": {"training.clip_norm": 0.3, "training.schedule": "cosine"},
     "fedprox": {"algorithm.name": "fedprox", "algorithm.params.mu": 0.1},
     "fedbuff": {
         "algorithm.name": "fedbuff",
@@ -118,7 +119,6 @@ ONE_BY_ONE = {
     "centralized": "the server trains one model",
     "fml": "memes and own models may be of different architectures",
     "mapper": "its loss takes a model at other parameters",
-    "pfedhn": "gradients are clipped, by the length of each client's",
     "pfedme": "its step is its own: it moves two models",
 }
 """Algorithms none of whose fits are computed together, and why."""

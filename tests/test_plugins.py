@@ -86,8 +86,10 @@ def test_what_the_sources_say_is_what_the_modules_are(folder: str) -> None:
     [
         ("fedsim.algorithms", "fedavg"),
         ("fedsim.data", "digits"),
+        ("fedsim.data.augmentations", "flip"),
         ("fedsim.data.partitions", "iid"),
         ("fedsim.engine.executors", "threads"),
+        ("fedsim.engine.schedules", "cosine"),
         ("fedsim.fleet.devices", "low"),
         ("fedsim.models", "mlp"),
         ("fedsim.network", "naive"),

@@ -67,6 +67,8 @@ def test_some_hundred_seeds_reach_everything() -> None:
         *("over_selection", "deadline", "deadline_quantile", "carry", "interval", "min_replies"),
         *("variable_epochs", "deadline_fitted", "load", "lognormal", "exponential", "half_normal"),
         *("skip", "repeat", "stop", "keep_optimiser", "adam", "momentum", "steps", "epochs"),
+        *("augmentation", "flip", "crop", "cutout", "clip_norm", "schedule", "by"),
+        *("step", "multistep", "exponential", "cosine", "linear", "inverse_time"),
         *("threads", "null", "val", "held", "augment", "source", "users"),
         *(
             "synchronous",

@@ -88,6 +88,11 @@ def random_scenario(seed: int) -> RandomScenario:
             {"simulated": "2 s"}, {"simulated": "1 min"}, {"bytes": "30 kB"}, {"bytes": "1 MB"}
         )
         scenario["run"]["until"] = budget
+    scenario["data"] |= _augmentation(dice.child("augmentation"), scenario["data"])
+    scenario["training"] |= _schedule(dice.child("schedule"))
+    scenario["training"] |= dice.child("clipping").some(
+        0.15, clip_norm=dice.child("norm").pick(0.1, 1.0, 10.0)
+    )
     _make_fit(scenario)
     _pace_otherwise(dice.child("pacing"), scenario, num_clients)
     split, evaluation = scenario["data"].get("split"), scenario["evaluation"]
@@ -112,8 +117,8 @@ def _make_fit(scenario: Table) -> None:
             data["public"].pop("source", None)  # which has no labels
             scenario["participation"]["pacing"]["params"].pop("late", None)
         case "ifca" if params.get("option") == "grad_avg":
-            for name in ("optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
-                training.pop(name, None)
+            for name in training.keys() - {"lr", "batch_size", "steps"}:
+                training.pop(name)
             scenario["participation"].pop("workload", None)  # it may draw from epochs
         case "fedmd":
             if data["name"] == "synthetic_regression" and params.get("digest") == "kl":
@@ -127,7 +132,7 @@ def _make_fit(scenario: Table) -> None:
             scenario["participation"]["pacing"]["params"].pop("late", None)
         case "scaffold":
             scenario["participation"]["pacing"]["params"].pop("late", None)
-            if training.keys() & {"optimiser", "momentum", "weight_decay"}:
+            if training.keys() & {"optimiser", "momentum", "weight_decay", "clip_norm"}:
                 params["option"] = "I"
 
 
@@ -232,6 +237,25 @@ def _data(dice: Dice, name: str, algorithm: str, num_clients: int) -> Table:
     return data
 
 
+def _augmentation(dice: Dice, data: Table) -> Table:
+    """Draw what transforms images, of which the smallest have 4 pixels a side."""
+    params = data.get("params", {})
+    if (
+        data["name"] != "writers"
+        and params.get("shape") != "image"
+        and params.get("input_shape") != [1, 4, 4]
+    ):
+        return {}
+    augmentations = (
+        "flip",
+        {"name": "flip", "params": {"probability": 0.2}},
+        {"name": "crop", "params": {"padding": dice.whole(1, 3)}},
+        {"name": "cutout", "params": {"size": dice.whole(1, 3)}},
+    )
+    some = [dice.pick(*augmentations) for _ in range(dice.whole(1, 3))]
+    return {"augmentation": some} if dice.chance(0.4) else {}
+
+
 def _public(dice: Dice, name: str) -> Table:
     public: Table = {"size": dice.whole(4, 24)} | dice.some(0.3, held="server")
     if name == "writers" and dice.chance(0.3):
@@ -288,6 +312,20 @@ def _training(dice: Dice, *, in_epochs: bool) -> Table:
     if dice.chance(0.03):  # replies that are no numbers, and are rejected
         training |= {"lr": 1e6, "weight_decay": 1e6}
     return training
+
+
+def _schedule(dice: Dice) -> Table:
+    schedules = (
+        {"name": "step", "params": {"step_size": dice.whole(1, 3)}},
+        {"name": "multistep", "params": {"milestones": [1, 3], "gamma": 0.5}},
+        {"name": "exponential", "params": {"gamma": 0.8}},
+        {"name": "cosine", "params": dice.some(0.5, min_factor=0.1, total_iters=dice.whole(1, 3))},
+        {"name": "linear", "params": {"total_iters": dice.whole(1, 3)}},
+        {"name": "polynomial", "params": dice.some(0.5, power=2.0)},
+        {"name": "inverse_time", "params": {"decay": dice.pick(0.1, 1.0)}},
+    )
+    some = [dice.pick(*schedules) | dice.some(0.4, by="step") for _ in range(dice.pick(1, 1, 2))]
+    return {"schedule": some} if dice.chance(0.2) else {}
 
 
 def _server(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:

@@ -43,7 +43,7 @@ class APFLConfig(FedAvgConfig):
     adapt: Literal["never", "round", "step"] = "round"
     """When alpha moves: never, in the first step of each round, as in public code, or in every step."""
     alpha_lr: LearningRate | None = None
-    """Learning rate of alpha; that of the training by default."""
+    """Learning rate of alpha; that of the training's first step by default."""
     alpha_decay: Coefficient = 0.0
     """Factor of alpha in its own gradient (0.02 in the authors' code FedTorch)."""
     mix_with: Literal["client", "server"] = "client"

@@ -151,7 +151,7 @@ class FedAMP(OwnModelRounds[FedAMPConfig, Models, Model]):
         """Train the client's own model, held near the mixture, and send it."""
         pull, lr = message.pull, client.training.lr
         if self.config.lam is None:
-            pull /= lr * max(1, client.usual_steps(client.architecture))
+            pull /= client.training.total_rate(max(1, client.usual_steps(client.architecture))) or 1.0
         fitted = await client.fit(
             state if self.config.start == "own" else message.model,
             step=Descent(correct=ImplicitProximal(pull, lr)),

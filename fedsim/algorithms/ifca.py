@@ -163,7 +163,10 @@ class IFCA(ModelClusters[IFCAConfig]):
             yield fault
         if self.config.option == "grad_avg":
             usual = type(setting.training).model_fields
-            for name in ("optimiser", "momentum", "weight_decay", "epochs", "keep_optimiser"):
+            if setting.training.schedule:
+                problem = "with option 'grad_avg' clients take no step whose learning rate could change"
+                yield Fault("training.schedule", problem, "leave it out, or let option be 'model_avg'")
+            for name in ("optimiser", "momentum", "weight_decay", "clip_norm", "epochs", "keep_optimiser"):
                 value = getattr(setting.training, name)
                 if value not in (usual[name].default, 1 if name == "epochs" else None):
                     problem = f"{value!r}: with option 'grad_avg' clients send a gradient and take no step"

@@ -92,6 +92,11 @@ class EnvelopeDescent:
     lam: float
     inner_steps: int
 
+    @property
+    def moves(self) -> int:
+        """How often the personal model moves."""
+        return self.inner_steps
+
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Move the personal model, then the shared one; return the loss before the last inner step."""
         personal, batch = work.models[PERSONAL], batches[TRAIN]

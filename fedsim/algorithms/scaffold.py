@@ -152,8 +152,8 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         end, control, num_steps = fitted.model, own, fitted.num_steps
         if num_steps and self.config.option == "I":
             control = await client.gradient(start)
-        elif num_steps:
-            rate = 1 / (num_steps * client.training.lr)
+        elif total := client.training.total_rate(num_steps):  # 0 where no step has moved it
+            rate = 1 / total
             control = combination([start.params, end.params, shift], [rate, -rate, -1.0])
         moved, learned = difference(end.params, start.params), difference(control, own)
         change = ControlledChange(end.architecture, moved, end.buffers, client.num_samples(), learned)
@@ -177,7 +177,8 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         yield from super().misfits(setting)
         training = setting.training
         mend = "leave it out, or let algorithm.params.option be 'I'"
-        for name, usual in {"optimiser": "sgd", "momentum": 0.0, "weight_decay": 0.0}.items():
+        plain = {"optimiser": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
+        for name, usual in plain.items():
             value = getattr(training, name)
             if self.config.option == "II" and value != usual:
                 problem = f"{value!r}: with option II the way that a client went must be a sum of gradients"

@@ -24,6 +24,7 @@ FOLDERS = {
     "datasets": "fedsim.data",
     "models": "fedsim.models",
     "partitions": "fedsim.data.partitions",
+    "augmentations": "fedsim.data.augmentations",
     "devices": "fedsim.fleet.devices",
     "availability": "fedsim.fleet.availability",
     "networks": "fedsim.network",
@@ -33,6 +34,7 @@ FOLDERS = {
     "staleness": "fedsim.runtime.policies.staleness",
     "workloads": "fedsim.runtime.policies.workloads",
     "trackers": "fedsim.trackers",
+    "schedules": "fedsim.engine.schedules",
 }
 """Where the plugins of each kind are."""
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.data.augmentations.base import Augmentations, check_images
 from fedsim.data.base import Counts, Dataset, Indices, Labels, Samples, blamed
 from fedsim.data.client_split import SPLITS, AnyShares, Split, choices_of, split_client
 from fedsim.data.held_out_sets import hold_out
@@ -67,6 +68,7 @@ class FederatedData:
         public_labelled: Whether the public set has labels of this task; one from another data set has none.
         public_at_clients: Whether clients hold the public set from the start, or only the server does.
         class_names: What each of the N classes is called; None if they have numbers only.
+        augmentations: How images of the training split are transformed while a model trains on them.
     """
 
     task: Task
@@ -79,6 +81,7 @@ class FederatedData:
     public_labelled: bool = True
     public_at_clients: bool = True
     class_names: tuple[str, ...] | None = None
+    augmentations: Augmentations = ()
 
     def __post_init__(self) -> None:
         _freeze(self.x, self.y, self.public, self.global_test)
@@ -152,6 +155,7 @@ def federate(
         DataError: There are too few samples, or a setting does not suit the data set.
         InvariantError: The partition gave a sample to two clients, or one that does not exist.
     """
+    check_images(spreading.augmentations, dataset.task)
     if dataset.sizes is not None:
         return _counts_only(dataset.task, dataset.sizes, partition, spreading)
     if partition is None:
@@ -185,6 +189,7 @@ def federate(
         public_labelled=spreading.public_source is None,
         public_at_clients=spreading.public_at_clients,
         class_names=dataset.class_names,
+        augmentations=spreading.augmentations,
     )
 
 
@@ -282,6 +287,7 @@ def _counts_only(
         num_clients,
         {"train": Holdings(np.insert(np.cumsum(sizes), 0, 0), None), "val": none, "test": none},
         public_at_clients=spreading.public_at_clients,
+        augmentations=spreading.augmentations,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedsim.data.augmentations.base import Augmentations
 from fedsim.data.base import Dataset
 from fedsim.data.client_split import AnyShares, choices_of, shares_fault
 from fedsim.data.public_from_other_data import Augment
@@ -33,6 +34,7 @@ class Spreading:
         limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
             with equally many samples of each class, as far as possible. They are drawn at random if there are
             no classes, or if samples have users, since a balanced draw would change what each user has.
+        augmentations: How clients' images are transformed while a model trains on them, one after the other.
 
     Raises:
         DataError: A setting is out of its range, or a set is asked for in two ways.
@@ -48,6 +50,7 @@ class Spreading:
     global_test_share: float = 0.0
     global_test_users: float = 0.0
     limit: int | None = None
+    augmentations: Augmentations = ()
 
     def __post_init__(self) -> None:
         for name, least in (("num_clients", 1), ("public_size", 0), ("limit", 1)):

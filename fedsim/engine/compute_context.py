@@ -21,7 +21,7 @@ from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN, Loss, empirical_loss
-from fedsim.engine.optimisers import Optimiser
+from fedsim.engine.optimisers import Optimiser, lasting
 from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Step
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Device
@@ -169,7 +169,7 @@ class ComputeContext:
             models=by_name,
             trained=trained,
             streams=streams,
-            optimisers=optimisers,
+            optimisers=self._lasting(optimisers, fit_work.num_steps * getattr(step, "moves", 1)),
             num_steps=fit_work.num_steps,
             seed=(self.key if key is None else key).child(name).seed,
             extras=extras,
@@ -320,6 +320,12 @@ class ComputeContext:
                 f"{', '.join(trained)}"
             )
         return dict.fromkeys(trained, self.training.make_optimiser()) | dict(given)
+
+    def _lasting(self, optimisers: Mapping[str, Optimiser], num_moves: int) -> Mapping[str, Optimiser]:
+        """Return the optimisers of a fit, once it is known how often they move their models."""
+        if not self.training.changes_by_step:
+            return optimisers
+        return {name: lasting(optimiser, num_moves) for name, optimiser in optimisers.items()}
 
     def _place(self) -> str:
         """Return whose job it is, in words behind what is said of the job."""

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsim.data.augmentations.base import transformed
 from fedsim.engine.batches import Pass, num_steps, size_counts
 from fedsim.engine.count_keys import sample_form, step_key
 from fedsim.engine.jobs import (
@@ -240,9 +241,10 @@ class Costs:
         if key not in self._steps:
             for model in job.models.values():
                 self._forward(model.architecture, 1)  # for its check of layers that count nothing
-            known_by = step_key(job, sizes, self._resources.architectures, self._resources.data.task)
+            data = self._resources.data
+            known_by = step_key(job, sizes, self._resources.architectures, data.task, data.augmentations)
             try:
-                self._steps[key] = remembered(known_by, lambda: flops.measure(self._run_step(job, sizes)))
+                self._steps[key] = remembered(known_by, lambda: self._measured(job, sizes))
             except FedsimError:
                 raise
             except Exception as error:
@@ -251,6 +253,15 @@ class Costs:
                     "a step is run once on tensors without values, so its shapes must not depend on values"
                 ) from error
         return self._steps[key]
+
+    def _measured(self, job: Fit, sizes: Sequence[int]) -> Operations:
+        """Return the operations of one step, and of transforming the images that it meets."""
+        total = flops.measure(self._run_step(job, sizes))
+        for stream, size in zip(job.streams.values(), sizes, strict=True):
+            if augmentations := self._resources.augmentations(stream.samples):
+                x = _meta_batch(stream.samples, size, self._resources).x
+                total += flops.measure(partial(transformed, augmentations, x, Key.root(0).torch()))
+        return total
 
     def _run_step(self, job: Fit, sizes: Sequence[int]) -> Callable[[], Tensor]:
         """Return one step of a job on the meta device, ready to be counted."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from fedsim.engine.jobs import Extra, Fit, InlineSamples, PublicSamples, Samples
+from fedsim.data.augmentations.base import Augmentations
+from fedsim.engine.jobs import (
+    ClientSamples,
+    Extra,
+    Fit,
+    InlineSamples,
+    PooledSamples,
+    PublicSamples,
+    Samples,
+)
 from fedsim.models import Architecture
 from fedsim.params import Tree
 from fedsim.task import Task
@@ -13,7 +22,11 @@ from fedsim.walk import is_own
 
 
 def step_key(
-    job: Fit, sizes: tuple[int, ...], architectures: Mapping[str, Architecture], task: Task
+    job: Fit,
+    sizes: tuple[int, ...],
+    architectures: Mapping[str, Architecture],
+    task: Task,
+    augmentations: Augmentations,
 ) -> Hashable | None:
     """Return what the operations of one step of a fit depend on; None where that is not known.
 
@@ -22,16 +35,18 @@ def step_key(
         sizes: Samples in the batch of each stream.
         architectures: Those of the run, by label.
         task: The task of the samples that the job does not carry itself.
+        augmentations: How those of the training split are transformed.
     """
     nets = {name: architectures[model.architecture].value for name, model in job.models.items()}
     optimisers = [job.optimisers[name] for name in job.trained]
-    if None in nets.values() or not all(map(is_own, (job.step, *optimisers))):
+    transformations = tuple((type(one), one.config) for one in augmentations)
+    if None in nets.values() or not all(map(is_own, (job.step, transformations, *optimisers))):
         return None
     return (
         "step",
         getattr(job.step, "counted_as", job.step),
         tuple((type(optimiser), optimiser.counted_as) for optimiser in optimisers),
-        (job.trained, job.public_buffers, task, sizes),
+        (job.trained, job.public_buffers, task, sizes, transformations),
         tuple(nets.items()),
         tuple((name, sample_form(stream.samples)) for name, stream in job.streams.items()),
         tuple((name, extra.stream, _extra_form(extra)) for name, extra in job.extras.items()),
@@ -46,6 +61,8 @@ def sample_form(samples: Samples) -> tuple[Any, ...]:
             return (x.shape[1:], x.dtype.name, None if y is None else y.dtype.name)
         case PublicSamples(labelled=labelled):
             return (PublicSamples, labelled)
+        case ClientSamples(split=split) | PooledSamples(split=split):
+            return (type(samples), split)
         case _:
             return (type(samples),)
 

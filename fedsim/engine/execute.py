@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedsim.data.augmentations.base import transformed
 from fedsim.engine.batches import Pass
 from fedsim.engine.confusion import Confusion
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
@@ -164,6 +165,9 @@ class _Feed:
         generator = key.child("order", name).torch() if stream.shuffled else None
         # Not a method: a generator that holds what holds it keeps its tensors until the collector comes by.
         self._walk = _batches(*tensors, one, one.orders(generator, device))
+        self._augmentations = worker.resources.augmentations(stream.samples)
+        if self._augmentations:
+            self._generator = key.child("augment", name).torch()
         self._extras: dict[str, Tensor] = {}
         for label, extra in job.extras.items():
             if extra.stream == name:
@@ -178,6 +182,8 @@ class _Feed:
         positions, batch = next(self._walk)
         for label, values in self._extras.items():
             extras[label] = values.index_select(0, positions)
+        if self._augmentations:
+            return Batch(transformed(self._augmentations, batch.x, self._generator), batch.y)
         return batch
 
 

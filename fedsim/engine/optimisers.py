@@ -3,7 +3,7 @@
 An optimiser's state lives in the job that uses it; ``update`` writes into tensors that the job owns. What is
 to go on in another job leaves as named tensors (:func:`keep`) and comes back as such (:func:`resume`), from
 where it goes on bit for bit. The kernels work element by element, so they serve stacked parameters of many
-clients as they are; :class:`Clipped`, which looks at the whole gradient, serves one model.
+clients as they are; :class:`ClippedEach` does in place of :class:`Clipped`, which takes a whole gradient.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
+
+from fedsim.engine.schedules.base import Schedules, factor
 
 
 @dataclass(slots=True)
@@ -152,11 +154,27 @@ class Clipped:
     def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
         """Move the parameters in place by one step."""
         with torch.no_grad():
-            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-            factor = (self.most / (norm + 1e-6)).clamp(max=1.0)
-            # New tensors: these gradients may be the caller's for longer than this step.
-            gradients = list(torch._foreach_mul(gradients, factor))
+            gradients = self._shortened(gradients)
         self.inner.update(params, gradients, state)
+
+    def _shortened(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Return new tensors: these gradients may be the caller's for longer than this step."""
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        return list(torch._foreach_mul(gradients, self._factor(norm)))
+
+    def _factor(self, norm: Tensor) -> Tensor:
+        return (self.most / (norm + 1e-6)).clamp(max=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedEach(Clipped):
+    """The same for stacked parameters of many clients, ``[m, ...]``: each gradient has its own norm."""
+
+    def _shortened(self, gradients: list[Tensor]) -> list[Tensor]:
+        # However they lie in memory, in the order of one client's elements: in another a sum has other bits.
+        norms = [torch.linalg.vector_norm(one.flatten(1).contiguous(), dim=1) for one in gradients]
+        factors = self._factor(torch.linalg.vector_norm(torch.stack(norms, 1), dim=1))
+        return [one * factors.view(-1, *[1] * (one.ndim - 1)) for one in gradients]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +207,46 @@ class Cosine:
         rate = self.inner.lr * (1 + cos(pi * done / self.num_steps)) / 2
         replace(self.inner, lr=rate).update(params, gradients, state)
         state.num_steps += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """An optimiser whose learning rate changes from step to step of a fit, and begins anew with each fit.
+
+    Attributes:
+        inner: What moves the parameters; its ``lr`` is multiplied by the factors.
+        schedules: Those that count steps give the factors.
+        length: Steps of the fit, where a schedule needs to know (:func:`lasting`).
+    """
+
+    inner: Sgd | Adam
+    schedules: Schedules
+    length: int = 1
+
+    @property
+    def counted_as(self) -> Hashable:
+        """The inner optimiser's: the schedule is arithmetic of a few numbers."""
+        return self.inner.counted_as
+
+    def start(self, params: Sequence[Tensor]) -> OptimiserState:
+        """Return the inner state."""
+        return self.inner.start(params)
+
+    def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
+        """Move the parameters in place by one step."""
+        rate = self.inner.lr * factor(self.schedules, "step", state.num_steps, self.length)
+        replace(self.inner, lr=rate).update(params, gradients, state)
+        state.num_steps += 1
+
+
+def lasting(optimiser: Optimiser, num_steps: int) -> Optimiser:
+    """Return the optimiser of a fit of so many steps: schedules within it that need to know are told."""
+    match optimiser:
+        case Scheduled() if any(one.by == "step" and one.needs_length for one in optimiser.schedules):
+            return replace(optimiser, length=max(1, num_steps))
+        case Clipped():
+            return replace(optimiser, inner=lasting(optimiser.inner, num_steps))
+    return optimiser
 
 
 def keep(names: Sequence[str], state: OptimiserState) -> dict[str, Tensor]:

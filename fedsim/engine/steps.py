@@ -64,7 +64,8 @@ class Step(Protocol):
     """One training step; hashable, so that its cost is counted once.
 
     A step, or the loss of a :class:`Descent`, that is made with many values of a setting on which its cost
-    does not depend may have a property ``counted_as``: the same with one value in its place.
+    does not depend may have a property ``counted_as``: the same with one value in its place. One that moves a
+    model more than once says how often by ``moves``, for learning rates that change from move to move.
     """
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:

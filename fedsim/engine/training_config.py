@@ -9,8 +9,10 @@ from pydantic import ValidationInfo, field_validator
 
 from fedsim.config import Config
 from fedsim.engine.jobs import PublicBuffers
-from fedsim.engine.optimisers import Adam, Optimiser, Sgd
-from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, PartialShare, Steps
+from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd
+from fedsim.engine.schedules.base import ScheduleChoice, Schedules, factor
+from fedsim.plugin_choice import Several
+from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, Norm, PartialShare, Steps
 
 
 class TrainingConfig(Config):
@@ -18,6 +20,9 @@ class TrainingConfig(Config):
 
     lr: LearningRate = 0.05
     """Learning rate."""
+    schedule: Several[ScheduleChoice] = ()
+    """How `lr` changes, by round or by step of each training: a name, a table of name, by and params, or a
+    list of such, whose factors are multiplied. Rates among an algorithm's own parameters stay as they are."""
     batch_size: BatchSize = 32
     """Samples in a mini-batch; the last of a pass may be smaller."""
     epochs: Epochs | None = None
@@ -30,6 +35,9 @@ class TrainingConfig(Config):
     """Momentum of `sgd`."""
     weight_decay: Coefficient = 0.0
     """L2 penalty, added to the gradient."""
+    clip_norm: Norm | None = None
+    """Euclidean norm to which longer gradients of a model are shortened, after any correction by the
+    algorithm, as torch's `clip_grad_norm_` does; none are if left out."""
     public_buffers: PublicBuffers = "frozen"
     """What BatchNorm does while a model is distilled on public samples, which need not look like the
     clients' own. `frozen`: it normalises by its running statistics, which stay as they are. `restored`: it
@@ -68,14 +76,42 @@ class TrainingConfig(Config):
             )
         return keep_optimiser
 
+    @property
+    def changes_by_step(self) -> bool:
+        """Whether the learning rate changes within a training."""
+        return any(one.by == "step" for one in self.schedule)
+
+    def in_round(self, round: int, num_rounds: int) -> TrainingConfig:  # noqa: A002
+        """Return how clients train in a round: at the learning rate that the schedules by round give it.
+
+        Args:
+            round: From 1 on; what comes before the first, or after the last, has the rate of that one.
+            num_rounds: How many rounds there are.
+        """
+        if not any(one.by == "round" for one in self.schedule):
+            return self
+        position = min(max(round, 1), num_rounds) - 1
+        rate = self.lr * factor(self.schedule, "round", position, num_rounds)
+        return self.model_copy(update={"lr": rate})
+
+    def total_rate(self, num_steps: int) -> float:
+        """Return the sum of the learning rates of the steps of one training."""
+        if not self.changes_by_step:
+            return num_steps * self.lr
+        factors = (factor(self.schedule, "step", step, num_steps) for step in range(num_steps))
+        return self.lr * sum(factors)
+
     def make_optimiser(self, lr: float | None = None) -> Optimiser:
-        """Return the optimiser, with another learning rate if one is given."""
+        """Return the optimiser, with another learning rate if one is given, which follows no schedule."""
+        by_step = self.schedule if lr is None and self.changes_by_step else ()
         rate = self.lr if lr is None else lr
-        return _optimiser(self.optimiser, rate, self.momentum, self.weight_decay)
+        return _optimiser(self.optimiser, rate, self.momentum, self.weight_decay, by_step, self.clip_norm)
 
 
 @lru_cache(maxsize=64)  # every fit asks for one, and few are different
-def _optimiser(name: str, lr: float, momentum: float, weight_decay: float) -> Optimiser:
-    if name == "adam":
-        return Adam(lr=lr, weight_decay=weight_decay)
-    return Sgd(lr=lr, momentum=momentum, weight_decay=weight_decay)
+def _optimiser(
+    name: str, lr: float, momentum: float, weight_decay: float, by_step: Schedules, clip_norm: float | None
+) -> Optimiser:
+    plain = Adam(lr, weight_decay) if name == "adam" else Sgd(lr, momentum, weight_decay)
+    made = Scheduled(plain, by_step) if by_step else plain
+    return made if clip_norm is None else Clipped(made, clip_norm)

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedsim.data import FederatedData
+from fedsim.data.augmentations.base import Augmentations
 from fedsim.engine.batches import Pass
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -122,6 +123,11 @@ class Resources:
             name: Pass(self.num_samples(stream.samples), stream.batch_size, skip)
             for name, stream in streams.items()
         }
+
+    def augmentations(self, samples: Samples) -> Augmentations:
+        """Return how samples are transformed while a model trains on them; the training split's alone are."""
+        is_training = isinstance(samples, ClientSamples | PooledSamples) and samples.split == "train"
+        return self.data.augmentations if is_training else ()
 
     def tensors(self, samples: Samples) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return ``(x, y, rows)``: sample i is ``x[rows[i]]``, or ``x[i]`` where rows is None.

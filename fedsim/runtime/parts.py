@@ -156,6 +156,7 @@ class Parts:
         yield from self._workload_misfits()
         yield from self._budget_misfits()
         yield from self._per_class_misfits()
+        yield from self._schedule_misfits()
         names = {told_losses.QUESTION} if self.selector.asks else set[str]()
         for exchange in self.algorithm.exchanges:
             if exchange.name in names:
@@ -240,6 +241,13 @@ class Parts:
             yield Fault(path, f"the task is a {task.kind}, without classes", mend)
         elif task.vocabulary == task.num_outputs:
             yield Fault(path, "labels are tokens of a text, which follow from it, and no classes", mend)
+
+    def _schedule_misfits(self) -> Iterator[Fault]:
+        for one in self.training.schedule:
+            if one.by == "round" and one.needs_length and self.rounds is None:
+                problem = f"{one.name!r} ends with the last round, and run.rounds does not say which that is"
+                mend = "give it params.total_iters = 100, say, or write run.rounds"
+                yield Fault("training.schedule", problem, mend)
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""

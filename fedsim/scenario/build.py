@@ -31,6 +31,7 @@ MOST_WORKERS = 8
 EVERYTHING = (1.0, 0.0, 0.0)
 
 PATHS = {
+    "augmentations": "data.augmentation",
     "global_test_share": "data.global_test",
     "global_test_users": "data.global_test_users",
     "limit": "data.limit",
@@ -206,6 +207,7 @@ def _spread(
         global_test_share=data.global_test,
         global_test_users=data.global_test_users,
         limit=data.limit,
+        augmentations=tuple(one.make() for one in data.augmentation),
     )
     return _noting(
         faults,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fedsim.algorithms.base import Algorithm
 from fedsim.data import DatasetPlugin, PartitionPlugin
+from fedsim.data.augmentations.base import Augmentation
 from fedsim.data.partitions.flower_names import FLOWER_NAMES
 from fedsim.engine.executors.base import Executor
 from fedsim.fleet import AvailabilityPlugin, DevicePlugin
@@ -19,6 +20,7 @@ from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.runtime.policies.workloads.base import Workload
 
+AUGMENTATION = Kind("augmentation", "fedsim.data.augmentations", Augmentation)
 ALGORITHM = Kind("algorithm", "fedsim.algorithms", Algorithm)
 AVAILABILITY = Kind("availability model", "fedsim.fleet.availability", AvailabilityPlugin)
 DATASET = Kind("data set", "fedsim.data", DatasetPlugin)
@@ -37,6 +39,13 @@ class AlgorithmChoice(NamedChoice):
 
     KIND = ALGORITHM
     name: str = "fedavg"
+
+
+class AugmentationChoice(NamedChoice):
+    """A transformation of images."""
+
+    KIND = AUGMENTATION
+    name: str
 
 
 class AvailabilityChoice(NamedChoice):

@@ -32,7 +32,7 @@ from fedsim.engine.executors.base import Batching
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
-from fedsim.plugin_choice import NamedChoice, OrName, left_out
+from fedsim.plugin_choice import NamedChoice, OrName, Several, left_out
 from fedsim.quoting import quoted
 from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.clients.interrupted_work import OnLeave
@@ -42,6 +42,7 @@ from fedsim.scenario.choices import (
     DEVICE,
     EXECUTOR,
     AlgorithmChoice,
+    AugmentationChoice,
     AvailabilityChoice,
     ModelChoice,
     NetworkChoice,
@@ -174,6 +175,9 @@ class DataConfig(NamedChoice):
     """The public set."""
     partition: OrName[PartitionChoice] | None = Field(None, validate_default=True)
     """Who holds which sample: a name, or a table of name and params; iid if left out."""
+    augmentation: Several[AugmentationChoice] = ()
+    """How clients' images are transformed at random in each training, and nowhere else: a name, a table of
+    name and params, or a list of such, one after the other."""
 
     @field_validator("limit", "split", "partition", mode="before")
     @classmethod

@@ -20,6 +20,7 @@ from fedsim.algorithms.common.attentive_mixtures import (
 from fedsim.algorithms.common.model_mixtures import mixtures
 from fedsim.algorithms.common.proximal import ImplicitProximal
 from fedsim.algorithms.fedamp import PULL, Mixture, Models
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.runtime.run import run
 
@@ -136,6 +137,9 @@ def test_a_step_with_the_pull_is_the_proximal_step() -> None:
 # One turn
 
 
+HALVED = {"name": "exponential", "params": {"gamma": 0.5}}
+
+
 class Server:
     """Computes, and counts what it is charged."""
 
@@ -156,20 +160,22 @@ def _model(*values: float) -> Model:
 
 
 @pytest.mark.parametrize(
-    ("params", "begins_at", "pull"),
+    ("params", "begins_at", "pull", "schedule"),
     [
-        ({"lam": 1.0}, [1, 2], 2.0),
-        ({"lam": 1.0, "start": "mixture"}, [3, 4], 2.0),
-        ({}, [1, 2], 2.0 / (0.1 * 4)),  # over 4 steps at a rate of 0.1 it comes to 2
+        ({"lam": 1.0}, [1, 2], 2.0, ()),
+        ({"lam": 1.0, "start": "mixture"}, [3, 4], 2.0, ()),
+        ({}, [1, 2], 2.0 / (0.1 * 4), ()),  # over 4 steps at a rate of 0.1 it comes to 2
+        ({}, [1, 2], 2.0 / (0.1 * 1.875), [{**HALVED, "by": "step"}]),
     ],
 )
 def test_a_client_is_held_near_the_mixture_wherever_it_begins(
-    params: dict[str, Any], begins_at: list[int], pull: float, world: Any
+    params: dict[str, Any], begins_at: list[int], pull: float, schedule: Any, world: Any
 ) -> None:
     met: list[tuple[Any, ...]] = []
+    how = TrainingConfig(lr=0.1, schedule=schedule)
 
     class Client:
-        training = SimpleNamespace(lr=0.1)
+        training = how
         architecture = "mlp"
 
         def num_samples(self) -> int:

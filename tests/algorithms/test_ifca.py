@@ -202,7 +202,7 @@ def test_statistics_are_averaged_and_refused_where_gradients_travel(world: Any) 
 
 
 def test_settings_of_steps_are_refused_where_gradients_travel(world: Any) -> None:
-    steps = {"momentum": 0.9, "epochs": 2, "keep_optimiser": True}
+    steps = {"momentum": 0.9, "epochs": 2, "keep_optimiser": True, "schedule": "cosine", "clip_norm": 1.0}
     faults = {
         option: [
             fault.path
@@ -211,7 +211,8 @@ def test_settings_of_steps_are_refused_where_gradients_travel(world: Any) -> Non
         for option in ("model_avg", "grad_avg")
     }
     assert faults["model_avg"] == []
-    assert faults["grad_avg"] == ["training.momentum", "training.epochs", "training.keep_optimiser"]
+    refused = ("schedule", "momentum", "clip_norm", "epochs", "keep_optimiser")
+    assert faults["grad_avg"] == [f"training.{name}" for name in refused]
     one_pass = world.parts(world.algorithm("ifca", option="grad_avg"), training={"epochs": 1})
     assert list(one_pass.misfits()) == []
 

@@ -96,6 +96,30 @@ def test_controls_are_gradients(option: str, estimate: int, world: Any) -> None:
     np.testing.assert_allclose(_flat(control), np.mean(gradients[:estimate]), rtol=1e-4)
 
 
+def test_with_rates_that_change_a_control_is_the_mean_of_gradients_by_their_rates(world: Any) -> None:
+    algorithm, rates = world.algorithm("scaffold"), (0.1, 0.05, 0.025)
+    problem = world.regression(([[1.0]], [3.0]))
+    start = world.parts(algorithm, **problem).initial()("mlp").params
+    states = _states(algorithm)
+    halved = {"name": "exponential", "by": "step", "params": {"gamma": 0.5}}
+    training = {"steps": 3, "lr": 0.1, "batch_size": 1, "schedule": halved}
+    world.run(algorithm, rounds=1, training=training, **problem)
+    gap, way = float(_flat(start).sum()) - 3, 0.0
+    for rate in rates:
+        way += rate * 2 * gap
+        gap *= 1 - 2 * 2 * rate
+    _, control = states[-1][0]
+    np.testing.assert_allclose(_flat(control), way / sum(rates), rtol=1e-4)
+
+
+def test_where_rates_are_zero_controls_stay(world: Any) -> None:
+    algorithm = world.algorithm("scaffold")
+    states = _states(algorithm)
+    nothing = {"name": "linear", "params": {"start_factor": 0.0, "end_factor": 0.0}}
+    world.run(algorithm, rounds=1, training={"schedule": nothing})
+    assert not any(_flat(own).any() for _, own in states[-1].values())
+
+
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_without_a_step_nothing_changes(option: str, world: Any) -> None:
     algorithm = world.algorithm("scaffold", option=option)
@@ -257,7 +281,7 @@ def test_a_plain_update_is_refused(world: Any) -> None:
 
 @pytest.mark.parametrize(
     "training",
-    [{"momentum": 0.9}, {"weight_decay": 0.1}, {"optimiser": "adam"}],
+    [{"momentum": 0.9}, {"weight_decay": 0.1}, {"optimiser": "adam"}, {"clip_norm": 1.0}],
     ids=lambda one: next(iter(one)),
 )
 def test_option_ii_needs_plain_descent(training: dict[str, Any], world: Any) -> None:

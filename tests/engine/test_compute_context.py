@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from fedsim.engine.jobs import (
     Stream,
 )
 from fedsim.engine.kept_optimisers import Keeping
-from fedsim.engine.optimisers import Adam, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, Scheduled, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources
@@ -124,6 +125,31 @@ async def test_work_is_measured_in_epochs_or_steps(
     fitted = await one.fit(start(), **arguments)  # type: ignore[arg-type]
     assert fitted.num_steps == fit_of(one).num_steps == num_steps
     assert math.isnan(fitted.loss) is (num_steps == 0)
+
+
+@dataclass(frozen=True)
+class Twice(Descent):
+    """Moves a model twice a step."""
+
+    moves: ClassVar[int] = 2
+
+
+async def test_schedules_by_step_are_told_how_often_a_fit_moves_its_models(
+    bench: Callable[..., Listening], start: Callable[..., Model]
+) -> None:
+    training = TrainingConfig.model_validate({"schedule": {"name": "cosine", "by": "step"}, "batch_size": 4})
+    one = bench(training=training)
+    await one.fit(start(), epochs=2)
+    await one.fit(start(), step=Twice(), steps=5)
+    await one.fit(start(), optimiser=Clipped(training.make_optimiser(), 1.0), steps=5)
+    await one.fit(start(), optimiser=training.make_optimiser(0.1))
+    plain = Scheduled(Sgd(0.05), training.schedule)
+    assert [job.optimisers["model"] for job in one.jobs if isinstance(job, Fit)] == [
+        replace(plain, length=6),
+        replace(plain, length=10),
+        Clipped(replace(plain, length=5), 1.0),
+        Sgd(0.1),
+    ]
 
 
 async def test_epochs_and_steps_at_once_are_refused(

@@ -122,7 +122,8 @@ def test_settings_of_torch_tell_counts_apart(
 
 
 def _key(resources: Resources, job: Fit, sizes: tuple[int, ...] = (4,), task: Task | None = None) -> Any:
-    return step_key(job, sizes, resources.architectures, task or resources.data.task)
+    task = task or resources.data.task
+    return step_key(job, sizes, resources.architectures, task, resources.data.augmentations)
 
 
 def test_all_that_a_count_depends_on_is_in_its_key(

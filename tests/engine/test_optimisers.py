@@ -4,7 +4,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsim.engine.optimisers import Adam, Clipped, Cosine, Optimiser, Sgd, keep, resume
+from fedsim.engine.optimisers import (
+    Adam,
+    Clipped,
+    Cosine,
+    Optimiser,
+    Scheduled,
+    Sgd,
+    keep,
+    lasting,
+    resume,
+)
+from fedsim.engine.schedules.base import Schedules
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.rng import Key
 
 SHAPES = [(3, 4), (4,), ()]
@@ -164,6 +176,46 @@ def test_wrapped_settings_are_values_and_work_without_values() -> None:
     assert weight.device.type == "meta"
 
 
+def _by_step(*schedules: dict[str, Any]) -> Schedules:
+    listed = [{"by": "step", **one} for one in schedules]
+    return TrainingConfig.model_validate({"schedule": listed}).schedule
+
+
+COSINE = {"name": "cosine"}
+HALVED = {"name": "exponential", "params": {"gamma": 0.5}}
+
+
+def test_a_schedule_by_hand() -> None:
+    weight, optimiser = torch.zeros(1), Scheduled(Sgd(lr=1.0), _by_step(HALVED))
+    state, seen = optimiser.start([weight]), []
+    for _ in range(4):
+        optimiser.update([weight], [torch.ones(1)], state)
+        seen.append(float(weight))
+    assert seen == [-1.0, -1.5, -1.75, -1.875]
+
+
+@pytest.mark.parametrize("inner", [Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(0.01)], ids=repr)
+def test_a_schedule_of_factors_1_changes_no_bit(inner: Sgd | Adam) -> None:
+    constant = _by_step({"name": "step", "params": {"step_size": 1, "gamma": 1.0}})
+    assert all(map(torch.equal, _moved(Scheduled(inner, constant), 4)[-1], _moved(inner, 4)[-1]))
+
+
+@pytest.mark.parametrize("inner", [Sgd(0.1, momentum=0.9), Adam(0.01)], ids=repr)
+def test_a_cosine_by_step_lasts_as_long_as_the_fit(inner: Sgd | Adam) -> None:
+    mine = _moved(lasting(Scheduled(inner, _by_step(COSINE)), 5), 5)[-1]
+    for ours, its in zip(mine, _moved(Cosine(inner, 5), 5)[-1], strict=True):
+        torch.testing.assert_close(ours, its)
+
+
+def test_only_who_needs_to_know_is_told_how_long_a_fit_is() -> None:
+    cosine, halved = (Scheduled(Sgd(0.1), _by_step(one)) for one in (COSINE, HALVED))
+    assert lasting(cosine, 7) == Scheduled(Sgd(0.1), cosine.schedules, 7)
+    assert lasting(cosine, 0) == cosine
+    assert lasting(Clipped(cosine, 1.0), 7) == Clipped(lasting(cosine, 7), 1.0)
+    # So that fits of other lengths can be done together.
+    assert [lasting(one, 7) for one in (halved, Sgd(0.1), Adam(0.1))] == [halved, Sgd(0.1), Adam(0.1)]
+
+
 NAMES = ("weight", "bias", "scale")
 KEPT: list[Optimiser] = [
     Sgd(0.1, momentum=0.9),
@@ -220,7 +272,15 @@ def test_sgd_without_momentum_has_nothing_to_keep() -> None:
 
 
 def test_a_schedule_is_one_fit_s() -> None:
-    weight, optimiser = torch.zeros(1), Cosine(Sgd(lr=1.0, momentum=0.5), num_steps=2)
+    for optimiser in (
+        Cosine(Sgd(lr=1.0, momentum=0.5), num_steps=2),
+        lasting(Scheduled(Sgd(lr=1.0, momentum=0.5), _by_step(COSINE)), 2),
+    ):
+        _check_that_it_is_one_fit_s(optimiser)
+
+
+def _check_that_it_is_one_fit_s(optimiser: Optimiser) -> None:
+    weight = torch.zeros(1)
     state = optimiser.start([weight])
     for _ in range(2):
         optimiser.update([weight], [torch.ones(1)], state)

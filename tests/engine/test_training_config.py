@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from fedsim.engine.optimisers import Adam, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, Scheduled, Sgd
 from fedsim.engine.training_config import TrainingConfig
 
 
@@ -26,6 +26,8 @@ def test_the_optimiser_is_made_from_the_settings() -> None:
         ({"keep_optimiser": True, "momentum": 0.0}, "set momentum, take adam, or leave it out"),
         ({"learning_rate": 0.1}, "no key is called .learning_rate. here"),
         ({"lr": float("nan")}, "finite"),
+        ({"clip_norm": 0.0}, "greater than 0"),
+        ({"clip_norm": float("inf")}, "finite"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], match: str) -> None:
@@ -44,3 +46,42 @@ def test_a_fault_hides_no_other() -> None:
     with pytest.raises(ValidationError) as caught:
         TrainingConfig.model_validate(settings)
     assert [line["loc"] for line in caught.value.errors()] == [("lr",), ("steps",), ("momentum",)]
+
+
+def scheduled(*schedules: dict[str, object], **settings: object) -> TrainingConfig:
+    return TrainingConfig.model_validate({"lr": 0.4, "schedule": list(schedules), **settings})
+
+
+HALVED: dict[str, object] = {"name": "exponential", "params": {"gamma": 0.5}}
+BY_STEP = {**HALVED, "by": "step"}
+
+
+def test_a_round_has_the_learning_rate_of_its_position() -> None:
+    config = scheduled(HALVED)
+    # What comes before the first round, and after the last, has the rate of that one.
+    assert [config.in_round(number, 3).lr for number in range(5)] == [0.4, 0.4, 0.2, 0.1, 0.1]
+    assert config.in_round(2, 3).make_optimiser() == Sgd(0.2)
+    assert config.in_round(2, 3).make_optimiser(0.7) == Sgd(0.7)
+    falling = scheduled({"name": "polynomial"}, optimiser="adam")
+    assert [falling.in_round(number, 4).make_optimiser() for number in (1, 3)] == [Adam(0.4), Adam(0.2)]
+
+
+def test_without_schedules_by_round_a_round_changes_nothing() -> None:
+    for config in (TrainingConfig(), scheduled(BY_STEP)):
+        assert config.in_round(7, 9) is config
+
+
+def test_steps_have_their_own_rates_and_a_rate_that_is_given_has_none() -> None:
+    config = scheduled(BY_STEP)
+    assert config.make_optimiser() == Scheduled(Sgd(0.4), config.schedule)
+    assert config.make_optimiser(0.7) == Sgd(0.7)
+    assert scheduled(HALVED).make_optimiser() == Sgd(0.4)
+    assert config.total_rate(3) == pytest.approx(0.4 + 0.2 + 0.1)
+    assert TrainingConfig(lr=0.1).total_rate(3) == 3 * 0.1
+    assert config.total_rate(0) == 0
+
+
+def test_every_optimiser_of_the_training_clips() -> None:
+    config = scheduled(BY_STEP, clip_norm=2.0)
+    assert config.make_optimiser() == Clipped(Scheduled(Sgd(0.4), config.schedule), 2.0)
+    assert config.make_optimiser(0.7) == Clipped(Sgd(0.7), 2.0)

@@ -188,6 +188,30 @@ def test_flat_samples_are_not_transformed(load: Load) -> None:
     assert "  data.public.augment: only images with values in [0, 1] can be transformed" in message
 
 
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (
+            "augmentation = 'flip'",
+            "'flip': it transforms images (channels, height, width), and the samples are",
+        ),
+        (
+            "augmentation = ['flip', 'cutout']\nparams.shape = 'image'",
+            "'cutout': size = 8 covers whole images of 8 x 8 pixels: write 4, say",
+        ),
+    ],
+)
+def test_augmentations_that_the_data_does_not_suit(data: str, problem: str, load: Load) -> None:
+    assert f"  data.augmentation: {problem}" in refused(load(f"[data]\n{data}\n"))
+
+
+def test_augmentations_come_in_the_order_of_the_file(load: Load) -> None:
+    crop = "{ name = 'crop', params = { padding = 2 } }"
+    parts = build(load(f"[data]\nparams.shape = 'image'\naugmentation = ['flip', {crop}]\n"))
+    flip, moved = parts.data.augmentations
+    assert (type(flip).__name__, type(moved).__name__, moved.config.padding) == ("Flip", "Crop", 2)
+
+
 def test_a_source_whose_files_are_not_there(load: Load, tmp_path: Path) -> None:
     files = "{ name = 'files', params = { images = 'a.npy', labels = 'b.npy' } }"
     message = refused(load(f"[data]\nroot = '{tmp_path}'\n[data.public]\nsize = 3\nsource = {files}\n"))

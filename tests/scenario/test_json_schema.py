@@ -119,3 +119,10 @@ def test_a_list_is_limited_in_items() -> None:
 )
 def test_a_choice_may_be_its_name(table: str, key: str) -> None:
     assert {"type": "string"} in SCHEMA["$defs"][table]["properties"][key]["anyOf"]
+
+
+@pytest.mark.parametrize(("table", "key"), [("TrainingConfig", "schedule"), ("DataConfig", "augmentation")])
+def test_several_choices_may_be_one_or_a_list(table: str, key: str) -> None:
+    name, choice, several = SCHEMA["$defs"][table]["properties"][key]["anyOf"]
+    assert several == {"type": "array", "items": {"anyOf": [name, choice]}}
+    assert name == {"type": "string"}

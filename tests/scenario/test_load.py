@@ -317,6 +317,14 @@ def test_wrong_units(faults: Faults, more: str, message: str) -> None:
             "participation.pacing.name: no pacing is called 'sync' — there are: buffered, immediate, ",
         ),
         (
+            "[training]\nschedule = ['linear', 'cosin']",
+            "training.schedule.1: no schedule is called 'cosin' — did you mean 'cosine'? there are: cosine, ",
+        ),
+        (
+            "[data]\naugmentation = { name = 'flop' }",
+            "data.augmentation.name: no augmentation is called 'flop' — did you mean 'flip'? there are: ",
+        ),
+        (
             "[participation]\nworkload = 'variable_epoch'",
             "participation.workload: no workload is called 'variable_epoch' — did you mean 'variable_epochs'",
         ),

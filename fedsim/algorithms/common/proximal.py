@@ -30,7 +30,8 @@ class Proximal:
 class ImplicitProximal:
     """Gives the gradient ``(g + mu (w - anchor)) / (1 + lr mu)``, with which a step of SGD is a proximal one.
 
-    It diverges for no ``mu``. With ``mu = 0`` gradients stay as they are, bit for bit.
+    It diverges for no ``mu``. With ``mu = 0`` gradients stay as they are, bit for bit. ``lr`` is that of the
+    first step; later steps with less go less far than proximal ones.
     """
 
     mu: float

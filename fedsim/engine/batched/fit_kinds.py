@@ -12,14 +12,14 @@ import numpy as np
 from fedsim.engine.batched.dense_net import Layers, layers_of
 from fedsim.engine.jobs import Extra, Fit, InlineSamples, PublicSamples, Samples
 from fedsim.engine.losses import can_serve_many
-from fedsim.engine.optimisers import Adam, Cosine, Optimiser, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, ClippedEach, Cosine, Optimiser, Scheduled, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.task import Task
 
-ELEMENTWISE = (Sgd, Adam)
+ELEMENTWISE: tuple[type, ...] = (Sgd, Adam)
 """Optimisers that serve stacked parameters as they are."""
 
 Shape = tuple[tuple[int, ...], bool]
@@ -84,6 +84,8 @@ def batch_key(job: Fit, resources: Resources) -> Hashable | None:
         return None
     if job.states is not None or job.outputs or resources.pool is None or resources.device.type != "cpu":
         return None
+    if any(resources.augmentations(stream.samples) for stream in job.streams.values()):
+        return None
     if step.correct is not None and not getattr(step.correct, "is_elementwise", False):
         return None
     extras = [(name, _form_of_extra(extra, job.models)) for name, extra in job.extras.items()]
@@ -120,17 +122,26 @@ def _form_of_samples(samples: Samples) -> Hashable:
 def _kind(
     form: _Form, optimisers: tuple[Optimiser, ...], batches: tuple[tuple[int, bool], ...]
 ) -> Kind | None:
-    for optimiser in optimisers:
-        if type(optimiser.inner if isinstance(optimiser, Cosine) else optimiser) not in ELEMENTWISE:
-            return None
+    of_many = [_of_many(optimiser) for optimiser in optimisers]
+    if None in of_many:
+        return None
     known = {name: layers_of(architecture) for name, architecture in form.models}
     layers = {name: found for name, found in known.items() if found is not None}
     (_, first), *_ = form.models
     if len(layers) < len(known) or not all(_is_usual(samples, first.task) for _, samples in form.streams):
         return None
-    by_name = dict(zip(form.trained, optimisers, strict=True))
+    by_name = dict(zip(form.trained, filter(None, of_many), strict=True))
     checks = _checks(form, tuple([optimiser.counted_as for optimiser in optimisers]))
     return Kind(layers, by_name, form.step, tuple([size for size, _ in batches]), checks)
+
+
+def _of_many(optimiser: Optimiser) -> Optimiser | None:
+    """Return what applies stacked gradients as this applies those of one client; None where nothing does."""
+    if type(optimiser) is Clipped:
+        inner = _of_many(optimiser.inner)
+        return None if inner is None else ClippedEach(inner, optimiser.most)
+    inner = optimiser.inner if isinstance(optimiser, Cosine | Scheduled) else optimiser
+    return optimiser if type(inner) in ELEMENTWISE else None
 
 
 def _is_usual(samples: Hashable, task: Task) -> bool:

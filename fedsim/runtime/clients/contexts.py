@@ -148,7 +148,7 @@ class Contexts:
         return kind(
             self.engine,
             partial(parts.fleet.device, client),
-            training,
+            training.in_round(round, parts.num_rounds),
             client=client,
             dispatch=dispatch,
             key=key,

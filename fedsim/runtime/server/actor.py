@@ -380,7 +380,7 @@ class ServerActor:
         return ServerContext(
             self.engine,
             lambda: parts.fleet.server,
-            parts.training,
+            parts.training.in_round(self._round, parts.num_rounds),
             client=SERVER,
             dispatch=-1,
             key=key,

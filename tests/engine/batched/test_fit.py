@@ -34,8 +34,9 @@ from fedsim.engine.jobs import (
     Stream,
 )
 from fedsim.engine.losses import Batches, Extras, LiveModel, Models
-from fedsim.engine.optimisers import Adam, Clipped, Cosine, Optimiser, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, Cosine, Optimiser, Scheduled, Sgd
 from fedsim.engine.steps import Descent
+from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources, StoppedError, Worker
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
@@ -47,6 +48,9 @@ from fedsim.task import Task
 
 WIDTHS = ((1, 1, 2), (50, 5), (64, 10), (64, 64, 10), (65, 33, 7), (33, 129, 101, 10), (784, 128, 10))
 DIVERGING = Sgd(1e30)
+SCHEDULES = TrainingConfig.model_validate(
+    {"schedule": [{"name": "cosine", "by": "step"}, {"name": "linear", "by": "step"}]}
+).schedule
 OPTIMISERS: tuple[Optimiser, ...] = (
     Sgd(0.05),
     DIVERGING,
@@ -57,6 +61,11 @@ OPTIMISERS: tuple[Optimiser, ...] = (
     Adam(0.01, weight_decay=0.1),
     Cosine(Sgd(0.1, momentum=0.9), 3),
     Cosine(Adam(0.01), 5),
+    Scheduled(Sgd(0.1, momentum=0.9), SCHEDULES, 5),
+    Scheduled(Adam(0.01), SCHEDULES, 3),
+    Clipped(Sgd(0.05, momentum=0.9), 0.3),
+    Clipped(Sgd(0.05), 3.0),
+    Clipped(Clipped(Scheduled(Adam(0.01), SCHEDULES, 3), 1.0), 2.0),
 )
 """All that serve stacked parameters."""
 
@@ -265,12 +274,16 @@ class Shrinking:
         return [gradient / gradient.norm() for gradient in gradients]
 
 
+class Own(Sgd):
+    """An optimiser of somebody's own."""
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"num_steps": 0},
         {"states": {}},
-        {"optimiser": Clipped(Sgd(0.1), 1.0)},
+        {"optimiser": Clipped(Own(0.1), 1.0)},
         {"step": Descent(loss=other_loss)},
         {"step": Descent(correct=Shrinking())},
         {"extras": {"whole": Extra(np.zeros((5, 3)))}},
@@ -280,7 +293,7 @@ class Shrinking:
     ids=[
         "no steps",
         "kept optimiser",
-        "clipped",
+        "own optimiser",
         "other loss",
         "whole gradient",
         "whole array",

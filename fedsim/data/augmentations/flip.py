@@ -1,0 +1,31 @@
+"""Some images are mirrored, left to right (torchvision's RandomHorizontalFlip)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedsim.config import Config
+from fedsim.data.augmentations.base import Augmentation
+from fedsim.ranges import Share
+
+
+class FlipConfig(Config):
+    """How many."""
+
+    probability: Share = 0.5
+    """Probability that an image is mirrored."""
+
+
+class Flip(Augmentation[FlipConfig]):
+    """Mirrors images."""
+
+    Config = FlipConfig
+
+    def transformed(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the images, some of them mirrored."""
+        are_flipped = torch.rand(len(images), generator=generator) < self.config.probability
+        return torch.where(are_flipped.to(images.device).view(-1, 1, 1, 1), images.flip(-1), images)
+
+
+PLUGIN = Flip
