@@ -319,7 +319,9 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
             return fault
         for name in message.PLAN.trees:
             tree: Tree | None = getattr(message, name)
-            fault = None if tree is None else unlike_tree(tree, wanted.params, wanted.architecture)
+            if tree is None or tree is message.params:
+                continue
+            fault = unlike_tree(tree, wanted.params, wanted.architecture)
             if fault is not None:
                 return f"{name}: {fault}"
         return None

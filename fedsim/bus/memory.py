@@ -17,6 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Presence
@@ -60,6 +61,7 @@ class MemoryBus:
     def __post_init__(self) -> None:
         self._under_way: dict[int, dict[int, _Transfer]] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
+        self._wire_bytes = lru_cache(maxsize=1024)(self.overhead.wire_bytes)  # a round has few lengths
         self.server = MemoryEndpoint(self)
         self.clients = MemoryEndpoint(self)
 
@@ -112,7 +114,7 @@ class MemoryBus:
 
     def _launch(self, header: Header, packed: Packed, frame: Frame, released: _Departure) -> None:
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
-        wire_bytes = self.overhead.wire_bytes(num_bytes, "up" if up else "down")
+        wire_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
         row = self.ledger.sent(now_ns(), header, *what)
         self.trace.record(TRANSFER_START, client, header.dispatch, up, *what)

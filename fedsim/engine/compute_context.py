@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,8 @@ class ComputeContext:
         """
         if epochs is not None and steps is not None:
             raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
+        changes = step, trained, streams, extras, outputs
+        is_usual = isinstance(models, Model) and changes == (None, None, None, None, None)
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps
         by_name = {MODEL: models} if isinstance(models, Model) else models
@@ -161,9 +164,18 @@ class ComputeContext:
         extras = {} if extras is None else extras
         outputs = {} if outputs is None else outputs
         public_buffers = self.training.public_buffers if public_buffers is None else public_buffers
-        fit_work = self._engine.costs.fit_work(
-            step, by_name, trained, streams, extras, outputs, optimisers, public_buffers, epochs, steps
+        costs = self._engine.costs
+        make_work = partial(
+            costs.fit_work,
+            *(step, by_name, trained, streams, extras, outputs, optimisers, public_buffers, epochs, steps),
         )
+        if is_usual:  # as most are
+            num_samples = self._engine.resources.data.num_samples(self.client, "train")
+            sizes = num_samples, self.training.batch_size, epochs, steps
+            usual = by_name[MODEL].architecture, optimisers[MODEL], public_buffers, *sizes
+            fit_work = costs.usual_work(usual, make_work)
+        else:
+            fit_work = make_work()
         job = jobs.Fit(
             step=step,
             models=by_name,
@@ -176,6 +188,7 @@ class ComputeContext:
             states=states,
             outputs=outputs,
             public_buffers=public_buffers,
+            like=fit_work if is_usual and states is None else None,
         )
         fitted: Fitted = await self._do(job, fit_work)
         if keeping is not None and keeps:

@@ -140,6 +140,8 @@ class Fit:
         outputs: Name to the start value of what the job gives beside models. A step reads and writes them
             (:class:`fedsim.engine.steps.Work`); shapes and dtypes stay.
         public_buffers: What buffers do where a loss asks for logits of public samples (``model.public(x)``).
+        like: One object in fits that differ in values, in their seeds and in whose samples they train on
+            alone, so that what is found out of one of them holds for all; None where that is not known.
     """
 
     step: Step
@@ -153,6 +155,7 @@ class Fit:
     states: Mapping[str, Tree] | None = None
     outputs: Tree = field(default_factory=dict)
     public_buffers: PublicBuffers = "moving"
+    like: object | None = None
 
 
 def check_names(

@@ -6,7 +6,6 @@ and handshakes belong to a connection, not to a message.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Literal
 
 from pydantic import model_validator
@@ -76,7 +75,6 @@ NO_OVERHEAD = OverheadConfig(protocol="none")
 """Frames travel as they are."""
 
 
-@lru_cache(maxsize=1024)  # the frames of a round mostly have one or two lengths
 def _segmented_bytes(stream_bytes: int, tls: bool) -> int:
     if tls:
         stream_bytes += RECORD_HEADER_BYTES * _ceil_divide(stream_bytes, RECORD_BYTES)

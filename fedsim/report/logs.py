@@ -34,7 +34,7 @@ class _Lines:
 
 def line_log(sink: SupportsWrite[bytes]) -> Log:
     """Return a logger whose events become lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
-    log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line])
+    log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line]).bind()
     return log
 
 

@@ -51,6 +51,11 @@ class _Carrier(Message):
         """The model carried; made once."""
         return Model(self.architecture, self.params, self.buffers)
 
+    def _carrying(self, model: Model) -> Self:
+        """Return the message; its fields are those of ``model``, so it need not be made again."""
+        vars(self)["model"] = model
+        return self
+
 
 @message("model")
 class ModelBroadcast(_Carrier):
@@ -59,7 +64,7 @@ class ModelBroadcast(_Carrier):
     @classmethod
     def of(cls, model: Model) -> Self:
         """Return the message that carries a model."""
-        return cls(model.architecture, model.params, model.buffers)
+        return cls(model.architecture, model.params, model.buffers)._carrying(model)
 
 
 @message("update")
@@ -80,7 +85,7 @@ class ModelUpdate(_Carrier):
     @classmethod
     def of(cls, model: Model, num_samples: int) -> Self:
         """Return the message that carries a model trained on ``num_samples`` samples."""
-        return cls(model.architecture, model.params, model.buffers, num_samples)
+        return cls(model.architecture, model.params, model.buffers, num_samples)._carrying(model)
 
 
 @message("public_batch")

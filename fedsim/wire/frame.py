@@ -143,7 +143,8 @@ class Packed:
         self.num_parameters = envelope.num_parameters
         self._envelope = envelope
         self._bins = bins
-        self._received: Message | None = None
+        # Pending arrays are received as they are sent, and so are scalars.
+        self._received = message if bins is None else None
 
     @property
     def bins(self) -> Bins:

@@ -12,6 +12,7 @@ A tile with a batch size that is new to its kind is checked: some of its clients
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -153,10 +154,10 @@ class _Tile:
                     name: Model(job.models[name].architecture, tree)
                     for name, tree in zip(names, its_trees, strict=True)
                 },
-                loss,
+                partial(self._losses.mean, number),
                 job.num_steps,
             )
-            for job, its_trees, loss in zip(self._jobs, trees, self._losses.means(), strict=True)
+            for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True))
         ]
 
     def _check(self, fitted: Sequence[Fitted | None], shapes: Mapping[Shape, int]) -> None:

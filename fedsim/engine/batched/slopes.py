@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from statistics import fmean
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from fedsim.engine.batched.dense_net import Nets
 from fedsim.engine.batched.feed import Batches
 from fedsim.engine.cross_entropies import sums_of_losses
+from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.jobs import Fit
 from fedsim.engine.losses import MODEL, TRAIN, Extras, Loss, empirical_loss
 from fedsim.engine.steps import Descent
@@ -37,7 +39,7 @@ class Losses:
     def __init__(self, jobs: Sequence[Fit], task: Task) -> None:
         self._loss, self._settings = _joint([cast(Descent, job.step).loss for job in jobs])
         self.are_cross_entropies = self._loss is empirical_loss and task.kind == "classification"
-        self._jobs = jobs
+        self._nums_steps = [job.num_steps for job in jobs]  # a result that is kept keeps this, and no jobs
         self._trained = jobs[0].trained
         self._values = np.empty((len(jobs), jobs[0].num_steps))
         self._log_p: dict[int, list[tuple[slice, int, Tensor]]] = {}
@@ -68,20 +70,23 @@ class Losses:
             for name in self._trained
         }
 
-    def means(self) -> list[float]:
-        """Return the mean over the steps of each fit."""
+    def mean(self, number: int) -> float:
+        """Return the mean over the steps of a fit."""
+        return fmean(self._by_fit[number][: self._nums_steps[number]])
+
+    @cached_property
+    def _by_fit(self) -> list[list[float]]:
+        """The losses of each fit at each step, worked out once somebody asks: few ask for losses."""
         if self._log_p:
             losses = [-torch.cat([log_p for _, _, log_p in parts])[..., 0] for parts in self._log_p.values()]
-            sums, first = sums_of_losses(losses).numpy(), 0
+            with one_torch_thread():
+                sums, first = sums_of_losses(losses).numpy(), 0
             for batch_size, parts in self._log_p.items():
                 for clients, step, log_p in parts:
                     end = first + len(log_p)
                     self._values[clients, step] = sums[first:end] / np.float32(batch_size)
                     first = end
-        return [
-            fmean(values[: job.num_steps])
-            for values, job in zip(self._values.tolist(), self._jobs, strict=True)
-        ]
+        return self._values.tolist()
 
     def _cross_entropy_slopes(self, step: int, clients: slice, logits: Tensor, labels: Tensor) -> Tensor:
         """Return what autograd would, in fewer steps: most fits descend nothing but the cross-entropy."""

@@ -24,7 +24,7 @@ import torch
 from fedsim.engine.batched.jobs import batch_key, run_together
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
-from fedsim.engine.jobs import Job
+from fedsim.engine.jobs import Fit, Job
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError, RunError
 
@@ -89,7 +89,7 @@ class Threads(Executor):
 
     def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Promise:
         """Queue a job for the threads, or keep it for whoever waits."""
-        key = batch_key(job, self._resources) if self.config.batching == "auto" else None
+        key = self._batch_key(job) if self.config.batching == "auto" else None
         is_long = key is None if step_flops is None else step_flops >= LONG_STEP_FLOPS
         if not (self._threads and is_long):
             return Waiting(job, key, {} if key is None else self._alike.setdefault(key, {}))
@@ -104,6 +104,14 @@ class Threads(Executor):
         # A job that nobody wants any more is freed at once, though its place in the queue stays.
         future.add_done_callback(self._forget)
         return future
+
+    def _batch_key(self, job: Job) -> Hashable | None:
+        like = job.like if isinstance(job, Fit) else None
+        if like is None:
+            return batch_key(job, self._resources)
+        if like not in self._keys:
+            self._keys[like] = batch_key(job, self._resources)
+        return self._keys[like]
 
     def wait(self, promise: Any) -> Any:
         """Return the result when it is there; what no thread does is done now.
@@ -147,6 +155,7 @@ class Threads(Executor):
         self._jobs: dict[Future[Any], Job] = {}  # those of the threads that have not begun
         self._queue: list[tuple[Due, Future[Any]]] = []
         self._alike: dict[Hashable, Alike] = {}
+        self._keys: dict[object, Hashable | None] = {}  # by what is alike in fits
         self._at_work = _AtWork()
         self._jobs_done: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._ready = threading.Condition()

@@ -38,7 +38,7 @@ class Log(Protocol):
 
 def silent() -> Log:
     """Return a logger that writes nothing."""
-    log: Log = structlog.wrap_logger(None, processors=[_drop])
+    log: Log = structlog.wrap_logger(None, processors=[_drop]).bind()
     return log
 
 
