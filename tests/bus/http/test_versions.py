@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -50,7 +50,7 @@ def greeting(scenario: str = TINY, **changes: Any) -> bytes:
 
 
 @cache
-def here() -> dict[str, str]:
+def here() -> Mapping[str, str]:
     """Return the fingerprint of what the scenario gives here."""
     return fingerprint(build(Scenario.model_validate(tomllib.loads(TINY))).data)
 
