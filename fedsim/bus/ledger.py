@@ -52,6 +52,16 @@ class Totals:
     overhead_up: int = 0
     overhead_down: int = 0
 
+    @property
+    def sent_up(self) -> int:
+        """Bytes of all frames towards the server, raw samples included."""
+        return self.bytes_up + self.data_up
+
+    @property
+    def sent_down(self) -> int:
+        """The same towards the clients."""
+        return self.bytes_down + self.data_down
+
     def __sub__(self, earlier: Totals) -> Totals:
         """Return what was added since ``earlier``."""
         return Totals(*map(sub, _numbers(self), _numbers(earlier)))

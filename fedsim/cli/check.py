@@ -6,13 +6,18 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedsim.bus import Totals
 from fedsim.cli.console import heading, pairs, say, table
-from fedsim.errors import RunError, UserError
+from fedsim.errors import RunError, ScenarioError, UserError
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import number_format, preview
-from fedsim.report.rehearsal import rehearse
+from fedsim.report.forecast import BASIS, forecast
+from fedsim.report.rehearsal import Rehearsal, rehearse
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
-from fedsim.scenario import build, json_schema, load_scenario
+from fedsim.runtime.parts import Parts
+from fedsim.scenario import build, examples, json_schema, load_scenario
+from fedsim.scenario.load import read_tables
 
 
 def schema() -> None:
@@ -20,8 +25,22 @@ def schema() -> None:
     say(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
-def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) -> None:
+def is_study(file: Path) -> bool:
+    """Whether a file, or the example of a name, is a study."""
+    if not file.suffix and not file.exists():
+        return examples.STUDIES + str(file).removeprefix(examples.STUDIES) in examples.names(studies=True)
+    try:
+        return "variant" in read_tables(file)
+    except ScenarioError:  # which is told as that of a scenario
+        return False
+
+
+def check(
+    scenario_file: Path, overrides: Sequence[str], algorithm: str | None, jobs: int | None = None
+) -> None:
     """Print what a scenario is made of, and what its first rounds cost."""
+    if jobs is not None:
+        raise UserError("--jobs is for studies, which have several runs: leave it out for a scenario")
     scenario = load_scenario(scenario_file, overrides, algorithm=algorithm)
     parts = build(scenario, str(scenario_file))
     ends = [] if parts.rounds is None else [number_format.several(parts.rounds, "round")]
@@ -43,29 +62,27 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
     table(rehearsal.compute())
     table(rehearsal.frames())
     last, totals = rehearsal.last, rehearsal.totals
-    traffic = last.traffic
-    up, down = traffic.bytes_up + traffic.data_up, traffic.bytes_down + traffic.data_down
     planned = rehearsal.planned
-    total_up, total_down = totals.bytes_up + totals.data_up, totals.bytes_down + totals.data_down
     heading(f"Cost, from {number_format.several(rehearsal.rounds, 'rehearsed round')}")
     round_time = number_format.duration(last.ended_at_s - last.began_at_s)
     pairs(
         [
             (
                 "a round",
-                f"{round_time}, {number_format.size(up)} up, {number_format.size(down)} down, "
-                f"{last.asked} dispatches",
+                f"{round_time}, {_both_ways(last.traffic)}, {last.asked} dispatches",
             ),
             (
                 "rounds" if planned is None else number_format.several(planned, "round"),
                 "as many as it takes to reach the accuracy"
                 if planned is None
                 else f"about {number_format.duration(rehearsal.simulated_s)}, "
-                f"{number_format.size(total_up)} up, {number_format.size(total_down)} down, "
+                f"{_both_ways(totals)}, "
                 f"{number_format.count(totals.parameters_up + totals.parameters_down)} parameters",
             ),
+            ("real time", _real_time(parts, rehearsal)),
         ]
     )
+    say(f"  {BASIS}")
     if parts.fleet.is_traced:
         say("  links that follow traces had the mean of their trace here; in a run they change over time")
     if parts.fleet.is_loaded:
@@ -78,3 +95,14 @@ def check(scenario_file: Path, overrides: Sequence[str], algorithm: str | None) 
         say(f"  {last.dropped} of {last.asked} dispatches were dropped: {', '.join(causes)}{hint}")
     for remark in [] if planned is None else remarks(parts, rehearsal.result, rehearsal.simulated_s):
         say(f"  {remark}")
+
+
+def _both_ways(traffic: Totals) -> str:
+    return f"{number_format.size(traffic.sent_up)} up, {number_format.size(traffic.sent_down)} down"
+
+
+def _real_time(parts: Parts, rehearsal: Rehearsal) -> str:
+    try:
+        return forecast(parts, rehearsal).text
+    except Exception as error:  # of a job that was tried: a run says what is wrong, and where
+        return f"unknown, since a job failed when it was tried: {shortened(error, MOST_SAID)}"

@@ -334,13 +334,16 @@ def list_(kind: str, **values: Any) -> None:
 @main.command()
 @_scenario
 @_algorithm
+@_number("--jobs", "Processes", "Of a study: runs at once.  [default: those of 'fedsim study']", "N")
 def check(**values: Any) -> None:
-    """Check a scenario, and show what it will cost.
+    """Check a scenario or a study, and show what it will cost.
 
     Shows the fleet, the data and the models, and rehearses the first rounds without training, so that bytes
-    and times are measured and not estimated. If the rehearsal fails, the exit status is 2.
+    and times are measured and not estimated. If the rehearsal fails, the exit status is 2. Of a study it
+    shows the number of runs. Real time is forecast from a few jobs that are done.
     """
-    late("cli.check:check")(**values)
+    is_study = late("cli.check:is_study")(values["scenario_file"])
+    late("cli.check_study:check_study" if is_study else "cli.check:check")(**values)
 
 
 @main.command()

@@ -47,8 +47,8 @@ def breakdown(result: RunResult) -> dict[str, Any]:
     return {
         "time": {name: int(spent_ns.sum()) / 1e9 for name, spent_ns in _spent_ns(result).items()},
         "bytes": {
-            "payload_up": totals.bytes_up + totals.data_up,
-            "payload_down": totals.bytes_down + totals.data_down,
+            "payload_up": totals.sent_up,
+            "payload_down": totals.sent_down,
             "overhead_up": totals.overhead_up,
             "overhead_down": totals.overhead_down,
             "wasted": int(_wasted_bytes(result, frames).sum()),

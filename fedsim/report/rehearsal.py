@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,9 @@ import numpy as np
 from fedsim import plugins
 from fedsim.bus import Totals
 from fedsim.clock import Trace
-from fedsim.engine.executors.base import Executor
 from fedsim.params import Array
 from fedsim.report import number_format
+from fedsim.report.real_time import Listening, Work
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.records.result import RoundRow
@@ -34,6 +36,19 @@ QUANTILES = (0, 0.05, 0.5, 0.95, 1)
 QUANTILE_HEADINGS = ("minimum", "5 %", "median", "95 %", "maximum")
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a rehearsal.
+
+    Attributes:
+        real_s: How long it took for real, s: what there is to simulate beside the jobs.
+        works: Jobs that it did not do, and a run does.
+    """
+
+    real_s: float
+    works: Sequence[Work]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
     """What a rehearsal has shown.
@@ -43,12 +58,16 @@ class Rehearsal:
         parts: Of the whole run.
         result: Of the rehearsal.
         jobs: For each job its client, dispatch, operations and duration in s.
+        once: What happens once, apart from rounds that are like the last one.
+        each: What happens in the last round.
     """
 
     rounds: int
     parts: Parts
     result: RunResult
     jobs: Sequence[tuple[int, int, float, float]]
+    once: Share
+    each: Share
 
     @property
     def last(self) -> RoundRow:
@@ -71,7 +90,7 @@ class Rehearsal:
         """Rounds of the whole run, until its time or its bytes are spent; None where nothing tells."""
         ends = [] if self.parts.rounds is None else [float(self.parts.rounds)]
         if (until := self.parts.until) is not None:
-            sent = (sum_of_bytes(one) for one in (self.result.totals, self.last.traffic))
+            sent = (one.sent_up + one.sent_down for one in (self.result.totals, self.last.traffic))
             for budget, (spent, each) in (
                 (until.simulated, (self.result.simulated_s, self.pace_s)),
                 (until.bytes, tuple(sent)),
@@ -135,11 +154,6 @@ class Rehearsal:
         return TextTable.of(alike, columns, text_columns=frozenset({0, 1, 2}), title=title)
 
 
-def sum_of_bytes(totals: Totals) -> int:
-    """Return the bytes of all frames, up and down, raw samples included."""
-    return totals.bytes_up + totals.data_up + totals.bytes_down + totals.data_down
-
-
 def rehearse(parts: Parts) -> Rehearsal:
     """Run the first rounds of a run without learning.
 
@@ -149,8 +163,9 @@ def rehearse(parts: Parts) -> Rehearsal:
         RunError: They failed.
     """
     null: Any = plugins.load("fedsim.engine.executors", "null")
-    executor: Executor = null(null.Config())
+    executor = Listening(null(null.Config()))
     rounds = min(ROUNDS, parts.num_rounds)
+    marks = [(-1, perf_counter(), Work())]
     trace = Trace(keep=True)
     result = run(
         replace(
@@ -162,13 +177,23 @@ def rehearse(parts: Parts) -> Rehearsal:
         ),
         trace=trace,
         rounds=rounds,
+        watch=lambda row: marks.append((row.round, perf_counter(), executor.taken())),
+    )
+    marks.append((rounds + 2, perf_counter(), executor.taken()))
+    passed = [(number, at_s - before_s, work) for (_, before_s, _), (number, at_s, work) in pairwise(marks)]
+    once, each = (
+        Share(
+            sum(real_s for number, real_s, _ in passed if (number == rounds) == is_last),
+            [work for number, _, work in passed if (number == rounds) == is_last],
+        )
+        for is_last in (False, True)
     )
     starts = [values for _, kind, *values in trace.kept if kind == "job_start"]
     jobs = [
         (client, dispatch, float(flops), float(duration_s))
         for client, dispatch, _, flops, duration_s in starts
     ]
-    return Rehearsal(rounds, parts, result, jobs)
+    return Rehearsal(rounds, parts, result, jobs, once, each)
 
 
 def quantiles(values: Any, show: Any) -> tuple[str, ...]:

@@ -70,7 +70,8 @@ def budgets(curves: Mapping[Setting, Mapping[int, Columns]], at: AtConfig) -> li
 
 def cost(curve: Columns, bounds: str) -> Array:
     """Return what a run has spent by each evaluation of what a budget bounds."""
-    return np.sum([curve[name] for name in BUDGETS[bounds]], axis=0, dtype=float)
+    spent: Array = np.sum([curve[name] for name in BUDGETS[bounds]], axis=0, dtype=float)
+    return spent
 
 
 def accuracy_within(curve: Columns, budget: Budget, of: Measure) -> float:

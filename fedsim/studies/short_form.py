@@ -51,7 +51,7 @@ def short_form(
     single, grid, faults = _parsed(overrides)
     if faults:
         raise ScenarioError(list(dict.fromkeys(faults)), said)
-    name = plain_name(Path(said).stem, "run")
+    name: Any = plain_name(Path(said).stem, "run")
     run = base.setdefault("run", {})
     if isinstance(run, dict):
         name = single.get("run.name", run.setdefault("name", name))

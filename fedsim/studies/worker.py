@@ -78,7 +78,7 @@ def do(task: Task, outlet: TextIO) -> Task:
             if not is_mine:
                 return {"busy": True}
             if not holds_run(folder, written):
-                scenario = _with_one_worker(load_scenario(tomllib.loads(written)))
+                scenario = with_one_worker(load_scenario(tomllib.loads(written)))
                 plan = Plan.of(scenario, task["source"], verify=task["verify"])
                 plan = replace(plan, scenario_toml=written)
                 force = task["force"] or holds_scenario(folder, written)
@@ -90,7 +90,7 @@ def do(task: Task, outlet: TextIO) -> Task:
         return {"failed": traceback.format_exc()}
 
 
-def _with_one_worker(scenario: Scenario) -> Scenario:
+def with_one_worker(scenario: Scenario) -> Scenario:
     """Give a run one worker unless it says how many: runs go beside each other already."""
     if scenario.engine.workers != "auto":
         return scenario

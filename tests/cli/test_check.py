@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from fedsim.cli.check import is_study
 from fedsim.errors import InvariantError
 
 Call = Callable[..., Result]
@@ -113,6 +114,87 @@ def test_a_bug_in_a_rehearsal_is_no_fault_of_the_scenario(
     result = call("check", "tiny.toml")
     assert result.exit_code == 1
     assert result.stderr == "fedsim: the run failed: a frame was counted twice\n"
+
+
+def test_real_time_is_forecast(call: Call) -> None:
+    result = call("check", "tiny.toml")
+    assert re.search(r"\n  real time +about [\d.]+ \w+\n", result.stdout)
+    assert "a forecast from a few jobs, done on this machine now" in result.stdout
+    budget = "run.until={accuracy = 0.9}"
+    said = call("check", "tiny.toml", "--set", budget, "--set", "run.rounds=9").stdout
+    assert re.search(r"real time +about", said)
+
+
+def test_a_job_that_fails_when_it_is_tried_is_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(parts: object, rehearsal: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("fedsim.cli.check.forecast", broken)
+    result = call("check", "tiny.toml")
+    assert result.exit_code == 0, result.output
+    assert "real time  unknown, since a job failed when it was tried: oh" in result.stdout
+
+
+STUDY = """
+base = "tiny.toml"
+seeds = [0, 1, 2]
+[[variant]]
+algorithm = "fedavg"
+[[variant]]
+algorithm = "local"
+[grid]
+"training.batch_size" = [8, 16]
+"""
+
+
+def test_a_study_is_checked_too(call: Call, here: Path) -> None:
+    (here / "mine.toml").write_text(STUDY + '[tune]\nseeds = [9]\n"training.lr" = [0.1, 0.2]\n')
+    result = call("check", "mine.toml", "--jobs", "3")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "mine.toml: mine, a study: 2 variants, 2 points of the grid, 3 seeds"
+    assert any(line.split()[:3] == ["fedavg", "8", "2"] for line in lines)
+    assert "  with the first values of training.lr" in lines
+    assert re.search(
+        r"\n  trials, of the tuning +8\n  runs +12\n  real time, 3 at once +about ", result.stdout
+    )
+    assert sorted(path.name for path in here.iterdir()) == ["mine.toml", "tiny.toml"]
+
+
+def test_a_study_without_a_number_of_rounds(call: Call, here: Path) -> None:
+    (here / "mine.toml").write_text("set = { run = { until = { accuracy = 0.9 } } }\n" + STUDY)
+    result = call("check", "mine.toml", "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    assert "real time, 1 at once  as long as it takes to reach the accuracy" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("mine.toml", "--set", "training.lr=1"), "leave out --set and --algorithm"),
+        (("mine.toml", "--algorithm", "local"), "leave out --set and --algorithm"),
+        (("tiny.toml", "--jobs", "2"), "--jobs is for studies"),
+        (("wrong.toml",), 'grid."training.lrr": no key is called'),
+        (("broken.toml",), "broken.toml: a rehearsal failed"),
+    ],
+)
+def test_mistakes_in_the_check_of_a_study(
+    call: Call, here: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (here / "mine.toml").write_text(STUDY)
+    (here / "wrong.toml").write_text(STUDY + '"training.lrr" = [1]\n')
+    fails = "set = { 'participation.pacing.params' = { min_replies = 5, on_failure = 'stop' } }\n"
+    (here / "broken.toml").write_text(fails + STUDY)
+    result = call("check", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_an_example_of_a_study_is_known_by_its_name(call: Call) -> None:
+    assert is_study(Path("first_to_reach"))
+    assert is_study(Path("studies/first_to_reach"))
+    assert not is_study(Path("quickstart"))
+    assert not is_study(Path("nowhere.toml"))
 
 
 def test_who_cannot_hold_the_job_is_told(call: Call, here: Path) -> None:

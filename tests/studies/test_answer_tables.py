@@ -69,7 +69,7 @@ def test_accuracies_within_budgets_say_of_how_many_seeds_and_who_ended_before(ti
                 one,
                 ended_before={hour.column: ended, least.column: 1},
                 figures={**one.figures, **columns},
-                differences=one.differences | differences,
+                differences={**one.differences, **differences},
             )
         )
     plan = load_study(tiny | {"targets": [0.05]})

@@ -1,0 +1,77 @@
+"""How long a run will take for real: the simulation as in its rehearsal, its jobs as trials say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from fedsim.report import number_format
+from fedsim.report.real_time import evaluation, seconds
+from fedsim.report.rehearsal import Rehearsal, rehearse
+from fedsim.runtime.parts import Parts
+
+BASIS = "real time: a forecast from a few jobs, done on this machine now; it may be off by a factor of two"
+
+AGAIN_S = 0.2
+"""A rehearsal that took less is held again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Real time of a run, without what comes before its first event.
+
+    Attributes:
+        once_s: What happens once takes so long, s.
+        round_s: A round, s.
+        evaluation_s: An evaluation, s.
+        rounds: How many rounds there will be; None where nobody knows.
+        rounds_between: Rounds between two evaluations, which need not be whole; 0: there are none.
+    """
+
+    once_s: float
+    round_s: float
+    evaluation_s: float
+    rounds: int | None
+    rounds_between: float
+
+    def run_s(self, rounds: int) -> float:
+        """Return how long a run of so many rounds takes; the last round is always evaluated."""
+        evaluations = ceil(rounds / self.rounds_between) if self.rounds_between else 0
+        return self.once_s + rounds * self.round_s + evaluations * self.evaluation_s
+
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        if self.rounds is not None:
+            return f"about {number_format.duration(self.run_s(self.rounds))}"
+        evaluation_s = number_format.duration(self.evaluation_s)
+        return f"about {number_format.duration(self.round_s)} for a round, {evaluation_s} for an evaluation"
+
+
+def forecast(parts: Parts, rehearsal: Rehearsal) -> Forecast:
+    """Return how long a run will take for real.
+
+    Args:
+        parts: Of the run. Their executor does some jobs, and is closed then.
+        rehearsal: Of the run.
+    """
+    once, each = rehearsal.once, rehearsal.each
+    if once.real_s + each.real_s < AGAIN_S:
+        each = rehearse(parts).each  # with all counted that is counted once
+    works = [*once.works, *each.works, evaluation(parts, rehearsal.result)]
+    *taken_s, evaluation_s = seconds(parts, *works)
+    settings = parts.evaluation
+    between: float = settings.rounds_between
+    if settings.every_s is not None and rehearsal.pace_s:
+        by_time = max(1.0, settings.every_s / rehearsal.pace_s)
+        between = min(between, by_time) if between else by_time
+    # The rounds before the last one rehearsed are like it, but for what happens once.
+    rounds_s = (rehearsal.rounds - 1) * (each.real_s + sum(taken_s[len(once.works) :]))
+    once_s = once.real_s + sum(taken_s[: len(once.works)]) - rounds_s
+    return Forecast(
+        max(0.0, once_s),
+        each.real_s + sum(taken_s[len(once.works) :]),
+        evaluation_s if parts.executor.learns else 0.0,
+        rehearsal.planned,
+        between,
+    )

@@ -1,0 +1,81 @@
+"""How long the runs of a study take for real.
+
+As many settings are rehearsed as there is time for, the first point of each variant before the others. The
+rest are taken to be like one of the same variant, or else like the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter, process_time
+
+from fedsim.report.forecast import Forecast, forecast
+from fedsim.report.rehearsal import Rehearsal, rehearse
+from fedsim.scenario import build
+from fedsim.studies.plan import Setting, StudyPlan
+from fedsim.studies.worker import with_one_worker
+
+MOST_S = 0.8
+"""No further setting is rehearsed once so much processor time is spent, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """A setting that was rehearsed, with the first of the values that are tuned.
+
+    Attributes:
+        rehearsal: Of one run.
+        build_s: Real time until its first event, s.
+        forecast: Of the real time of the rest.
+    """
+
+    rehearsal: Rehearsal
+    build_s: float
+    forecast: Forecast
+
+    def run_s(self, rounds: int | None) -> float | None:
+        """Return how long a run takes that has so many rounds, s; None where nobody knows."""
+        ends = [number for number in (rounds, self.forecast.rounds) if number is not None]
+        return self.build_s + self.forecast.run_s(min(ends)) if ends else None
+
+
+def rehearse_study(plan: StudyPlan) -> dict[Setting, Rehearsed]:
+    """Return the settings that were rehearsed, at least one.
+
+    Raises:
+        UserError: The parts of a run do not fit each other.
+        RunError: A rehearsal failed.
+    """
+    began_s, known = process_time(), dict[Setting, Rehearsed]()
+    points = list(dict.fromkeys(setting.point for setting in plan.settings))
+    for setting in sorted(plan.settings, key=lambda setting: points.index(setting.point)):
+        if known and process_time() - began_s > MOST_S:
+            break
+        started_s = perf_counter()
+        parts = build(with_one_worker(plan.candidates[setting][0].scenario), setting.variant)
+        build_s = perf_counter() - started_s
+        rehearsal = rehearse(parts)
+        known[setting] = Rehearsed(rehearsal, build_s, forecast(parts, rehearsal))
+    return {setting: known[setting] for setting in plan.settings if setting in known}
+
+
+def study_s(plan: StudyPlan, known: Mapping[Setting, Rehearsed], jobs: int) -> float | None:
+    """Return how long all trials and runs of a study take, s; None where nobody knows.
+
+    Args:
+        plan: The study.
+        known: What was rehearsed.
+        jobs: Runs at once.
+    """
+    tuning = len(plan.config.tune.seeds) if plan.config.tune is not None else 0
+    longest = total = 0.0
+    for setting, candidates in plan.candidates.items():
+        alike = [one for other, one in known.items() if other.variant == setting.variant]
+        like = known.get(setting) or (alike or list(known.values()))[0]
+        taken_s = like.run_s(candidates[0].scenario.run.rounds)
+        if taken_s is None:
+            return None
+        longest = max(longest, taken_s)
+        total += taken_s * (len(plan.seeds) + tuning * len(candidates))
+    return max(longest, total / jobs)
