@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from pyarrow import parquet
 
 from fedsim.errors import FedsimError, OutputError
@@ -75,7 +76,8 @@ class Following:
             **{name: getattr(row.accuracy, of, None) for name, of in MEASURED.items()},
             **{name: getattr(row, name) for name in ("round", "ended_at_s", *OUTCOMES)},
         }
-        point = _point(cells, self._total_bytes)
+        confusions = row.accuracy.confusions if row.accuracy is not None else {}
+        point = _point(cells, self._total_bytes, {name: one.macro_f1 for name, one in confusions.items()})
         self._total_bytes = point.total_bytes
         for name, follower in self._followers:
             with self._heard(name):
@@ -142,12 +144,14 @@ def track(folder: Path, tracker: Tracker[Any]) -> TrackedRun:
     folder = folder.resolve()
     try:
         rows = parquet.read_table(folder / "rounds.parquet", columns=list(COLUMNS)).to_pylist()
+        by_class = folder / "classes.parquet"
+        classes = parquet.read_table(by_class).to_pylist() if by_class.exists() else []
         run = TrackedRun(folder.name, folder.parent, (folder / "scenario.toml").read_text("utf-8"))
         summary = read_summary(folder)
     except (OSError, ValueError) as error:
         raise OutputError(f"{folder} cannot be read: {_said(error)}") from error
     try:
-        _write(tracker.open(run), points(rows), summary)
+        _write(tracker.open(run), points(rows, classes), summary)
     except FedsimError:
         raise
     except Exception as error:
@@ -155,11 +159,15 @@ def track(folder: Path, tracker: Tracker[Any]) -> TrackedRun:
     return run
 
 
-def points(rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
-    """Yield what rounds have come to, given the rows of ``rounds``."""
+def points(rows: Iterable[Mapping[str, Any]], classes: Iterable[Mapping[str, Any]] = ()) -> Iterator[Point]:
+    """Yield what rounds have come to, given the rows of ``rounds``, and of ``classes`` if there are any."""
+    f1: dict[int, dict[str, list[float]]] = {}
+    for one in classes:
+        f1.setdefault(one["round"], {}).setdefault(one["test_set"], []).append(one["f1"])
     total_bytes = 0
     for row in rows:
-        point = _point(row, total_bytes)
+        macro_f1 = {name: float(np.mean(some)) for name, some in f1.get(row["round"], {}).items()}
+        point = _point(row, total_bytes, macro_f1)
         total_bytes = point.total_bytes
         yield point
 
@@ -174,13 +182,20 @@ def _write(follower: Follower, rounds: Iterable[Point], summary: Summary) -> Non
         follower.close(written)
 
 
-def _point(cells: Mapping[str, Any], bytes_before: int) -> Point:
-    """Return what a round has come to; what was not measured is left out."""
+def _point(cells: Mapping[str, Any], bytes_before: int, macro_f1: Mapping[str, float | None]) -> Point:
+    """Return what a round has come to; what was not measured is left out.
+
+    Args:
+        cells: Its row of ``rounds``.
+        bytes_before: Bytes of all frames until it began.
+        macro_f1: By test set, where classes were counted.
+    """
     figures = {
         name: float(value)
         for column, name in FIGURES.items()
         if (value := cells[column]) is not None and not math.isnan(value)
     }
+    figures |= {f"macro_f1/{name}": value for name, value in macro_f1.items() if value is not None}
     total_bytes = bytes_before + sum(int(cells[column]) for column in SENT)
     return Point(int(cells["round"]), float(cells["ended_at_s"]), total_bytes, figures)
 

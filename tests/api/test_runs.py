@@ -29,7 +29,8 @@ def test_public_names() -> None:
     assert set(fedsim.__all__) <= set(dir(fedsim))
     for name in fedsim.__all__:
         assert getattr(fedsim, name) is not None
-    for name in ("load", "run", "arun", "compare", "study", "open", "Result", "Comparison", "Scenario"):
+    functions = ("load", "run", "arun", "compare", "study", "track", "open")
+    for name in (*functions, "Result", "Comparison", "Scenario"):
         assert inspect.getdoc(getattr(fedsim, name)), name
     with pytest.raises(AttributeError, match="no attribute 'runs'"):
         fedsim.runs  # noqa: B018

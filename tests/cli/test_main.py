@@ -21,7 +21,7 @@ from fedsim.processes.client import ClientProcess
 
 Call = Callable[..., Result]
 
-NAMES = ["run", "compare", "study", "serve", "join", "token", "list", "check", "new", "schema"]
+NAMES = ["run", "compare", "study", "track", "serve", "join", "token", "list", "check", "new", "schema"]
 HEAVY = {"torch", "numpy", "pydantic", "sklearn", "pyarrow", "torchvision", "aiohttp", "rich", "asyncio"}
 
 

@@ -23,6 +23,8 @@ from fedsim.studies.answer_files import FILES
 from fedsim.studies.perform import NOT_FINITE, Progress, perform, study_place
 from fedsim.studies.plan import load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
+from fedsim.trackers import tensorboard, wandb
+from fedsim.trackers.base import Follower, TrackedRun
 
 RUNS = ["fedavg-seed0", "local-seed0", "fedavg-seed1", "local-seed1"]
 
@@ -96,6 +98,30 @@ def test_each_column_of_a_study_is_described_and_each_description_has_its_column
         "baseline",
         "pairs",
     }
+
+
+@pytest.mark.usefixtures("here")
+def test_runs_are_told_to_the_trackers_of_the_base_or_of_the_caller(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, Path, str | None]] = []
+
+    def fail(self: Any, run: TrackedRun) -> Follower:
+        told.append((run.name, run.parent, self.config.folder))
+        raise OSError("no space left")
+
+    for module in (tensorboard, wandb):
+        monkeypatch.setattr(module.PLUGIN, "open", fail)
+    tiny["seeds"] = [0]
+    tiny["base"]["run"]["trackers"] = [{"name": "wandb", "params": {"folder": "logs"}}]
+    assert perform(load_study(tiny), tmp_path / "o") == {}
+    assert told == [(f"{name}-seed0", tmp_path / "o", "logs") for name in ("fedavg", "local")]
+    # The same runs, whoever is told of them: nothing is done again.
+    assert perform(load_study(tiny).tracked(["tensorboard"]), tmp_path / "o") == {}
+    assert len(told) == 2
+    plan = load_study(tiny).tracked(["tensorboard"])
+    assert perform(plan, tmp_path / "p", known_as=tmp_path / "runs") == {}
+    assert told[2:] == [(f"{name}-seed0", tmp_path / "runs", None) for name in ("fedavg", "local")]
 
 
 @pytest.mark.usefixtures("here")
