@@ -18,7 +18,7 @@ from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_
 from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
 
-UNFINISHED = "it has not ended: the study goes on where it was"
+UNFINISHED = "it is not there: it has not ended, or has failed"
 
 
 class StudyResult:
