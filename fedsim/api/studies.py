@@ -17,7 +17,7 @@ from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
 
-UNFINISHED = "it has not ended: the study goes on where it was"
+UNFINISHED = "it is not there: it has not ended, or has failed"
 
 
 class StudyResult:

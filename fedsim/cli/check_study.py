@@ -28,7 +28,7 @@ def check_study(
         )
     plan = load_study(scenario_file)
     try:
-        known = rehearse_study(plan)
+        known = rehearse_study(plan, str(scenario_file))
     except RunError as error:
         if type(error) is not RunError:  # a bug, of fedsim or of a plugin, is no fault of the study
             raise

@@ -60,8 +60,8 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
     if document.get("interval") == "bootstrap" and isinstance(seeds, list) and len(seeds) < FEWEST:
         holds = f"{100 * (1 - 2.0 ** (1 - len(seeds))):.0f} %"
         problem = (
-            f"{number_format.several(len(seeds), 'seed')} are too few for a bootstrap: even from the least "
-            f"of their values to the largest, the mean is found in {holds} of studies at most"
+            f"a bootstrap of {number_format.several(len(seeds), 'seed')}: even from the least of their "
+            f"values to the largest, the mean is found in {holds} of studies at most"
         )
         yield Fault("interval", problem, f'give at least {FEWEST} seeds, or write interval = "t"')
     lists = [seeds, *grid.values(), *tune.values()]

@@ -40,8 +40,12 @@ class Rehearsed:
         return self.build_s + self.forecast.run_s(min(ends)) if ends else None
 
 
-def rehearse_study(plan: StudyPlan) -> dict[Setting, Rehearsed]:
+def rehearse_study(plan: StudyPlan, source: str) -> dict[Setting, Rehearsed]:
     """Return the settings that were rehearsed, at least one.
+
+    Args:
+        plan: The study.
+        source: What errors call it.
 
     Raises:
         UserError: The parts of a run do not fit each other.
@@ -53,7 +57,8 @@ def rehearse_study(plan: StudyPlan) -> dict[Setting, Rehearsed]:
         if known and process_time() - began_s > MOST_S:
             break
         started_s = perf_counter()
-        parts = build(with_one_worker(plan.candidates[setting][0].scenario), setting.variant)
+        scenario = with_one_worker(plan.candidates[setting][0].scenario)
+        parts = build(scenario, f"{source}, variant {setting.variant}")
         build_s = perf_counter() - started_s
         rehearsal = rehearse(parts)
         known[setting] = Rehearsed(rehearsal, build_s, forecast(parts, rehearsal))

@@ -140,6 +140,8 @@ def test_totals_are_the_sums_of_the_rows(frames: list[tuple[bool, int, int, bool
     assert before.frames_up + before.frames_down == len(frames)
     all_bytes = before.bytes_up + before.bytes_down + before.data_up + before.data_down
     assert all_bytes == sum(num_bytes for _, num_bytes, _, _ in frames)
+    assert before.sent_up == sum(num_bytes for up, num_bytes, _, _ in frames if up)
+    assert before.sent_up + before.sent_down == all_bytes
 
 
 @given(totals, totals)

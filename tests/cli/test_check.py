@@ -176,6 +176,10 @@ def test_a_study_without_a_number_of_rounds(call: Call, here: Path) -> None:
         (("tiny.toml", "--jobs", "2"), "--jobs is for studies"),
         (("wrong.toml",), 'grid."training.lrr": no key is called'),
         (("broken.toml",), "broken.toml: a rehearsal failed"),
+        (
+            ("misfit.toml",),
+            "misfit.toml, variant fedavg: 1 fault\n  participation.pacing.params.concurrency: 2",
+        ),
     ],
 )
 def test_mistakes_in_the_check_of_a_study(
@@ -185,6 +189,8 @@ def test_mistakes_in_the_check_of_a_study(
     (here / "wrong.toml").write_text(STUDY + '"training.lrr" = [1]\n')
     fails = "set = { 'participation.pacing.params' = { min_replies = 5, on_failure = 'stop' } }\n"
     (here / "broken.toml").write_text(fails + STUDY)
+    buffered = "set = { 'participation.pacing' = { name = 'buffered', params = { concurrency = 2 } } }\n"
+    (here / "misfit.toml").write_text(buffered + STUDY)
     result = call("check", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr

@@ -46,7 +46,7 @@ def test_the_first_point_of_each_variant_is_rehearsed_first(
     plan = load_study(tiny | {"grid": {"training.lr": [0.1, 0.2]}})
     spent_s = iter([0.0, 0.4, 99.0])
     monkeypatch.setattr(study_forecast, "process_time", lambda: next(spent_s))
-    found = rehearse_study(plan)
+    found = rehearse_study(plan, "tiny")
     assert [(one.variant, one.point) for one in found] == [("fedavg", (0.1,)), ("local", (0.1,))]
     assert all(one.rehearsal.planned == 3 for one in found.values())
     assert all((one.run_s(None) or 0) > 0 for one in found.values())

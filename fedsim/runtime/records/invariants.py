@@ -97,8 +97,8 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
         )
     columns, totals = ledger.columns(), ledger.totals()
     for way, up, sent in (
-        ("down", False, totals.bytes_down + totals.data_down),
-        ("up", True, totals.bytes_up + totals.data_up),
+        ("down", False, totals.sent_down),
+        ("up", True, totals.sent_up),
     ):
         mine = columns["up"] == up
         outcome, num_bytes = columns["outcome"][mine], columns["bytes"][mine]
