@@ -237,7 +237,7 @@ class Parts:
         elif task.kind != "classification":
             yield Fault(path, f"the task is a {task.kind}, without classes", mend)
         elif task.vocabulary == task.num_outputs:
-            yield Fault(path, "labels are tokens of a text, which follow from it, and no classes", mend)
+            yield Fault(path, "labels are the next tokens of texts, and no classes", mend)
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""
