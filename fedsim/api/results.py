@@ -183,7 +183,7 @@ class Result:
         return f"<pre>{escape(repr(self))}</pre>"
 
     def _table_by_class(self, name: str) -> pa.Table:
-        if not self.scenario.evaluation.per_class:
+        if not (self.folder / f"{name}.parquet").exists():
             raise UserError(f"this run has no table {name}: set evaluation.per_class = true before it")
         return self._table(name)
 

@@ -9,7 +9,6 @@ one folder for each run :mod:`fedsim.report.record_run`
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,11 +20,9 @@ from fedsim.report.atomic_folder import check_files, check_folders, write_file
 from fedsim.report.places import TABLES, by_name, holds_comparison, holds_run
 from fedsim.report.record_run import Recorded, record
 from fedsim.report.summary import read_summary
-from fedsim.report.tracking import Tell
+from fedsim.report.tracking import Tell, warn
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Plan, Scenario
-
-_log = logging.getLogger(__name__)
 
 Watching: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callable[[RoundRow], None]]]
 """Given a run's label and its number of rounds, yields what is told of each round as it ends."""
@@ -40,7 +37,7 @@ def record_comparison(
     force: bool = False,
     verify: bool = False,
     keep: bool = False,
-    tell: Tell = _log.warning,
+    tell: Tell = warn,
     known_as: Path | None = None,
 ) -> Iterator[Recorded]:
     """Yield each run that is done as it ends, and write the tables after the last; only summaries are kept.

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,13 +32,11 @@ from fedsim.report.remarks import remarks
 from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
-from fedsim.report.tracking import Tell, following
+from fedsim.report.tracking import Tell, following, warn
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.build import Plan
 from fedsim.trackers.base import TrackedRun
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +70,7 @@ def record(
     watch: Callable[[RoundRow], None] = lambda row: None,
     perform: Perform = run,
     bus: Bus = "memory",
-    tell: Tell = _log.warning,
+    tell: Tell = warn,
     known_as: Path | None = None,
 ) -> Recorded:
     """Run, and publish the run's folder when everything is there; otherwise leave nothing.

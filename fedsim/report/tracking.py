@@ -42,7 +42,8 @@ COLUMNS = ("round", "ended_at_s", *FIGURES)
 Tell: TypeAlias = Callable[[str], None]
 """Says something to the user, in a line."""
 
-_log = logging.getLogger(__name__)
+warn: Tell = logging.getLogger(__name__).warning
+"""Says it in Python's log, which goes to standard error unless a program sends it elsewhere."""
 
 
 class Following:
@@ -58,7 +59,7 @@ class Following:
         summary: What the run has come to; None until it has ended well.
     """
 
-    def __init__(self, trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell = _log.warning) -> None:
+    def __init__(self, trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> None:
         self.failures = dict.fromkeys(map(name_of, trackers), 0)
         self.summary: Summary | None = None
         self._run = run

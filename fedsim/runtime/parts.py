@@ -240,7 +240,7 @@ class Parts:
         elif task.kind != "classification":
             yield Fault(path, f"the task is a {task.kind}, without classes", mend)
         elif task.vocabulary == task.num_outputs:
-            yield Fault(path, "labels are tokens of a text, which follow from it, and no classes", mend)
+            yield Fault(path, "labels are the next tokens of texts, and no classes", mend)
 
     def _schedule_misfits(self) -> Iterator[Fault]:
         for one in self.training.schedule:

@@ -15,9 +15,14 @@ from fedsim.runtime.records.result import RoundRow
 NOTHING = np.empty(0)
 
 
+def of(pairs: list[tuple[int, int]]) -> Confusion:
+    labels, predicted = np.array(pairs).T
+    return Confusion.of(labels, predicted, 3)
+
+
 def row(number: int, **pairs: list[tuple[int, int]]) -> RoundRow:
     """Return a round; with pairs of true and predicted class it was evaluated, out of three classes."""
-    counted = {name: Confusion.of(*np.array(some).T, 3) for name, some in pairs.items()}
+    counted = {name: of(some) for name, some in pairs.items()}
     accuracy = Accuracy(NOTHING, NOTHING, NOTHING, None, NOTHING, None, confusions=counted)
     return RoundRow(number, 0.0, 1.0, 0, 0, 0, 0, 0, Totals(), accuracy if pairs else None)
 
@@ -30,7 +35,7 @@ def lists(columns: Any) -> dict[str, list[Any]]:
 
 
 def test_a_row_for_each_class_that_has_samples_or_is_predicted() -> None:
-    found = classes(ROWS, ("cat", "dog", "emu"))
+    found: Any = dict(classes(ROWS, ("cat", "dog", "emu")))
     np.testing.assert_equal(found.pop("precision"), [1, 0, 1, 1])
     np.testing.assert_equal(found.pop("recall"), [1 / 3, np.nan, 1, 1])
     np.testing.assert_equal(found.pop("f1"), [1 / 2, 0, 1, 1])

@@ -336,7 +336,7 @@ def test_without_the_setting_no_class_is_counted(world: Any) -> None:
         (Task((2,), 2), {}, "nothing is learned"),
         (Task((2,), 2), {"evaluation": EvaluationConfig(per_class=True, every=0)}, "evaluation.every = 0"),
         (Task((2,), 1, "regression"), {}, "the task is a regression, without classes"),
-        (Task((2,), 9, vocabulary=9), {}, "labels are tokens of a text"),
+        (Task((2,), 9, vocabulary=9), {}, "labels are the next tokens of texts"),
     ],
 )
 def test_where_there_are_no_classes_to_count(
