@@ -70,10 +70,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "persfl": {"algorithm": {"name": "persfl", "params": GRID}},
     "persfl_gd": {"algorithm": {"name": "persfl_gd", "params": GRID}},
 }
-SOON = ("fedavg", "fedmd", "feddf")
+SOON = ("fedavg", "fedmd", "fedet")
 """Those that run whenever tests do: a training, a distillation, and one that has no batched form."""
-DISTILS_AT_SERVER = ("feddf", "fedet")
-"""Algorithms whose server trains, by itself, with a loss or an optimiser that serves one net."""
+DISTILS_AT_SERVER = ("fedet",)
+"""Algorithms whose server trains, by itself, with a loss that serves one net."""
 
 
 def run(folder: Path, verify: bool = False, **changes: Any) -> fedsim.Result:
