@@ -33,6 +33,7 @@ from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
+from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
 
 MARKDOWN = "answers.md"
@@ -102,12 +103,16 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> None:
-    """Write the files of a study's answers.
+    """Write the files of a study's answers; two studies of one folder do so one after the other.
 
     Raises:
         FileError: They cannot be written.
     """
-    found = read_answers(whole, parent)
+    with locked(parent / MARKDOWN, wait=True):
+        _write(read_answers(whole, parent), parent)
+
+
+def _write(found: Answers, parent: Path) -> None:
     plan = found.plan
     part = parent / f"{EVALUATIONS.file}.part"
     with new(part, parent) as file:
@@ -115,7 +120,12 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
     part.replace(parent / EVALUATIONS.file)
     _write_csv(parent, ANSWERS.with_paths(plan.varied), answer_rows(found))
     points = [
-        {"budget": budget, "cost": point.cost, "accuracy": point.accuracy, **_identity(plan, point.setting)}
+        {
+            "budget": budget,
+            "cost": point.cost,
+            "accuracy": point.accuracy,
+            **_identity(plan, point.setting),
+        }
         for budget, points in found.fronts.items()
         for point in points
     ]

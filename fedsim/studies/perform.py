@@ -26,6 +26,7 @@ from fedsim.report.places import RUNS, first_fit, holds_run, holds_scenario
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import FILES, write_answers
 from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
+from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
 from fedsim.studies.worker_pool import WorkerPool
 
@@ -128,7 +129,8 @@ def perform(
     check_files([parent / file for file in (STUDY, *FILES)], force=force or (parent / STUDY).is_file())
     with telling(parent, MEND):
         (parent / TUNING if trials else parent).mkdir(parents=True, exist_ok=True)
-    write_file(parent / STUDY, plan.toml.encode())
+    with locked(parent / STUDY, wait=True):
+        write_file(parent / STUDY, plan.toml.encode())
     total = len(trials) + len(plan.settings) * len(plan.seeds)
     options = {"force": force, "verify": verify, "path": sys.path}
     work = _Work(parent, jobs or default_jobs(plan), options, watch, total, known_as or parent)

@@ -28,7 +28,7 @@ from fedsim.report.record_run import record
 from fedsim.report.summary import read_summary
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Plan, Scenario, load_scenario
-from fedsim.studies.run_lock import locked
+from fedsim.studies.study_lock import locked
 
 TOLD_EVERY_S = 0.5
 """At most one line about rounds in so much real time."""

@@ -1,4 +1,4 @@
-"""Keeping two studies from doing the same run at the same time."""
+"""Keeping two studies of one folder from doing the same run, or writing the same file, at the same time."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from zlib import crc32
 
 LOCKS = ".fedsim-locks"
-"""A file beside the run folders, of which each run has a byte to lock."""
+"""A file beside them, of which each has a byte to lock."""
 
 
 @contextmanager
-def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Keep other studies from doing the run of a folder at the same time; yield whether that is so.
+def locked(place: Path, *, wait: bool) -> Iterator[bool]:
+    """Keep other studies from a run's folder, or a file, at the same time; yield whether that is so.
 
     Args:
-        folder: The run's folder.
-        wait: Whether to wait while another study does it.
+        place: The folder or the file.
+        wait: Whether to wait while another study has it.
     """
-    number = os.open(folder.parent / LOCKS, os.O_RDWR | os.O_CREAT, 0o666)
+    number = os.open(place.parent / LOCKS, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
         try:
-            fcntl.lockf(number, how, 1, crc32(folder.name.encode()))
+            fcntl.lockf(number, how, 1, crc32(place.name.encode()))
             is_mine = True
         except BlockingIOError:
             is_mine = False

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedsim.studies.run_lock import locked
+from fedsim.studies.study_lock import locked
 
 OTHER = """
 import sys
 from pathlib import Path
-from fedsim.studies.run_lock import locked
+from fedsim.studies.study_lock import locked
 with locked(Path(sys.argv[1]), wait=False) as is_mine:
     print(is_mine)
 """
