@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def schema() -> None:
 
 def is_study(file: Path) -> bool:
     """Whether a file, or the example of a name, is a study."""
-    if not file.suffix and not file.exists():
+    if not file.suffix and not os.path.exists(file):  # noqa: PTH110 - a name that is too long is none
         return examples.STUDIES + str(file).removeprefix(examples.STUDIES) in examples.names(studies=True)
     try:
         return "variant" in read_tables(file)
@@ -38,7 +39,12 @@ def is_study(file: Path) -> bool:
 def check(
     scenario_file: Path, overrides: Sequence[str], algorithm: str | None, jobs: int | None = None
 ) -> None:
-    """Print what a scenario is made of, and what its first rounds cost."""
+    """Print what a scenario is made of, and what its first rounds cost; or which runs a study has."""
+    if is_study(scenario_file):
+        from fedsim.cli.check_study import check_study  # studies take long to import
+
+        check_study(scenario_file, overrides, algorithm, jobs)
+        return
     if jobs is not None:
         raise UserError("--jobs is for studies, which have several runs: leave it out for a scenario")
     scenario = load_scenario(scenario_file, overrides, algorithm=algorithm)

@@ -379,8 +379,7 @@ def check(**values: Any) -> None:
     and times are measured and not estimated. If the rehearsal fails, the exit status is 2. Of a study it
     shows the number of runs. Real time is forecast from a few jobs that are done.
     """
-    is_study = late("cli.check:is_study")(values["scenario_file"])
-    late("cli.check_study:check_study" if is_study else "cli.check:check")(**values)
+    late("cli.check:check")(**values)
 
 
 @main.command()
