@@ -33,7 +33,6 @@ from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
-from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
 
 MARKDOWN = "answers.md"
@@ -103,16 +102,12 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> None:
-    """Write the files of a study's answers; two studies of one folder do so one after the other.
+    """Write the files of a study's answers.
 
     Raises:
         FileError: They cannot be written.
     """
-    with locked(parent / MARKDOWN, wait=True):
-        _write(read_answers(whole, parent), parent)
-
-
-def _write(found: Answers, parent: Path) -> None:
+    found = read_answers(whole, parent)
     plan = found.plan
     part = parent / f"{EVALUATIONS.file}.part"
     with new(part, parent) as file:

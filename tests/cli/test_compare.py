@@ -18,6 +18,7 @@ from fedsim.scenario import Plan, load_scenario
 from fedsim.studies import perform as performing
 from fedsim.studies.answer_files import FILES as ANSWER_FILES
 from fedsim.studies.plan import StudyRun
+from fedsim.studies.study_lock import LOCKS
 
 Call = Callable[..., Result]
 
@@ -220,7 +221,7 @@ def test_several_values_of_a_path_make_a_study(
     labels = [f"{name}-lr-{lr}-seed0" for name in ("fedavg", "local") for lr in (0.1, 0.2)]
     assert done == labels
     parent = here / "runs" / "tiny-2"
-    assert left(parent) == sorted([*ANSWER_FILES, "study.toml", *labels])
+    assert left(parent) == sorted([*ANSWER_FILES, LOCKS, "study.toml", *labels])
     rows = list(csv.DictReader((parent / "answers.csv").read_text().splitlines()))
     assert [(row["variant"], row["training.lr"]) for row in rows] == [
         *(("fedavg", "0.1"), ("fedavg", "0.2")),
