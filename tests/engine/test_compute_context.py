@@ -203,6 +203,49 @@ async def test_everything_about_a_fit_can_be_chosen(
     assert job.seed == one.key.child("x").seed
 
 
+@pytest.mark.parametrize(
+    ("made", "arguments", "is_alike"),
+    [
+        ({}, {}, True),
+        ({}, {"name": "again"}, True),
+        ({}, {"epochs": 2}, False),
+        ({}, {"steps": 3}, False),
+        ({}, {"optimiser": Sgd(0.2)}, False),
+        ({}, {"public_buffers": "moving"}, False),
+        ({"training": TrainingConfig(lr=0.1, batch_size=3)}, {}, False),
+    ],
+)
+async def test_usual_fits_are_alike_that_differ_in_values_and_seeds_alone(
+    bench: Callable[..., Listening],
+    start: Callable[..., Model],
+    made: dict[str, Any],
+    arguments: dict[str, Any],
+    is_alike: bool,
+) -> None:
+    one, other = bench(), bench(**made)
+    await one.fit(start())
+    await other.fit(start(seed=1), **arguments)
+    assert fit_of(one).like is not None
+    assert (fit_of(other).like is fit_of(one).like) is is_alike
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"step": Descent()},
+        {"trained": ("model",)},
+        {"streams": {"train": Stream(ClientSamples(0, "train"), 4, shuffled=False)}},
+        {"keeping": Keeping({})},
+    ],
+)
+async def test_of_other_fits_it_is_not_known_which_are_alike(
+    bench: Callable[..., Listening], start: Callable[..., Model], arguments: dict[str, Any]
+) -> None:
+    one = bench()
+    await one.fit(start(), **arguments)
+    assert fit_of(one).like is None
+
+
 async def test_a_trained_model_without_an_optimiser_of_its_own_has_that_of_the_training(
     bench: Callable[..., Listening], start: Callable[..., Model]
 ) -> None:

@@ -24,7 +24,7 @@ MODEL = Model("mlp", {"w": np.zeros((2, 3), np.float32)}, {"seen": np.array(4)})
 
 def test_a_model_comes_out_as_it_went_in() -> None:
     for sent in (ModelBroadcast.of(MODEL), ModelUpdate.of(MODEL, 10)):
-        assert sent.model == MODEL
+        assert sent.model is MODEL
         assert sent.model.params["w"] is MODEL.params["w"]
         assert num_parameters(sent) == 6  # buffers do not count
 

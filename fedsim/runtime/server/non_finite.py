@@ -74,8 +74,8 @@ def _in_nothing(value: Any, before: Any) -> None:
 def _in_parts(value: Any, before: Any) -> _Fault | None:
     former = _NOTHING if before is None else parts(before)
     for name, part in parts(value).items():
-        known = former.get(name)
-        if part is not known and (found := _finder(type(part))(part, known)) is not None:
+        known, cls = former.get(name), part.__class__
+        if part is not known and (found := _finder(cls)(part, known)) is not None:
             step = f"[{name!r}]" if isinstance(value, Mapping | tuple | list) else f".{name}"
             return step + found[0], found[1]
     return None
