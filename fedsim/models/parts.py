@@ -97,7 +97,8 @@ class Architectures(dict[str, Architecture]):
         if plus:
             return _composition(self._part(below, "below"), self._part(above, "above"))
         if both := self._in_mixture(label):
-            return mixture_of(*(self[one] for one in both))
+            first, second = both
+            return mixture_of(self[first], self[second])
         return self._part(label)
 
     def start(self, label: str, initial: Callable[[str], Model]) -> Model | None:
@@ -110,7 +111,8 @@ class Architectures(dict[str, Architecture]):
         if label in self:
             return initial(label)
         if both := self._in_mixture(label):
-            return mixed(*map(initial, both), share=0.5)
+            first, second = map(initial, both)
+            return mixed(first, second, 0.5)
         try:
             part = self._part(label)
         except (DataError, KeyError):
