@@ -4,7 +4,10 @@ A client trains its own model, from where it stands, once for each weight lam: i
 ``lam w_own + (1 - lam) w_global``, and keeps the weight whose mixture has the least loss on its validation
 samples. Then it trains the global model for a few steps on the loss of that mixture, and sends it back; the
 server averages (specification 5.D.10). Parameters are mixed, as FedMe describes it and as in the code of
-Ditto's authors; in the original it is predictions (D-004-10).
+Ditto's authors. With ``mix = "outputs"`` it is hypotheses, as in the original: a mixture gives
+``lam h_own(x) + (1 - lam) h_global(x)`` (D-004-10). There h(x) are the scores that a net gives, of which the
+loss is a function: logits, of which cross-entropy is convex, or the prediction of a regression. Each net
+keeps its own running statistics, and while one trains, the other is in evaluation mode.
 
 Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applications to Federated Learning, 2020
 (arXiv 2002.10619), section 5.
@@ -13,19 +16,23 @@ Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applicatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fedsim.algorithms.base import About, Predictor, Predictors
 from fedsim.algorithms.common.fine_tuning import validation_loss
-from fedsim.algorithms.common.interpolation import OTHER, AtMixture, between
+from fedsim.algorithms.common.interpolation import OTHER, AtMixture, OfMixedOutputs, between
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.config import Ascending, AsTuple
 from fedsim.engine.jobs import Extra, Fitted
+from fedsim.engine.losses import MODEL
 from fedsim.engine.steps import Descent
+from fedsim.models import mixed
 from fedsim.params import Model
 from fedsim.ranges import Few, Share, Steps
 from fedsim.wire import ModelBroadcast, ModelUpdate
+
+Mix = Literal["params", "outputs"]
 
 
 class MapperConfig(FedAvgConfig):
@@ -36,6 +43,8 @@ class MapperConfig(FedAvgConfig):
     tries 0.1 to 0.9). (1.0,) is Local; with (0.0,) there is the global model alone."""
     global_steps: Steps = 1
     """Mini-batches on which a client trains the global model in a round (1 in the public code)."""
+    mix: Mix = "params"
+    """What is mixed: the models' parameters (the public code), or their outputs (the paper)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +59,10 @@ class ClientState:
     model: Model
     lam: float
 
-    def mixture(self, shared: Model) -> Model:
-        """Return ``lam w_own + (1 - lam) w_global``."""
+    def mixture(self, shared: Model, mix: Mix = "params") -> Model:
+        """Return ``lam w_own + (1 - lam) w_global``, or the model whose outputs are mixed like that."""
+        if mix == "outputs" and 0 < self.lam < 1:
+            return mixed(self.model, shared, self.lam)
         return between(shared, self.model, self.lam)
 
 
@@ -76,32 +87,40 @@ class Mapper(FedAvg):
         """Train the own model for each weight, keep the best; train the global one beside it and send it."""
         shared, tried = message.model, list[tuple[ClientState, Fitted]]()
         for lam in self.config.lambdas:
-            step, extras = Descent(loss=AtMixture(lam)), {OTHER: Extra(shared.params)}
-            fitted = await client.fit(state.model, step=step, extras=extras, name="personal", keeps=False)
+            fitted = await self._fit(client, state.model, shared, lam, name="personal", keeps=False)
             tried.append((ClientState(fitted.model, lam), fitted))
         best = 0
         if len(tried) > 1:
-            losses = [await validation_loss(client, one.mixture(shared)) for one, _ in tried]
+            losses = [await validation_loss(client, self._mixture(one, shared)) for one, _ in tried]
             best = losses.index(min(losses))  # of equals the first
         own, kept = tried[best]
         client.keep("personal", kept)
-        fitted = await client.fit(
-            shared,
-            step=Descent(loss=AtMixture(1 - own.lam)),
-            extras={OTHER: Extra(own.model.params)},
-            steps=self.config.global_steps,
-        )
+        steps = self.config.global_steps
+        fitted = await self._fit(client, shared, own.model, 1 - own.lam, steps=steps)
         return own, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def own_model(self, client: ClientContext, state: ClientState, message: ModelBroadcast) -> Model:
         """Return the client's mixture."""
-        return state.mixture(message.model)
+        return self._mixture(state, message.model)
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: ClientState
     ) -> Predictors:
         """Return the client's mixture."""
-        return {"personal": Predictor(client_state.mixture(server_state))}
+        return {"personal": Predictor(self._mixture(client_state, server_state))}
+
+    async def _fit(
+        self, client: ClientContext, model: Model, other: Model, share: float, **options: Any
+    ) -> Fitted:
+        """Train a model on the loss of its mixture with another, in which it weighs ``share``."""
+        if self.config.mix == "outputs":
+            step, models = Descent(loss=OfMixedOutputs(share)), {MODEL: model, OTHER: other}
+            return await client.fit(models, trained=(MODEL,), step=step, **options)
+        step, extras = Descent(loss=AtMixture(share)), {OTHER: Extra(other.params)}
+        return await client.fit(model, step=step, extras=extras, **options)
+
+    def _mixture(self, state: ClientState, shared: Model) -> Model:
+        return state.mixture(shared, self.config.mix)
 
 
 PLUGIN = Mapper

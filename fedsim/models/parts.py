@@ -23,10 +23,11 @@ from fedsim.config import Config
 from fedsim.errors import DataError
 from fedsim.models.architecture import Architecture
 from fedsim.models.base import ModelPlugin, Net, named
+from fedsim.models.mixture import SEPARATOR, mixed, mixture_of
 from fedsim.params import Model, Tree
 from fedsim.task import Task
 
-_PART = re.compile(r"(?P<whole>[^\[\]+]+)\[(?::(?P<below>\d{1,4})|(?P<above>\d{1,4}):)\]")
+_PART = re.compile(r"(?P<whole>[^\[\]+|]+)\[(?::(?P<below>\d{1,4})|(?P<above>\d{1,4}):)\]")
 _LOWER, _UPPER = "lower", "upper"
 
 
@@ -85,7 +86,7 @@ def _moved(tree: Tree, place: str) -> Tree:
 
 
 class Architectures(dict[str, Architecture]):
-    """The architectures of a run by label; their parts, and compositions of these, are found by theirs.
+    """The architectures of a run by label; parts, compositions of these and mixtures are found by theirs.
 
     Only whole ones are listed. A part that there cannot be raises ``DataError``, any other label that is not
     known ``KeyError``.
@@ -95,10 +96,13 @@ class Architectures(dict[str, Architecture]):
         below, plus, above = label.partition("+")
         if plus:
             return _composition(self._part(below, "below"), self._part(above, "above"))
+        if both := self._in_mixture(label):
+            first, second = both
+            return mixture_of(self[first], self[second])
         return self._part(label)
 
     def start(self, label: str, initial: Callable[[str], Model]) -> Model | None:
-        """Return the start values of an architecture or a part; None where there is none of this label.
+        """Return the start values of an architecture, a part or a mixture; None if no one has this label.
 
         Args:
             label: It may come from a client, so it need not be a label of anything.
@@ -106,11 +110,19 @@ class Architectures(dict[str, Architecture]):
         """
         if label in self:
             return initial(label)
+        if both := self._in_mixture(label):
+            first, second = map(initial, both)
+            return mixed(first, second, 0.5)
         try:
             part = self._part(label)
         except (DataError, KeyError):
             return None
         return part.part_of(initial(label.partition("[")[0]))
+
+    def _in_mixture(self, label: str) -> tuple[str, str] | None:
+        """Return the labels of the two listed architectures that are mixed, if this is such a label."""
+        first, bar, second = label.partition(SEPARATOR)
+        return (first, second) if bar and first in self and second in self else None
 
     def _part(self, label: str, side: str = "") -> Architecture:
         """Return a part by its label, on any side of its cut or on the one that is wanted."""

@@ -268,7 +268,12 @@ TABLES: dict[str, Table] = {
     },
     "l2sgd": {"probability": _tried(0.5, 1.0), "pull": _tried(0.0, 1.0)},
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
-    "mapper": {**WEIGHTING, "lambdas": _tried((0.0,), (0.1, 0.9)), "global_steps": _tried(0, 3)},
+    "mapper": {
+        **WEIGHTING,
+        "lambdas": _tried((0.0,), (0.1, 0.9)),
+        "global_steps": _tried(0, 3),
+        "mix": _tried("outputs"),
+    },
     "moon": {
         **WEIGHTING,
         "mu": _tried(0.0, 5.0),

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.algorithms.mapper import ClientState
+from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, Passes
+from fedsim.algorithms.mapper import ClientState, Mapper, MapperConfig
 from fedsim.params import Model
 from fedsim.runtime.run import RunResult, run
 from fedsim.wire import ModelBroadcast
@@ -20,6 +21,19 @@ KEPT: dict[str, Any] = {
 }
 PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 5}}
 ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
+mixes = pytest.mark.parametrize("mix", ["params", "outputs"])
+
+
+class TunedMapperConfig(MapperConfig, FineTuningConfig):
+    """MAPPER and one pass of fine-tuning."""
+
+    finetune_epochs: Passes = 1
+
+
+class TunedMapper(FineTuning[TunedMapperConfig, Model], Mapper):
+    """MAPPER whose clients go on with their mixtures."""
+
+    Config = TunedMapperConfig
 
 
 def _personal(result: RunResult) -> dict[int, bytes]:
@@ -38,6 +52,17 @@ def test_a_mixture_by_hand() -> None:
     mixture = ClientState(_model(8.0), 0.25).mixture(_model(4.0))
     assert mixture.params["w"].tolist() == mixture.buffers["mean"].tolist() * 2 == [5.0, 5.0]
     assert ClientState(_model(0.1), 0.25).mixture(_model(0.1)).digest() == _model(0.1).digest()
+
+
+def test_outputs_are_mixed_by_hand() -> None:
+    mixture = ClientState(_model(8.0), 0.25).mixture(_model(4.0), "outputs")
+    assert mixture.architecture == "mlp|mlp"
+    assert mixture.params["body.both.first.w"].tolist() == [8.0, 8.0]
+    assert mixture.params["body.both.second.w"].tolist() == [4.0, 4.0]
+    assert mixture.buffers["body.both.second.mean"].tolist() == [4.0]
+    assert mixture.buffers["head.weights"].tolist() == [0.25, 0.75]
+    assert ClientState(_model(8.0), 1.0).mixture(_model(4.0), "outputs").digest() == _model(8.0).digest()
+    assert ClientState(_model(8.0), 0.0).mixture(_model(4.0), "outputs").digest() == _model(4.0).digest()
 
 
 def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_one(world: Any) -> None:
@@ -76,14 +101,16 @@ def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_on
 
 
 @ways
-def test_own_models_alone_are_local_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    mapper = world.run(world.algorithm("mapper", lambdas=(1.0,)), **changes)
+@mixes
+def test_own_models_alone_are_local_bit_for_bit(mix: str, changes: dict[str, Any], world: Any) -> None:
+    mapper = world.run(world.algorithm("mapper", lambdas=(1.0,), mix=mix), **changes)
     assert _personal(mapper) == _personal(world.run(world.local("personal"), **changes))
 
 
 @ways
-def test_the_global_model_alone_is_fedavg_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    mapper = world.run(world.algorithm("mapper", lambdas=(0.0,), global_steps=5), **changes)
+@mixes
+def test_the_global_model_alone_is_fedavg_bit_for_bit(mix: str, changes: dict[str, Any], world: Any) -> None:
+    mapper = world.run(world.algorithm("mapper", lambdas=(0.0,), global_steps=5, mix=mix), **changes)
     fedavg = world.run(world.algorithm("fedavg"), **changes)
     assert _personal(mapper) == {
         client: models["global"].digest() for client, models in fedavg.models.items()
@@ -160,9 +187,58 @@ def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
     assert _personal(result) == _personal(world.run(world.local("personal"), **PLAIN))
 
 
+def test_of_linear_nets_mixed_outputs_are_those_of_mixed_parameters(world: Any) -> None:
+    def trained(mix: str) -> tuple[list[ClientState], Any]:
+        algorithm = world.algorithm("mapper", lambdas=(0.25, 0.75), global_steps=5, mix=mix)
+        calls = world.recorded(algorithm, "train")
+        final = world.run(algorithm, models=("linear", "linear"), **PLAIN).final
+        calls.sort(key=lambda call: (call[0][0].client, call[0][0].dispatch))
+        return [state for _, (state, _) in calls], final
+
+    (states, final), (its_states, its_final) = trained("params"), trained("outputs")
+    assert len(states) == 4 * 3
+    for state, its in zip(states, its_states, strict=True):
+        assert state.lam == its.lam
+        for name, array in state.model.params.items():
+            np.testing.assert_allclose(its.model.params[name], array, atol=1e-5)
+    np.testing.assert_allclose(its_final.losses, final.losses, rtol=1e-4)
+    assert its_final.mean == final.mean
+
+
+def test_weights_are_compared_by_the_loss_of_mixed_outputs(world: Any) -> None:
+    algorithm, measured = world.algorithm("mapper", mix="outputs"), list[str]()
+    original = algorithm.train
+
+    async def watching(client: Any, state: Any, message: Any) -> Any:
+        evaluate = client.evaluate
+
+        async def watched(model: Model, samples: Any, **options: Any) -> Any:
+            measured.append(model.architecture)
+            return await evaluate(model, samples, **options)
+
+        client.evaluate = watched
+        return await original(client, state, message)
+
+    algorithm.train = watching
+    world.run(algorithm, rounds=1, **PLAIN)
+    assert measured == ["mlp|mlp"] * 4 * 3
+
+
 @pytest.mark.slow
-def test_models_are_the_same_every_way(world: Any) -> None:
-    assert world.run_every_way(lambda: world.algorithm("mapper"), rounds=2).final.mean > 0
+@mixes
+def test_models_are_the_same_every_way(mix: str, world: Any) -> None:
+    assert world.run_every_way(lambda: world.algorithm("mapper", mix=mix), rounds=2).final.mean > 0
+
+
+@pytest.mark.slow
+def test_mixtures_of_outputs_are_fine_tuned_and_held_every_way(world: Any) -> None:
+    tuned = world.run_every_way(lambda: TunedMapper(TunedMapperConfig(mix="outputs")), rounds=2)
+    mixture = tuned.models[0]["personal"]
+    assert mixture.architecture == "mlp|mlp"
+    assert sorted(mixture.buffers) == ["head.weights"]
+    assert world.run(TunedMapper(TunedMapperConfig(mix="outputs")), rounds=2, workers=4).model_hash == (
+        tuned.model_hash
+    )
 
 
 @pytest.mark.parametrize("params", [{"lambdas": ()}, {"lambdas": (0.5, 0.25)}, {"lambdas": (1.5,)}])

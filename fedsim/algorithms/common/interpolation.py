@@ -1,6 +1,7 @@
 """Models between two models: means of a client's own model and another, and the loss there.
 
-Where two models are mixed, running statistics are mixed with the same weights (specification 3.1).
+Where the parameters of two models are mixed, running statistics are mixed with the same weights
+(specification 3.1); where their outputs are, each keeps its own.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsim.engine.losses import MODEL, TRAIN, Batch, Batches, Extras, LiveModel, Models, label_loss
+from fedsim.engine.losses import (
+    MODEL,
+    TRAIN,
+    Batch,
+    Batches,
+    Extras,
+    LiveModel,
+    Models,
+    label_loss,
+    serves_many,
+)
 from fedsim.params import Model, mean_model
 
 OTHER = "other"
-"""Name of the extra with the parameters of a model that stays."""
+"""Name of the model that stays, or of the extra with its parameters."""
 
 
 def between(own: Model, other: Model, strength: float) -> Model:
@@ -54,3 +65,21 @@ class AtMixture:
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss of the mixture."""
         return loss_between(models[MODEL], extras[OTHER], self.share, batches[TRAIN])
+
+
+@dataclass(frozen=True, slots=True)
+class OfMixedOutputs:
+    """The loss of the mixed outputs of the model and of the model ``other``, which is not trained.
+
+    Attributes:
+        share: What the outputs of the model that moves weigh.
+    """
+
+    share: float
+
+    @serves_many
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss of ``share model(x) + (1 - share) other(x)``."""
+        batch = batches[TRAIN]
+        mixed = self.share * models[MODEL](batch.x) + (1 - self.share) * models[OTHER](batch.x)
+        return label_loss(mixed, batch.labels)
