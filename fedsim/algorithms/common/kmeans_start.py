@@ -13,6 +13,7 @@ first alone. Who does not answer is a candidate no longer. Where none is left, a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -55,7 +56,7 @@ G = TypeVar("G", bound=KMeansStartConfig)
 
 @message("model_loss")
 class ModelLoss(Message):
-    """The loss of the model that came, on the client's own samples."""
+    """The loss of the model that came, on the client's own samples; the largest float if it is no number."""
 
     loss: float
 
@@ -156,7 +157,8 @@ class KMeansStart(ModelClusters[G]):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelLoss]:
         """Send its loss."""
-        return state, ModelLoss(await validation_loss(client, message.model, self.config.choose_on))
+        loss = await validation_loss(client, message.model, self.config.choose_on)
+        return state, ModelLoss(min(loss, sys.float_info.max))
 
     async def merge_compare(
         self, server: ServerContext, state: Choosing, replies: Replies[ModelLoss]

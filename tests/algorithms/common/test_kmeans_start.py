@@ -11,6 +11,8 @@ import pytest
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.kmeans_start import Choosing, ModelLoss
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.runtime.run import RunResult, run
@@ -148,6 +150,16 @@ def test_models_begin_at_random_if_nobody_answers(world: Any) -> None:
     plain, _ = _run(world, {"start": "random"})
     assert silent.model_hash == plain.model_hash
     assert len(notes.of("no candidate left")) == 2
+
+
+def test_a_loss_that_is_no_number_is_the_largest(world: Any) -> None:
+    # As in a rehearsal, where nothing is computed: all exchanges take place.
+    executor = NULL(ExecutorConfig())
+    result, notes = _run(world, {"clusters": 3, "start": "kmeans"}, executor=executor, rounds=1)
+    assert result.rounds[0].traffic.frames_up == 4 + 3 + 2
+    first, *others = (note["client"] for note in notes.of("start model"))
+    assert others == [client for client in range(4) if client != first][:2]
+    assert not result.rejections
 
 
 def test_candidates_that_do_not_suffice_or_are_not_wanted_are_refused(world: Any) -> None:
