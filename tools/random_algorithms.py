@@ -102,7 +102,8 @@ def params_of(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
         case "fedfomo":
             return {"offers": dice.whole(0, 3)} | dice.some(0.3, epsilon=1.0, epsilon_decay=0.5)
         case "hypcluster":
-            return weighting | {"clusters": dice.whole(1, 3)} | dice.some(0.4, choose_on="val") | tuning
+            start = dice.some(0.4, choose_on="val", start="kmeans")
+            return weighting | {"clusters": dice.whole(1, 3)} | start | tuning
         case "ifca":
             return {"clusters": dice.whole(1, 3)} | dice.pick(
                 {}, {"option": "grad_avg", "server_lr": rate}, {"shared_base": True}

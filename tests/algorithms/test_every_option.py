@@ -246,6 +246,8 @@ TABLES: dict[str, Table] = {
         **WEIGHTING,
         "clusters": _tried(1, 3),
         "choose_on": _tried("val", run={"rounds": 3}),
+        "start": _tried("kmeans"),
+        "start_clients": _tried(2, start="kmeans"),
         "finetune_epochs": _tried(0, 3, "chosen"),
     },
     "ifca": {

@@ -100,8 +100,9 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
 
     def vet(self, server: ServerContext, state: Models, reply: Reply) -> str | None:
         """Refuse a model of another architecture, and a cluster that there is not."""
-        if not 0 <= reply.message.cluster < len(state):
-            return f"cluster {reply.message.cluster}, and there are {len(state)} from 0 on"
+        update = reply.message
+        if isinstance(update, ClusterUpdate) and not 0 <= update.cluster < len(state):
+            return f"cluster {update.cluster}, and there are {len(state)} from 0 on"
         return super().vet(server, state, reply)
 
     async def models_of(self, observer: ClientContext, server_state: Models, client_state: Any) -> Predictors:
