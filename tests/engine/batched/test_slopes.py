@@ -18,6 +18,7 @@ from torch import Tensor
 
 import fedsim.algorithms
 from fedsim.algorithms.common.distillation import Distillation
+from fedsim.algorithms.common.interpolation import OTHER, OfMixedOutputs
 from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.perfed_ckt import HeldNear
 from fedsim.algorithms.persfl import Imitating
@@ -60,8 +61,9 @@ LOSSES: Mapping[str, Callable[[int], Loss]] = {
     "imitating, one pair": lambda _: Imitating(1.0, 5.0),
     "mutual": lambda _: MutualLearning(),
     "mutual, labels alone": lambda _: MutualLearning(imitate=False),
+    "of mixed outputs": lambda _: OfMixedOutputs(0.75),
 }
-FOR_REGRESSIONS = ("empirical", "held near outputs")
+FOR_REGRESSIONS = ("empirical", "held near outputs", "of mixed outputs")
 """Losses of tasks without classes."""
 
 
@@ -127,7 +129,7 @@ def worlds(draw: st.DrawFn, name: str) -> World:
     def some() -> Tensor:
         return width * torch.randn(shape, generator=generator)
 
-    logits = {name: [some(), some()] for name in ("model", PERSONAL, EXCHANGED)}
+    logits = {name: [some(), some()] for name in ("model", OTHER, PERSONAL, EXCHANGED)}
     labels = torch.randint(num_classes, shape[:2], generator=generator)
     if name in FOR_REGRESSIONS and draw(st.booleans()):
         labels = some()[..., 0]
