@@ -32,8 +32,13 @@ def quoted(value: Any, most: int = MOST_QUOTED) -> str:
     return shortened(repr(value), most)
 
 
+def with_type(error: Exception) -> str:
+    """Return what a message says of an error of somebody else's code: its type, and its text shortened."""
+    return f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
+
+
 def nearest(name: object, names: Sequence[str]) -> str:
     """Return ``did you mean 'x'? there are: ...``."""
-    near = difflib.get_close_matches(str(name), names, n=1)
+    near = difflib.get_close_matches(str(name)[:MOST_SAID], names, n=1)  # a long name is near to none
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"{guess}there are: {shortened(', '.join(names), MOST_SAID)}"

@@ -17,10 +17,10 @@ from pydantic import Field
 
 from fedsim.config import AsTuple, Config
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
-from fedsim.data.items import dataset_of, read_items, said
+from fedsim.data.items import dataset_of, read_items
 from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MOST_SAID, quoted, shortened, with_type
 from fedsim.ranges import Classes, Tokens
 
 
@@ -95,7 +95,7 @@ class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
                 config.name, config.subset, data_files=files, split=split, revision=config.revision
             )
         except Exception as error:  # of any of the packages that it uses
-            problem = f"split {quoted(split)} of {config.name} cannot be loaded: {said(error)}"
+            problem = f"split {quoted(split)} of {config.name} cannot be loaded: {with_type(error)}"
             raise DataError(problem, setting=setting if "split" in str(error) else "name") from error
         columns = [*((name, "x") for name in config.x), (config.y, "y")]
         columns += [] if config.user is None or setting == "test" else [(config.user, "user")]

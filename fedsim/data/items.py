@@ -16,7 +16,7 @@ from fedsim.data.base import Dataset, Indices, Labels, Samples
 from fedsim.data.file_readers import scaled
 from fedsim.data.numbering import numbered
 from fedsim.errors import DataError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import with_type
 from fedsim.task import Task
 
 
@@ -89,7 +89,7 @@ def _read(dataset: Any, name: str) -> Iterator[tuple[Any, ...]]:
         except DataError as error:
             raise DataError(f"item {number} of {name}: {error}") from error
         except Exception as error:
-            raise DataError(f"item {number} of {name} cannot be read: {said(error)}") from error
+            raise DataError(f"item {number} of {name} cannot be read: {with_type(error)}") from error
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             what = f"{len(item)} values" if isinstance(item, tuple | list) else type(item).__name__
             raise DataError(f"item {number} of {name} is {what}, but must be (x, y) or (x, y, user)")
@@ -140,11 +140,6 @@ def _user(value: Any) -> int | str:
 def form_of(array: NDArray[Any]) -> str:
     """Return what a message calls the type and shape of an array."""
     return f"{array.dtype} {tuple(array.shape)}"
-
-
-def said(error: Exception) -> str:
-    """Return what a message says of an error of somebody else's code."""
-    return f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
 
 
 def dataset_of(items: Items, test: Items | None, num_classes: int | None, vocabulary: int | None) -> Dataset:

@@ -16,10 +16,10 @@ from pydantic import BeforeValidator, Field
 
 from fedsim.config import Config, fault
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
-from fedsim.data.items import Items, dataset_of, read_items, said
+from fedsim.data.items import Items, dataset_of, read_items
 from fedsim.errors import DataError
 from fedsim.plugins import at
-from fedsim.quoting import quoted
+from fedsim.quoting import quoted, with_type
 from fedsim.ranges import Classes, Tokens
 
 _GIVEN: dict[str, tuple[object, Items]] = {}
@@ -97,7 +97,7 @@ def _items(path: str, params: dict[str, Any]) -> Items:
         found = at(path)
         dataset = found(**params) if callable(found) else found
     except Exception as error:
-        raise DataError(f"{path} cannot be made: {said(error)}") from error
+        raise DataError(f"{path} cannot be made: {with_type(error)}") from error
     if dataset is None:
         raise DataError(
             f"{quoted(path)} leads to nothing: write the dotted path of a class, a function or a data set in "

@@ -24,7 +24,7 @@ from fedsim.models.base import ModelPlugin, Net, named
 from fedsim.models.dropout import Dropout
 from fedsim.models.initialise import DrawingFrom
 from fedsim.plugins import at
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import with_type
 from fedsim.task import Task
 
 
@@ -98,7 +98,7 @@ class ModuleByPath(ModelPlugin[Arguments]):
         except DataError:
             raise
         except Exception as error:
-            raise DataError(f"{name} cannot be made: {_said(error)}") from error
+            raise DataError(f"{name} cannot be made: {with_type(error)}") from error
         _check(net, task, name)
         return net
 
@@ -152,7 +152,7 @@ def _check(net: Net, task: Task, name: str) -> None:
             out = net.eval()(x)
     except Exception as error:
         raise DataError(
-            f"{name} cannot take a sample of shape {task.input_shape} ({task.dtype}): {_said(error)}"
+            f"{name} cannot take a sample of shape {task.input_shape} ({task.dtype}): {with_type(error)}"
         ) from error
     net.train()
     wanted = (1, task.num_outputs)
@@ -163,7 +163,3 @@ def _check(net: Net, task: Task, name: str) -> None:
             f"{name} returns {what} for one sample of shape {task.input_shape}, but must return "
             f"torch.float32 {wanted}, a score for each class (for a regression, the prediction)"
         )
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
