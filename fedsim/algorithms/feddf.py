@@ -29,7 +29,7 @@ from fedsim.algorithms.common.model_rounds import ModelTraining, means_by_archit
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvgConfig
 from fedsim.engine.losses import TEACHER
-from fedsim.engine.optimisers import Adam, Clipped, Cosine
+from fedsim.engine.optimisers import Adam, Clipped, cosine
 from fedsim.errors import Fault
 from fedsim.params import Array, Model, count
 from fedsim.ranges import BatchSize, LearningRate, Norm, Steps
@@ -123,7 +123,7 @@ class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
                 {TEACHER: teacher},
                 loss=Distillation(),
                 batch_size=config.server_batch_size,
-                optimiser=Clipped(Cosine(Adam(config.server_lr), config.server_steps), config.server_clip),
+                optimiser=Clipped(cosine(Adam(config.server_lr), config.server_steps), config.server_clip),
                 steps=config.server_steps,
                 name=f"distil {label}",
             )

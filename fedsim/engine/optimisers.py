@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import cos, pi
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from fedsim.engine.schedules.base import Schedules, factor
+from fedsim.engine.schedules.base import ScheduleChoice, Schedules, factor
 
 
 @dataclass(slots=True)
@@ -178,38 +177,6 @@ class ClippedEach(Clipped):
 
 
 @dataclass(frozen=True, slots=True)
-class Cosine:
-    """An optimiser whose learning rate falls along half a cosine, from its own to 0 (Loshchilov and Hutter).
-
-    The schedule is that of one fit: where an optimiser goes on in another one, its slots do, and the rate
-    begins anew.
-
-    Attributes:
-        inner: What moves the parameters; its ``lr`` is that of the first step.
-        num_steps: After so many steps the rate is 0, and stays there.
-    """
-
-    inner: Sgd | Adam
-    num_steps: int
-
-    @property
-    def counted_as(self) -> Hashable:
-        """The inner optimiser's: the schedule is arithmetic of two numbers."""
-        return self.inner.counted_as
-
-    def start(self, params: Sequence[Tensor]) -> OptimiserState:
-        """Return the inner state."""
-        return self.inner.start(params)
-
-    def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
-        """Move the parameters in place by one step."""
-        done = min(state.num_steps, self.num_steps)
-        rate = self.inner.lr * (1 + cos(pi * done / self.num_steps)) / 2
-        replace(self.inner, lr=rate).update(params, gradients, state)
-        state.num_steps += 1
-
-
-@dataclass(frozen=True, slots=True)
 class Scheduled:
     """An optimiser whose learning rate changes from step to step of a fit, and begins anew with each fit.
 
@@ -237,6 +204,12 @@ class Scheduled:
         rate = self.inner.lr * factor(self.schedules, "step", state.num_steps, self.length)
         replace(self.inner, lr=rate).update(params, gradients, state)
         state.num_steps += 1
+
+
+def cosine(inner: Sgd | Adam, num_steps: int) -> Scheduled:
+    """Return an optimiser whose rate falls along half a cosine to 0, and is there after so many steps."""
+    params = {"total_iters": max(1, num_steps)}
+    return Scheduled(inner, (ScheduleChoice(name="cosine", by="step", params=params),))
 
 
 def lasting(optimiser: Optimiser, num_steps: int) -> Optimiser:

@@ -18,6 +18,7 @@ from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import Distillation
 from fedsim.algorithms.feddf import teacher_of
 from fedsim.engine.losses import Batch
+from fedsim.engine.optimisers import cosine
 from fedsim.errors import UserError
 from fedsim.params import Model
 from fedsim.task import Task
@@ -71,7 +72,8 @@ class _Server:
         return function(*arguments)
 
     async def fit(self, model: Model, **how: Any) -> Any:
-        assert how["steps"] == how["optimiser"].inner.num_steps
+        falling = how["optimiser"].inner
+        assert falling == cosine(falling.inner, how["steps"])
         return SimpleNamespace(model=_model(model.architecture, float(model.params["w"][0]) + 100))
 
 

@@ -7,10 +7,10 @@ from torch import Tensor
 from fedsim.engine.optimisers import (
     Adam,
     Clipped,
-    Cosine,
     Optimiser,
     Scheduled,
     Sgd,
+    cosine,
     keep,
     lasting,
     resume,
@@ -151,14 +151,14 @@ def test_the_cosine_is_that_of_torch(inner: Sgd | Adam) -> None:
             param.grad = torch.randn(param.shape, generator=generator)
         reference.step()
         schedule.step()
-    mine = _moved(Cosine(inner, num_steps), num_steps)[-1]
+    mine = _moved(cosine(inner, num_steps), num_steps)[-1]
     for ours, theirs in zip(mine, params, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
 def test_the_cosine_by_hand_ends_at_nothing() -> None:
     weight = torch.zeros(1)
-    optimiser = Cosine(Sgd(lr=1.0), num_steps=2)
+    optimiser = cosine(Sgd(lr=1.0), num_steps=2)
     state, seen = optimiser.start([weight]), []
     for _ in range(4):
         optimiser.update([weight], [torch.ones(1)], state)
@@ -167,7 +167,7 @@ def test_the_cosine_by_hand_ends_at_nothing() -> None:
 
 
 def test_wrapped_settings_are_values_and_work_without_values() -> None:
-    made = [Clipped(Cosine(Adam(0.1), 7), 5.0) for _ in range(2)]
+    made = [Clipped(cosine(Adam(0.1), 7), 5.0) for _ in range(2)]
     assert made[0] == made[1]
     assert hash(made[0]) == hash(made[1])
     weight = torch.empty(3, device="meta")
@@ -203,15 +203,16 @@ def test_a_schedule_of_factors_1_changes_no_bit(inner: Sgd | Adam) -> None:
 @pytest.mark.parametrize("inner", [Sgd(0.1, momentum=0.9), Adam(0.01)], ids=repr)
 def test_a_cosine_by_step_lasts_as_long_as_the_fit(inner: Sgd | Adam) -> None:
     mine = _moved(lasting(Scheduled(inner, _by_step(COSINE)), 5), 5)[-1]
-    for ours, its in zip(mine, _moved(Cosine(inner, 5), 5)[-1], strict=True):
+    for ours, its in zip(mine, _moved(cosine(inner, 5), 5)[-1], strict=True):
         torch.testing.assert_close(ours, its)
 
 
 def test_only_who_needs_to_know_is_told_how_long_a_fit_is() -> None:
-    cosine, halved = (Scheduled(Sgd(0.1), _by_step(one)) for one in (COSINE, HALVED))
-    assert lasting(cosine, 7) == Scheduled(Sgd(0.1), cosine.schedules, 7)
-    assert lasting(cosine, 0) == cosine
-    assert lasting(Clipped(cosine, 1.0), 7) == Clipped(lasting(cosine, 7), 1.0)
+    fitting, halved = (Scheduled(Sgd(0.1), _by_step(one)) for one in (COSINE, HALVED))
+    assert lasting(fitting, 7) == Scheduled(Sgd(0.1), fitting.schedules, 7)
+    assert lasting(fitting, 0) == fitting
+    assert lasting(Clipped(fitting, 1.0), 7) == Clipped(lasting(fitting, 7), 1.0)
+    assert lasting(cosine(Sgd(0.1), 5), 7) == cosine(Sgd(0.1), 5)
     # So that fits of other lengths can be done together.
     assert [lasting(one, 7) for one in (halved, Sgd(0.1), Adam(0.1))] == [halved, Sgd(0.1), Adam(0.1)]
 
@@ -272,14 +273,7 @@ def test_sgd_without_momentum_has_nothing_to_keep() -> None:
 
 
 def test_a_schedule_is_one_fit_s() -> None:
-    for optimiser in (
-        Cosine(Sgd(lr=1.0, momentum=0.5), num_steps=2),
-        lasting(Scheduled(Sgd(lr=1.0, momentum=0.5), _by_step(COSINE)), 2),
-    ):
-        _check_that_it_is_one_fit_s(optimiser)
-
-
-def _check_that_it_is_one_fit_s(optimiser: Optimiser) -> None:
+    optimiser = cosine(Sgd(lr=1.0, momentum=0.5), 2)
     weight = torch.zeros(1)
     state = optimiser.start([weight])
     for _ in range(2):
@@ -301,7 +295,7 @@ def _check_that_it_is_one_fit_s(optimiser: Optimiser) -> None:
         (Sgd(0.1), {"momentum/w": torch.zeros(3)}, "give this one another name"),
         (Adam(0.1), {"momentum/w": torch.zeros(3)}, "'first/w' is no such tensor"),
         (Adam(0.1), {"first/w": torch.zeros(3), "second/w": torch.zeros(3)}, "'steps/w' is no such tensor"),
-        (Cosine(Adam(0.1), 3), {"momentum/w": torch.zeros(3)}, "'first/w'"),
+        (cosine(Adam(0.1), 3), {"momentum/w": torch.zeros(3)}, "'first/w'"),
         (Clipped(Adam(0.1), 3.0), {"momentum/w": torch.zeros(3)}, "'first/w'"),
     ],
 )

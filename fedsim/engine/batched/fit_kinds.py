@@ -12,7 +12,7 @@ import numpy as np
 from fedsim.engine.batched.dense_net import Layers, layers_of
 from fedsim.engine.jobs import Extra, Fit, InlineSamples, PublicSamples, Samples
 from fedsim.engine.losses import can_serve_many
-from fedsim.engine.optimisers import Adam, Clipped, ClippedEach, Cosine, Optimiser, Scheduled, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, ClippedEach, Optimiser, Scheduled, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
@@ -140,7 +140,7 @@ def _of_many(optimiser: Optimiser) -> Optimiser | None:
     if type(optimiser) is Clipped:
         inner = _of_many(optimiser.inner)
         return None if inner is None else ClippedEach(inner, optimiser.most)
-    inner = optimiser.inner if isinstance(optimiser, Cosine | Scheduled) else optimiser
+    inner = optimiser.inner if isinstance(optimiser, Scheduled) else optimiser
     return optimiser if type(inner) in ELEMENTWISE else None
 
 

@@ -34,7 +34,7 @@ from fedsim.engine.jobs import (
     Stream,
 )
 from fedsim.engine.losses import Batches, Extras, LiveModel, Models
-from fedsim.engine.optimisers import Adam, Clipped, Cosine, Optimiser, Scheduled, Sgd
+from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd, cosine
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources, StoppedError, Worker
@@ -59,8 +59,8 @@ OPTIMISERS: tuple[Optimiser, ...] = (
     Sgd(0.05, momentum=0.5, weight_decay=0.1),
     Adam(0.01),
     Adam(0.01, weight_decay=0.1),
-    Cosine(Sgd(0.1, momentum=0.9), 3),
-    Cosine(Adam(0.01), 5),
+    cosine(Sgd(0.1, momentum=0.9), 3),
+    cosine(Adam(0.01), 5),
     Scheduled(Sgd(0.1, momentum=0.9), SCHEDULES, 5),
     Scheduled(Adam(0.01), SCHEDULES, 3),
     Clipped(Sgd(0.05, momentum=0.9), 0.3),

@@ -51,7 +51,7 @@ from fedsim.engine.losses import (
     serves_many,
     squared_error,
 )
-from fedsim.engine.optimisers import Adam, Cosine, Optimiser, Sgd
+from fedsim.engine.optimisers import Adam, Optimiser, Sgd, cosine
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture
@@ -68,7 +68,7 @@ OPTIMISERS: tuple[Optimiser, ...] = (
     DIVERGING,
     Sgd(0.05, momentum=0.9, weight_decay=0.01),
     Adam(0.01),
-    Cosine(Adam(0.01), 5),
+    cosine(Adam(0.01), 5),
 )
 HIDDEN = {"small": (7,), "wide": (33, 20)}
 """Widths of the nets by label."""
