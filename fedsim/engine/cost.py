@@ -124,6 +124,10 @@ class FitWork:
     effort: Effort | None = None
 
 
+MOST_USUAL = 4096
+"""Kinds of usual fits that are remembered at once."""
+
+
 class Costs:
     """Counts the operations of jobs, and remembers what it counted."""
 
@@ -187,6 +191,8 @@ class Costs:
             make: Gives what :meth:`fit_work` says of the first of them, whose copy is theirs alone.
         """
         if (known := self._usual_works.get(key)) is None:
+            if len(self._usual_works) == MOST_USUAL:  # a scheduled rate is another in each round
+                self._usual_works.clear()
             known = self._usual_works[key] = replace(make())
         return known
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from fedsim.engine.batched.jobs import batch_key, run_together
+from fedsim.engine.cost import MOST_USUAL
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Fit, Job
@@ -110,6 +111,8 @@ class Threads(Executor):
         if like is None:
             return batch_key(job, self._resources)
         if like not in self._keys:
+            if len(self._keys) == MOST_USUAL:
+                self._keys.clear()
             self._keys[like] = batch_key(job, self._resources)
         return self._keys[like]
 
