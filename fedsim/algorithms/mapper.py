@@ -59,7 +59,7 @@ class ClientState:
     model: Model
     lam: float
 
-    def mixture(self, shared: Model, mix: Mix = "params") -> Model:
+    def mixture(self, shared: Model, mix: Mix) -> Model:
         """Return ``lam w_own + (1 - lam) w_global``, or the model whose outputs are mixed like that."""
         if mix == "outputs" and 0 < self.lam < 1:
             return mixed(self.model, shared, self.lam)
@@ -91,7 +91,7 @@ class Mapper(FedAvg):
             tried.append((ClientState(fitted.model, lam), fitted))
         best = 0
         if len(tried) > 1:
-            losses = [await validation_loss(client, self._mixture(one, shared)) for one, _ in tried]
+            losses = [await validation_loss(client, one.mixture(shared, self.config.mix)) for one, _ in tried]
             best = losses.index(min(losses))  # of equals the first
         own, kept = tried[best]
         client.keep("personal", kept)
@@ -101,13 +101,13 @@ class Mapper(FedAvg):
 
     async def own_model(self, client: ClientContext, state: ClientState, message: ModelBroadcast) -> Model:
         """Return the client's mixture."""
-        return self._mixture(state, message.model)
+        return state.mixture(message.model, self.config.mix)
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: ClientState
     ) -> Predictors:
         """Return the client's mixture."""
-        return {"personal": Predictor(self._mixture(client_state, server_state))}
+        return {"personal": Predictor(client_state.mixture(server_state, self.config.mix))}
 
     async def _fit(
         self, client: ClientContext, model: Model, other: Model, share: float, **options: Any
@@ -118,9 +118,6 @@ class Mapper(FedAvg):
             return await client.fit(models, trained=(MODEL,), step=step, **options)
         step, extras = Descent(loss=AtMixture(share)), {OTHER: Extra(other.params)}
         return await client.fit(model, step=step, extras=extras, **options)
-
-    def _mixture(self, state: ClientState, shared: Model) -> Model:
-        return state.mixture(shared, self.config.mix)
 
 
 PLUGIN = Mapper

@@ -145,14 +145,16 @@ CLIENTS = Table(
     },
 )
 
+MEASURED_ROUND = Column(
+    "int32", NUMBER, "Number of the round at whose end it was measured; 0 is before the first."
+)
+
 EVALUATIONS = Table(
     "evaluations",
     "evaluations.parquet",
     "One row for each evaluation and client that was measured.",
     {
-        "round": Column(
-            "int32", NUMBER, "Number of the round at whose end it was measured; 0 is before the first."
-        ),
+        "round": MEASURED_ROUND,
         "client": count("Number of the client."),
         "accuracy": number("Accuracy on the client's own samples, of the model that stands for it."),
         "loss": loss("Loss on the client's own samples, of the model that stands for it."),
@@ -202,9 +204,7 @@ MESSAGES = Table(
 )
 
 _SET = {
-    "round": Column(
-        "int32", NUMBER, "Number of the round at whose end it was measured; 0 is before the first."
-    ),
+    "round": MEASURED_ROUND,
     "test_set": word("Test set: clients for the own samples of all measured clients, or global."),
 }
 

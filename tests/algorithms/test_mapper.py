@@ -49,9 +49,9 @@ def _value(model: Model) -> float:
 
 
 def test_a_mixture_by_hand() -> None:
-    mixture = ClientState(_model(8.0), 0.25).mixture(_model(4.0))
+    mixture = ClientState(_model(8.0), 0.25).mixture(_model(4.0), "params")
     assert mixture.params["w"].tolist() == mixture.buffers["mean"].tolist() * 2 == [5.0, 5.0]
-    assert ClientState(_model(0.1), 0.25).mixture(_model(0.1)).digest() == _model(0.1).digest()
+    assert ClientState(_model(0.1), 0.25).mixture(_model(0.1), "params").digest() == _model(0.1).digest()
 
 
 def test_outputs_are_mixed_by_hand() -> None:

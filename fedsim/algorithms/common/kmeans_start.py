@@ -97,16 +97,18 @@ class KMeansStart(ModelClusters[G]):
             who="all",
             reply=ModelUpdate,
         )
-        compare: Exchange[Any, Any, Any, Any] = Exchange(
-            "compare",
-            instruct=self.instruct_compare,
-            local=self.local_compare,
-            merge=self.merge_compare,
-            when="opening",
-            who="all",
-            reply=ModelLoss,
-        )
-        choices = (replace(compare, name=f"compare_{number}") for number in range(self.config.clusters))
+        choices: list[Exchange[Any, Any, Any, Any]] = [
+            Exchange(
+                f"compare_{number}",
+                instruct=self.instruct_compare,
+                local=self.local_compare,
+                merge=self.merge_compare,
+                when="opening",
+                who="all",
+                reply=ModelLoss,
+            )
+            for number in range(self.config.clusters)
+        ]
         return (prepare, *choices, *super().exchanges)
 
     async def instruct_prepare(
