@@ -67,8 +67,7 @@ def test_some_hundred_seeds_reach_everything() -> None:
         *("over_selection", "deadline", "deadline_quantile", "carry", "interval", "min_replies"),
         *("variable_epochs", "deadline_fitted", "load", "lognormal", "exponential", "half_normal"),
         *("skip", "repeat", "stop", "keep_optimiser", "adam", "momentum", "steps", "epochs"),
-        *("augmentation", "flip", "crop", "cutout", "clip_norm", "schedule", "by"),
-        *("step", "multistep", "exponential", "cosine", "linear", "inverse_time"),
+        *("augmentation", "clip_norm", "by", "at_start", "per_class", "kmeans", "mix"),
         *("threads", "null", "val", "held", "augment", "source", "users"),
         *(
             "synchronous",
@@ -84,6 +83,16 @@ def test_some_hundred_seeds_reach_everything() -> None:
             "max_lag",
         ),
     }
+
+
+def test_some_hundred_seeds_draw_every_schedule_and_every_transformation() -> None:
+    tables = [random_scenario(seed).tables for seed in range(600)]
+    for folder, drawn in (
+        ("fedsim.engine.schedules", [one["training"].get("schedule", []) for one in tables]),
+        ("fedsim.data.augmentations", [one["data"].get("augmentation", []) for one in tables]),
+    ):
+        names = {choice if isinstance(choice, str) else choice["name"] for some in drawn for choice in some}
+        assert names == {found.name for found in available(folder)}
 
 
 def _words(tree: Any) -> set[str]:

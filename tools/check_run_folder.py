@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -15,6 +15,7 @@ from recompute import (
     TRAFFIC,
     Dispatch,
     Seen,
+    class_rows,
     column_of,
     measures,
     merged_by_round,
@@ -27,7 +28,7 @@ from recompute import (
 )
 from run_folder import Row, RunFolder
 
-MEANS = ("accuracy", "loss", "mean")
+MEANS = ("accuracy", "loss", "mean", "macro")
 """Words in the names of figures that are means of floats; all others are compared exactly."""
 
 TOLERANCE = 1e-9
@@ -59,8 +60,23 @@ def faults_of(run: RunFolder) -> list[str]:
         *_began_faults(tables["rounds"]),
         *_rows("clients", _without(tables["clients"], *OF_DEVICES), _client_rows(run, seen)),
         *_evaluation_faults(run, seen),
+        *_class_faults(tables),
         *_log_faults(run, seen),
     ]
+
+
+def _class_faults(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """Compare ``classes`` with ``confusion``, and that with the accuracies of the clients."""
+    if "confusion" not in tables:
+        return
+    yield from _rows("classes", _without(tables["classes"], "class_name"), class_rows(tables["confusion"]))
+    hits: Counter[int] = Counter()
+    for row in tables["evaluations"]:
+        hits[row["round"]] += round((row["accuracy"] or 0) * row["num_samples"])
+    for row in tables["confusion"]:
+        if row["test_set"] == "clients" and row["true_class"] == row["predicted_class"]:
+            hits[row["round"]] -= row["num_samples"]
+    yield from (f"confusion: round {number} has {-more} hits more" for number, more in hits.items() if more)
 
 
 def _same(name: str, said: Any, wanted: Any) -> bool:

@@ -79,7 +79,8 @@ def params_of(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
         case "l2sgd":
             return {"probability": dice.pick(0.3, 1.0)} | dice.some(0.5, pull=dice.pick(0.0, 1.0))
         case "mapper":
-            return weighting | dice.some(0.5, lambdas=[0.0, 0.5], global_steps=dice.whole(0, 2))
+            mix = dice.child("mix").some(0.3, mix="outputs")
+            return weighting | dice.some(0.5, lambdas=[0.0, 0.5], global_steps=dice.whole(0, 2)) | mix
         case "fedavg_ft":
             return weighting | tuning
         case "fedavgm":

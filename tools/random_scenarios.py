@@ -96,6 +96,9 @@ def random_scenario(seed: int) -> RandomScenario:
     _make_fit(scenario)
     _pace_otherwise(dice.child("pacing"), scenario, num_clients)
     split, evaluation = scenario["data"].get("split"), scenario["evaluation"]
+    has_classes = not is_null and data_name not in ("sizes", "synthetic_regression")
+    if has_classes and evaluation.get("every") != 0:
+        evaluation |= dice.child("per_class").some(0.3, per_class=True)
     if split is not None and (evaluation.get("every") != 0 or evaluation.get("at_start")):
         share = 1 if evaluation.get("split") == "val" else 2  # it has to be measured on something
         several = split if isinstance(split[0], list) else [split]

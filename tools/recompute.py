@@ -298,12 +298,54 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
             ),
         },
         **_merging(seen, dispatches),
+        **_macro_f1(run, last),
         "participation": {
             **counts,
             "clients_asked": len({one.client for one in dispatches}),
             "clients_merged": len({one.client for one in dispatches if one.outcome == "merged"}),
         },
     }
+
+
+def class_rows(cells: Sequence[Row]) -> list[Row]:
+    """Return the rows of ``classes``, but for the names, that follow from those of ``confusion``."""
+    there: dict[tuple[int, str], list[Row]] = {}
+    for cell in cells:
+        there.setdefault((cell["round"], cell["test_set"]), []).append(cell)
+    rows = []
+    for (number, test_set), some in there.items():
+        of, taken, hits = Counter[int](), Counter[int](), Counter[int]()
+        for cell in some:
+            true, predicted, count = cell["true_class"], cell["predicted_class"], cell["num_samples"]
+            of[true] += count
+            taken[predicted] += count
+            hits[true] += count if true == predicted else 0
+        rows += [
+            {
+                "round": number,
+                "test_set": test_set,
+                "class": one,
+                "num_samples": of[one],
+                "num_predicted": taken[one],
+                "num_correct": hits[one],
+                "recall": _share(hits[one], of[one]),
+                "precision": _share(hits[one], taken[one]),
+                "f1": _share(2 * hits[one], of[one] + taken[one]),
+            }
+            for one in sorted({*of, *taken})
+        ]
+    return rows
+
+
+def _macro_f1(run: RunFolder, last: int | None) -> Row:
+    """Return what the summary says of classes, where they were counted."""
+    if "confusion" not in run.tables:
+        return {}
+    of_sets: dict[str, list[float]] = {"clients": [], "global": []}
+    for row in class_rows(run.tables["confusion"]):
+        if row["round"] == last:
+            of_sets[row["test_set"]].append(row["f1"])
+    return {"macro_f1": {name: fmean(f1) if f1 else None for name, f1 in of_sets.items()}}
 
 
 def num_rounds_of(run: RunFolder, seen: Seen) -> int:

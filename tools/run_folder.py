@@ -13,6 +13,8 @@ import msgpack
 import pyarrow.parquet as pq
 
 TABLES = ("rounds", "clients", "evaluations", "dispatches", "messages")
+BY_CLASS = ("classes", "confusion")
+"""Tables that are there under ``evaluation.per_class``."""
 
 Row = dict[str, Any]
 
@@ -44,7 +46,11 @@ class RunFolder:
         """Read a folder."""
         return cls(
             *_read_trace((folder / "trace.msgpack").read_bytes()),
-            {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in TABLES},
+            {
+                name: pq.read_table(folder / f"{name}.parquet").to_pylist()
+                for name in (*TABLES, *BY_CLASS)
+                if name in TABLES or (folder / f"{name}.parquet").exists()
+            },
             json.loads((folder / "summary.json").read_text("utf-8")),
             tomllib.loads((folder / "scenario.toml").read_text("utf-8")),
             json.loads((folder / "run.json").read_text("utf-8")),
