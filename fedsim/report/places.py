@@ -42,8 +42,8 @@ CONTENTS = frozenset(
 """All that a run leaves in its folder."""
 
 
-_PRIVATE = re.compile(r'\b(?:name|model|device|executor) = "[A-Za-z_]\w*\.[\w.]+"')
-"""A dotted path in a resolved scenario, which names a plugin of the user's."""
+_PRIVATE = re.compile(r'\b(?:name|model|device|executor|dataset|test) = "[A-Za-z_]\w*\.[\w.]+"')
+"""A dotted path in a resolved scenario, which names a plugin, or a data set, of the user's."""
 
 
 def run_name(algorithm: str, seed: int) -> str:
