@@ -15,5 +15,6 @@ def test_every_description_is_a_sentence_on_its_own() -> None:
             for name, column in table.columns.items():
                 words = column.description
                 assert words.endswith("."), (table.name, name)
+                assert not {"\n", "|"} & set(words), (table.name, name)
                 assert words[0].isupper() or words[0] == "<", (table.name, name)
                 assert "<" not in words or "<" in name, (table.name, name)

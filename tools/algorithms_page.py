@@ -16,6 +16,8 @@ from typing import Any, get_args
 
 from fedsim.algorithms.base import About, Algorithm, Kind
 from fedsim.plugins import available
+from fedsim.report.markup import to_markdown
+from fedsim.report.text_table import TextTable
 
 PAGE = Path("ALGORITHMS.md")
 HEAD = """# The algorithms
@@ -52,12 +54,10 @@ def _sections() -> Iterator[str]:
     plugins = {found.name: found.plugin for found in available("fedsim.algorithms")}
     algorithms = {name: cls for name, cls in plugins.items() if issubclass(cls, Algorithm)}
     for kind in get_args(Kind):
-        yield from ("", f"## {kind.capitalize()}", "", _row(HEADINGS), _row(["---"] * len(HEADINGS)))
         of_kind = {name: cls for name, cls in algorithms.items() if cls.about and cls.about.kind == kind}
-        for name, cls in of_kind.items():
-            assert cls.about is not None
-            yield _row(_cells(name, cls, cls.about))
-        yield ""
+        rows = [_cells(name, cls, cls.about) for name, cls in of_kind.items() if cls.about is not None]
+        table = TextTable(HEADINGS, rows, text_columns=frozenset(range(len(HEADINGS))))
+        yield from ("", f"## {kind.capitalize()}", "", to_markdown(table))
         yield from (f"- {_says(cls)}" for cls in of_kind.values())
 
 
@@ -65,10 +65,6 @@ def _cells(name: str, cls: type[Algorithm[Any, Any, Any]], about: About) -> list
     flags = (cls.mixed_architectures, cls.needs_public, about.personal, cls.discounted is not None)
     words = ["yes" if flag else "no" for flag in flags]
     return [f"`{name}`", about.down, about.up, about.client, about.server, *words]
-
-
-def _row(cells: list[str] | tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _says(cls: type[Algorithm[Any, Any, Any]]) -> str:

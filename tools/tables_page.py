@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedsim.report.columns import Table
+from fedsim.report.markup import to_markdown
 from fedsim.report.run_columns import COMPARISON, RUN_TABLES
+from fedsim.report.text_table import TextTable
 from fedsim.studies.study_columns import STUDY_TABLES
 
 PAGE = Path("TABLES.md")
@@ -42,15 +44,16 @@ def _sections() -> Iterator[str]:
     for title, tables in SECTIONS.items():
         yield from ("", f"## {title}")
         for table in tables:
-            yield from ("", f"### `{table.file}`", "", table.rows, "", *_rows(table))
+            yield from ("", f"### `{table.file}`", "", table.rows, "", _rows(table))
 
 
-def _rows(table: Table) -> Iterator[str]:
-    yield from ("| column | type | unit | description |", "| --- | --- | --- | --- |")
+def _rows(table: Table) -> str:
+    headings, rows = ("column", "type", "unit", "description"), []
     for name, column in table.columns.items():
         # A bracket would begin a tag of HTML, but for the name, which is code.
         words = [cell.replace("<", "&lt;") for cell in (column.unit, column.description)]
-        yield f"| {' | '.join([f'`{name}`', column.type or 'as the values', *words])} |"
+        rows.append((f"`{name}`", column.type or "as the values", *words))
+    return to_markdown(TextTable(headings, rows, text_columns=frozenset(range(len(headings))))).rstrip()
 
 
 if __name__ == "__main__":

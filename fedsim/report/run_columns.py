@@ -122,7 +122,8 @@ ROUNDS = Table(
 
 def _quantity(quantity: Quantity) -> Column:
     dimension = quantity.spread.dimension
-    return Column("float64", NUMBER if dimension is None else base_unit(dimension), quantity.doc)
+    unit = NUMBER if dimension is None else base_unit(dimension)
+    return Column("float64", unit, " ".join(quantity.doc.split()))
 
 
 CLIENTS = Table(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from fedsim.report.columns import PATH, Column, Table, count, flag, number, seconds, size, word
-from fedsim.report.run_columns import MEASURED, ROUND, STALE, STALENESS
+from fedsim.report.run_columns import MEASURED, ROUND, STALE
 
 mean_size = partial(Column, "float64", "B")
 
@@ -44,7 +44,7 @@ EVALUATIONS = Table(
         "accuracy_global": MEASURED["accuracy_global"],
         "loss_personal_mean": MEASURED["loss_mean"],
         "loss_global": MEASURED["loss_global"],
-        "staleness_mean": STALENESS["staleness_mean"],
+        "staleness_mean": number(f"{STALE}, mean over the replies merged in the round."),
         "staleness_so_far": number(f"{STALE}, mean over the replies merged so far."),
         "accuracy_jain": number(f"{_JAIN}."),
     },
@@ -82,7 +82,7 @@ ANSWERS = Table(
         "bytes_down": mean_size(f"Length of all frames sent to clients, {_AT_END}."),
         "wasted_s": seconds(f"Time of downloading, computing and uploading in vain, {_AT_END}."),
         "wasted_bytes": mean_size(f"Length of the frames sent in vain, {_AT_END}."),
-        "staleness_mean": number(f"{STALE}, mean over the replies merged."),
+        "staleness_mean": number(f"{STALE}, mean over the replies merged in the run."),
         "wasted_s_share": number(f"Share of the time of work that was in vain, {_AT_END}."),
         "wasted_bytes_share": number(f"Share of the length of all frames that was in vain, {_AT_END}."),
         "equal_time_s": seconds("The earliest end of a run: within it, accuracy_at_equal_time."),
