@@ -67,6 +67,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedet": {**PUBLIC, "algorithm": {"name": "fedet", "params": {"server_steps": 5}}},
     "fedme": {**PUBLIC, "algorithm.name": "fedme"},
     "perfed_ckt": {**PUBLIC, "algorithm": {"name": "perfed_ckt", "params": {"public_batch_size": 8}}},
+    "mapper, outputs": {"algorithm": {"name": "mapper", "params": {"mix": "outputs"}}},
     "persfl": {"algorithm": {"name": "persfl", "params": GRID}},
     "persfl_gd": {"algorithm": {"name": "persfl_gd", "params": GRID}},
 }
@@ -118,7 +119,7 @@ ONE_BY_ONE = {
     "apfl": "its step is its own: it moves two models and alpha",
     "centralized": "the server trains one model",
     "fml": "memes and own models may be of different architectures",
-    "mapper": "its loss takes a model at other parameters",
+    "mapper": "it mixes parameters: its loss takes a model at other ones",
     "pfedme": "its step is its own: it moves two models",
 }
 """Algorithms none of whose fits are computed together, and why."""

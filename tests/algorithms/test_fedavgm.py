@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.parametrize("clients_per_round", [None, 2])
 def test_without_momentum_it_is_fedavg_but_for_rounding(clients_per_round: int | None, world: Any) -> None:
-    # tests/algorithms/test_fedbuff.py has the equality bit for bit with FedAvg in delta form.
+    # Bit for bit it is FedBuff: tests/algorithms/test_fedbuff.py.
     results, models = [], []
     for algorithm in (world.algorithm("fedavg"), world.algorithm("fedavgm", momentum=0.0)):
         seen = world.watched(algorithm)

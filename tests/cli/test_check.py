@@ -118,7 +118,7 @@ def test_a_bug_in_a_rehearsal_is_no_fault_of_the_scenario(
 
 def test_real_time_is_forecast(call: Call) -> None:
     result = call("check", "tiny.toml")
-    assert re.search(r"\n  real time +about [\d.]+ \w+\n", result.stdout)
+    assert re.search(r"\n  real time +about \d.*\n", result.stdout)
     assert "a forecast from a few jobs, done on this machine now" in result.stdout
     budget = "run.until={accuracy = 0.9}"
     said = call("check", "tiny.toml", "--set", budget, "--set", "run.rounds=9").stdout

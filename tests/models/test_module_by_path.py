@@ -1,6 +1,5 @@
 """Models from anybody's modules, by dotted path."""
 
-import math
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -192,7 +191,6 @@ def test_a_class_that_is_no_module() -> None:
         fedsim.load(scenario(name=NoModule))
 
 
-def test_a_run_is_the_same_each_time() -> None:
+def test_a_run_is_the_same_for_any_number_of_workers() -> None:
     one, two = (fedsim.run(scenario(name=Plain), overrides={"engine.workers": n}) for n in (1, 2))
     assert one.summary["model_hash"] == two.summary["model_hash"]
-    assert math.isfinite(one.summary["simulated_s"])

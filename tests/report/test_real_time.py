@@ -124,6 +124,9 @@ def test_evaluations_count_as_often_as_they_are_held(
 ) -> None:
     parts = make_parts(executor="null", evaluation=EvaluationConfig(**settings))
     assert forecast(parts, rehearse(parts)).rounds_between == between
+
+
+def test_a_run_is_what_happens_once_its_rounds_and_its_evaluations() -> None:
     one = Forecast(1.0, 2.0, 0.5, 10, 4)
     assert one.run_s(10) == 1 + 20 + 3 * 0.5  # after rounds 4, 8 and 10
     assert Forecast(1.0, 2.0, 0.5, 10, 0).run_s(10) == 21

@@ -75,6 +75,10 @@ def here() -> Mapping[str, str]:
     ],
 )
 async def test_a_greeting_that_is_none_for_this_version(make_world: Any, said: bytes, match: str) -> None:
+    await check_that_it_is_refused(make_world, said, match)
+
+
+async def check_that_it_is_refused(make_world: Any, said: bytes, match: str) -> None:
     world = await make_world(num_clients=4, greeting=said)
     with pytest.raises(UserError, match=match):
         await join(world.url)
@@ -96,7 +100,7 @@ async def test_a_greeting_that_is_none_for_this_version(make_world: Any, said: b
     ],
 )
 async def test_a_server_with_other_data(make_world: Any, part: dict[str, str], match: str) -> None:
-    await test_a_greeting_that_is_none_for_this_version(make_world, greeting(data={**here(), **part}), match)
+    await check_that_it_is_refused(make_world, greeting(data={**here(), **part}), match)
 
 
 async def test_another_protocol(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
