@@ -208,8 +208,8 @@ class Scheduled:
 
 def cosine(inner: Sgd | Adam, num_steps: int) -> Scheduled:
     """Return an optimiser whose rate falls along half a cosine to 0, and is there after so many steps."""
-    params = {"total_iters": max(1, num_steps)}
-    return Scheduled(inner, (ScheduleChoice(name="cosine", by="step", params=params),))
+    choice = {"name": "cosine", "by": "step", "params": {"total_iters": max(1, num_steps)}}
+    return Scheduled(inner, (ScheduleChoice.model_validate(choice),))
 
 
 def lasting(optimiser: Optimiser, num_steps: int) -> Optimiser:
