@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fedsim
 from fedsim.report import number_format
 from fedsim.report.remarks import remarks
 from fedsim.runtime.run import run
@@ -99,6 +101,46 @@ def test_the_notebook_runs_in_jupyter(tmp_path: Path) -> None:
     [cell] = nbformat.read(file, as_version=4).cells
     shown = {kind for output in cell.outputs for kind in output.get("data", {})}
     assert {"image/png", "text/html"} <= shown
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, in_features, num_classes, hidden):
+        super().__init__(nn.Linear(in_features, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+"""
+
+
+def test_a_table_of_ones_own_trains_a_module_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_lab").mkdir()
+    (tmp_path / "my_lab" / "nets.py").write_text(NET)
+    rows = [f"{number},{number % 7},{number % 2},ward {number % 3}" for number in range(60)]
+    (tmp_path / "patients.csv").write_text("\n".join(["age,dose,outcome,hospital", *rows]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    text = _between("<!-- own data -->", "<!-- end of own data -->", "toml")
+    rest = {"run": {"rounds": 1}, "fleet": [{"count": 3, "device": "low", "model": "mine"}]}
+    result = run(build(load_scenario(tomllib.loads(text) | rest)))
+    assert result.final is not None
+    assert result.rounds[0].merged == 3
+
+
+def test_trackers_are_chosen_as_it_says() -> None:
+    tables = tomllib.loads(_between("<!-- trackers -->", "<!-- end of trackers -->", "toml"))
+    chosen = load_scenario(tables | {"fleet": [{"count": 1}]}).run.trackers
+    assert [one.name for one in chosen] == ["tensorboard", "mlflow"]
+
+
+def test_the_confusion_matrix_is_one() -> None:
+    overrides = {"run.rounds": 1, "data.limit": 400, "data.public.size": 0, "evaluation.per_class": True}
+    result = fedsim.run("quickstart", overrides=overrides)
+    names: dict[str, Any] = {"result": result}
+    exec(_between("<!-- classes -->", "<!-- end of classes -->", "python"), names)  # noqa: S102
+    matrix = names["matrix"].to_numpy()
+    assert matrix.sum() == result.evaluations.to_pandas().query("round == 1").num_samples.sum()
 
 
 @pytest.fixture

@@ -78,7 +78,13 @@ def test_a_tracker_that_fails_is_told_and_the_run_ends_well(
 
 
 def test_trackers_that_are_not_there(call: Call) -> None:
-    for arguments in (("run", "tiny.toml", "--track", "tb"), ("track", ".", "--to", "tb")):
+    for arguments in (
+        ("run", "tiny.toml", "--track", "tb"),
+        ("compare", "tiny.toml", "--algorithms", "local", "--track", "tb"),
+        ("study", "first_to_reach", "--track", "tb"),
+        ("serve", "tiny.toml", "--track", "tb"),
+        ("track", ".", "--to", "tb"),
+    ):
         result = call(*arguments)
         assert result.exit_code == 2
         assert "no tracker is called 'tb'" in result.stderr

@@ -1,5 +1,6 @@
 """Models from anybody's modules, by dotted path."""
 
+import inspect
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -126,6 +127,46 @@ def test_a_constructor_may_look_at_values() -> None:
 
 def test_dropout_draws_from_the_jobs_generator() -> None:
     assert type(make(Plain).structure.get_submodule("body.module.drop")) is Dropout
+
+
+class Flat(nn.Module):
+    """Takes samples of any shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(1, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(x.flatten(1).float().mean(1, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    ("argument", "task", "value"),
+    [
+        ("input_shape", Task((3, 8, 8), 4), (3, 8, 8)),
+        ("in_features", Task((3, 8, 8), 4), 192),
+        ("in_channels", Task((3, 8, 8), 4), 3),
+        ("num_classes", Task((64,), 4), 4),
+        ("num_outputs", Task((64,), 4), 4),
+        ("vocabulary", Task((5,), 4, vocabulary=9), 9),
+    ],
+)
+def test_arguments_that_the_data_say(
+    argument: str, task: Task, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def made(**arguments: Any) -> nn.Module:
+        given.append(arguments[argument])
+        return Flat()
+
+    asked = inspect.Parameter(argument, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    monkeypatch.setattr(made, "__signature__", inspect.Signature([asked]), raising=False)
+    monkeypatch.setitem(globals(), "made", made)
+    plugin = adopted(f"{__name__}.made")
+    assert plugin is not None
+    Architecture("mine", plugin(plugin.Config()), task).skeleton()
+    assert given[0] == value
 
 
 def test_it_cannot_be_cut() -> None:
