@@ -88,7 +88,12 @@ class WorkerPool:
                 number, task = self._left.popleft()
             except IndexError:
                 return
-            if process is None and (process := self._started()) is None:
+            try:
+                process = process or self._started()
+            except OSError as error:  # the machine lacks memory, or has too many processes
+                self._messages.put((number, {"failed": f"its process could not be started: {error}"}))
+                continue
+            if process is None:
                 return
             last = self._done(process, number, task)
             if last is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
 import sys
 from contextlib import suppress
 from typing import Any
@@ -49,6 +51,24 @@ def test_a_process_that_dies_takes_only_its_task_with_it() -> None:
     done = {"finite": True, "waited": False}
     died = {"failed": "its process ended with status 9"}
     assert ends("work", "crash", "work") == [(0, done), (1, died), (2, done)]
+
+
+def test_a_process_that_cannot_be_started_takes_only_its_task_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, refusals = subprocess.Popen, [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")]
+
+    def refuse_once(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", refuse_once)
+    (first, failed), second = ends("work", "work")
+    assert first == 0
+    assert failed["failed"].startswith("its process could not be started: ")
+    assert "temporarily unavailable" in failed["failed"]
+    assert second == (1, {"finite": True, "waited": False})
 
 
 def test_what_another_study_does_is_waited_for_last() -> None:
