@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self
 
-import fedsim
+from fedsim.processes.python_again import python, variables
 
 SHUTDOWN_TIMEOUT_S = 10.0
 """How long a process may take to end by itself."""
 
-HOME = str(Path(fedsim.__file__).parents[1])
-"""Where Python finds fedsim; the rest of its path comes with each task."""
-
-COMMAND = (sys.executable, "-m", "fedsim.studies.worker")
+COMMAND = python("-m", "fedsim.studies.worker")
+"""A worker; the rest of Python's path comes with each task."""
 
 Message = Mapping[str, Any]
 
@@ -116,7 +111,7 @@ class WorkerPool:
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([HOME, os.environ.get("PYTHONPATH", "")])},
+                env=variables(),
             )
             self._processes.append(process)
             return process

@@ -6,12 +6,15 @@ import errno
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsim.studies import worker_pool
 from fedsim.studies.worker_pool import WorkerPool
+
+WORKER = worker_pool.COMMAND
 
 PRETENDER = """
 import json, sys
@@ -35,6 +38,19 @@ def _pretend(monkeypatch: pytest.MonkeyPatch) -> None:
 def ends(*tasks: str, jobs: int = 1) -> list[tuple[int, Any]]:
     with WorkerPool([{"does": task} for task in tasks], jobs) as pool:
         return [(number, message) for number, message in pool.messages() if "round" not in message]
+
+
+@pytest.mark.slow
+def test_a_file_in_the_working_folder_hides_no_module_from_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "statistics.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker_pool, "COMMAND", WORKER)
+    task = {"folder": str(tmp_path / "run"), "scenario": "", "path": sys.path, "trackers": [], "wait": False}
+    with WorkerPool([task], 1) as pool:
+        (_, message), *_ = pool.messages()
+    assert "fleet: it is missing" in message["failed"]
 
 
 def test_tasks_are_done_in_their_order() -> None:
