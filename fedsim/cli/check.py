@@ -31,7 +31,7 @@ def is_study(file: Path) -> bool:
         tables, _, _ = read_source(file, studies=True)
     except ScenarioError:  # which is told as that of a scenario
         return False
-    return "variant" in tables
+    return not tables.keys().isdisjoint({"base", "variant"})
 
 
 def check(
