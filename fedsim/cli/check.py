@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from fedsim.report.rehearsal import Rehearsal, rehearse
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.runtime.parts import Parts
-from fedsim.scenario import build, examples, json_schema, load_scenario
-from fedsim.scenario.load import read_tables
+from fedsim.scenario import build, json_schema, load_scenario
+from fedsim.scenario.load import read_source
 
 
 def schema() -> None:
@@ -28,12 +27,11 @@ def schema() -> None:
 
 def is_study(file: Path) -> bool:
     """Whether a file, or the example of a name, is a study."""
-    if not file.suffix and not os.path.exists(file):  # noqa: PTH110 - a name that is too long is none
-        return examples.STUDIES + str(file).removeprefix(examples.STUDIES) in examples.names(studies=True)
     try:
-        return "variant" in read_tables(file)
+        tables, _, _ = read_source(file, studies=True)
     except ScenarioError:  # which is told as that of a scenario
         return False
+    return not tables.keys().isdisjoint({"base", "variant"})
 
 
 def check(

@@ -199,7 +199,7 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
     "targets",
     metavar="SHARE",
     multiple=True,
-    type=click.FloatRange(0, 1, min_open=True),
+    callback=_read_by("cli.values:targets"),
     help="Show what each costs until it reaches this accuracy, such as 0.8; may be repeated.",
 )
 @_number(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from fedsim import ranges
+from fedsim import numerals, ranges
 from fedsim.errors import UserError
-from fedsim.numerals import whole
 from fedsim.quoting import quoted
 
 T = TypeVar("T")
@@ -25,7 +24,7 @@ def whole_number(text: str, kind: str) -> int:
         UserError: The text is no such number, or out of range.
     """
     least, most = ranges.ends(getattr(ranges, kind))
-    number = whole(text.strip())
+    number = numerals.whole(text.strip())
     if number is None:
         raise UserError(f"{quoted(text)} is not a whole number: write one from {least} to {most}")
     if not least <= number <= most:
@@ -53,10 +52,30 @@ def seeds(text: str) -> list[int]:
     return _listed(text, partial(whole_number, kind="Seed"), lacking)
 
 
+def targets(texts: Sequence[str]) -> tuple[float, ...]:
+    """Read accuracies that are to be reached, one from each text.
+
+    Raises:
+        UserError: One is no share above 0, or is named twice.
+    """
+    return tuple(_each_once([_target(text) for text in texts]))
+
+
+def _target(text: str) -> float:
+    share = numerals.number(text.strip())
+    if share is None or not 0 < share <= 1:
+        raise UserError(f"{quoted(text)} is no accuracy: write a number above 0, at most 1, such as 0.8")
+    return share
+
+
 def _listed(text: str, read: Callable[[str], T], lacking: str) -> list[T]:
     values = [read(item) for part in text.split(",") if (item := part.strip())]
     if not values:
         raise UserError(lacking)
+    return _each_once(values)
+
+
+def _each_once(values: list[T]) -> list[T]:
     if twice := [value for value in values if values.count(value) > 1]:
         raise UserError(f"{quoted(twice[0])} is named twice: name each once")
     return values

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from fedsim.clock import wait
 from fedsim.errors import RunError, UserError
+from fedsim.processes.python_again import python, variables
 
 SHUTDOWN_TIMEOUT_S = 10.0
 """How long a process may take to end by itself."""
@@ -36,7 +35,7 @@ class ChildProcesses:
 
     def __init__(self, commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> None:
         self._commands = commands
-        self._environment = {**os.environ, **environment}
+        self._environment = {**variables(), **environment}
         self._processes: list[Process] = []
         self._outputs: list[asyncio.Task[str]] = []
 
@@ -45,10 +44,7 @@ class ChildProcesses:
             for command in self._commands:
                 # A session of its own: Ctrl-C is for this process, which ends the others.
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "fedsim",
-                    *command,
+                    *python("-m", "fedsim", *command),
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=asyncio.subprocess.STDOUT,

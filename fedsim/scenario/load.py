@@ -138,15 +138,31 @@ def document_of(source: Source) -> tuple[dict[str, Any], str]:
         return tomllib.loads(toml.document(tables_of(source))), source.run.name
     if isinstance(source, Mapping):
         return plain(source, "scenario"), "scenario"
+    tables, said, _ = read_source(source)
+    return tables, said
+
+
+def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str, Any], str, Path]:
+    """Return the tables of a file or of an example, what errors call it, and where files that it names start.
+
+    Args:
+        source: The file, which goes before an example of that name.
+        studies: Whether the examples are those of studies, whose names may lack ``studies/``.
+
+    Raises:
+        ScenarioError: There is neither, or the file cannot be read.
+    """
     path = Path(source)
-    if os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
-        return read_tables(path), str(path)
-    if str(source) in (known := examples.names()):
-        return tomllib.loads(examples.text(str(source))), str(source)
-    if not path.suffix and not os.path.exists(path):  # noqa: PTH110
-        problem = f"there is no file {quoted(str(path))}, and no example of that name"
-        raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
-    return read_tables(path), str(path)
+    if not os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
+        known = examples.names(studies=studies)
+        name = examples.STUDIES + str(source).removeprefix(examples.STUDIES) if studies else str(source)
+        if name in known:
+            return tomllib.loads(examples.text(name)), name, Path()
+        if not path.suffix and not os.path.exists(path):  # noqa: PTH110
+            kind = "example of a study" if studies else "example"
+            problem = f"there is no file {quoted(str(path))}, and no {kind} of that name"
+            raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
+    return _read_tables(path), str(path), path.parent
 
 
 def plain(value: Any, said: str) -> Any:
@@ -189,7 +205,7 @@ def parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
     ]
 
 
-def read_tables(path: Path) -> dict[str, Any]:
+def _read_tables(path: Path) -> dict[str, Any]:
     """Return what is in a TOML file.
 
     Raises:

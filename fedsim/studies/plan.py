@@ -6,7 +6,7 @@ scenario would have.
 
 from __future__ import annotations
 
-import tomllib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,11 +18,9 @@ from pydantic import ValidationError
 
 from fedsim import toml
 from fedsim.errors import Fault, ScenarioError
-from fedsim.quoting import nearest, quoted
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
-from fedsim.scenario.examples import STUDIES, names, text
-from fedsim.scenario.load import document_of, keys_of, plain, read_tables
+from fedsim.scenario.load import document_of, keys_of, plain, read_source
 from fedsim.scenario.schema import plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order
 from fedsim.studies.study_checks import between, table_of
@@ -222,21 +220,15 @@ def _document(source: StudySource) -> tuple[dict[str, Any], str, Path]:
     if isinstance(source, Mapping):
         keys: dict[str, Any] = plain(source, "study")
         return keys, "study", Path()
-    path = Path(source)
-    if not path.suffix and not path.exists():
-        name = STUDIES + str(source).removeprefix(STUDIES)
-        if name not in (known := names(studies=True)):
-            problem = f"there is no file {quoted(str(path))}, and no example of a study of that name"
-            raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
-        return tomllib.loads(text(name)), name, Path()
-    return read_tables(path), str(path), path.parent
+    return read_source(source, studies=True)
 
 
 def _with_base(document: dict[str, Any], said: str, folder: Path) -> list[Fault]:
     """Put the tables of the base into a study, in place of its file; return what is wrong with that file."""
     base = document.get("base")
-    if isinstance(base, str) and (Path(base).suffix or (folder / base).exists()):
-        base = folder / base
+    if isinstance(base, str):
+        is_file = os.path.isfile(folder / base)  # noqa: PTH113 (which also answers for a path that is too long)
+        base = folder / base if is_file or Path(base).suffix else base
     if not isinstance(base, str | Path | Mapping | Scenario):
         return []
     try:

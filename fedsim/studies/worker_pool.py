@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self
 
-import fedsim
+from fedsim.processes.python_again import python, variables
 
 SHUTDOWN_TIMEOUT_S = 10.0
 """How long a process may take to end by itself."""
 
-HOME = str(Path(fedsim.__file__).parents[1])
-"""Where Python finds fedsim; the rest of its path comes with each task."""
-
-COMMAND = (sys.executable, "-m", "fedsim.studies.worker")
+COMMAND = python("-m", "fedsim.studies.worker")
+"""A worker; the rest of Python's path comes with each task."""
 
 Message = Mapping[str, Any]
 
@@ -88,7 +83,12 @@ class WorkerPool:
                 number, task = self._left.popleft()
             except IndexError:
                 return
-            if process is None and (process := self._started()) is None:
+            try:
+                process = process or self._started()
+            except OSError as error:  # the machine lacks memory, or has too many processes
+                self._messages.put((number, {"failed": f"its process could not be started: {error}"}))
+                continue
+            if process is None:
                 return
             last = self._done(process, number, task)
             if last is None:
@@ -111,7 +111,7 @@ class WorkerPool:
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([HOME, os.environ.get("PYTHONPATH", "")])},
+                env=variables(),
             )
             self._processes.append(process)
             return process

@@ -161,6 +161,13 @@ def test_a_study_is_checked_too(call: Call, here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["mine.toml", "tiny.toml"]
 
 
+def test_a_study_that_lacks_its_variants_is_checked_as_one(call: Call, here: Path) -> None:
+    (here / "mine.toml").write_text('base = "tiny.toml"\n')
+    result = call("check", "mine.toml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("fedsim: mine.toml: 1 fault\n  variant: it is missing")
+
+
 def test_a_study_without_a_number_of_rounds(call: Call, here: Path) -> None:
     (here / "mine.toml").write_text("set = { run = { until = { accuracy = 0.9 } } }\n" + STUDY)
     result = call("check", "mine.toml", "--jobs", "1")

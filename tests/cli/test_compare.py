@@ -154,6 +154,11 @@ def test_a_fault_of_the_data_names_the_file_and_the_key(call: Call) -> None:
         (["--algorithms", "local", "--seeds", "0,x"], "not a whole number"),
         (["--algorithms", "local", "--seeds", "1,1"], "named twice"),
         (["--algorithms", "local", "--seeds", "-1"], "is below 0"),
+        (["--algorithms", "local", "--target", "0.5", "--target", "0.50"], "0.5 is named twice"),
+        *(
+            (["--algorithms", "local", "--target", target], "is no accuracy: write a number above 0")
+            for target in ("nan", "inf", "0", "1.1", "half")
+        ),
     ],
 )
 def test_mistakes_exit_with_2(call: Call, here: Path, arguments: list[str], said: str) -> None:

@@ -59,4 +59,4 @@ async def test_the_environment_reaches_them(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", note)
     async with ChildProcesses([("--version",)], {"FEDSIM_TOKEN": "secret"}) as beside:
         await beside.ended()
-    assert seen == [((sys.executable, "-m", "fedsim", "--version"), "secret")]
+    assert seen == [((sys.executable, "-P", "-m", "fedsim", "--version"), "secret")]

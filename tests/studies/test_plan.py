@@ -193,3 +193,22 @@ def test_a_study_that_is_not_there() -> None:
         load_study("nowhere")
     with pytest.raises(ScenarioError, match="cannot be read"):
         load_study("nowhere.toml")
+
+
+def test_a_name_that_is_too_long_for_a_file(tiny: dict[str, Any]) -> None:
+    with pytest.raises(ScenarioError, match="no example of a study of that name"):
+        load_study("x" * 5000)
+    assert "no example of that name" in faults(tiny | {"base": "x" * 5000})["base"]
+
+
+def test_a_folder_hides_no_example(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("quickstart", "first_to_reach"):
+        Path(name).mkdir()
+    assert load_study("first_to_reach").name == "first_to_reach"
+    Path("studies").mkdir()
+    Path("studies/mine.toml").write_text(toml.document(tiny | {"base": "quickstart"}))
+    Path("studies/quickstart").mkdir()
+    assert len(load_study("studies/mine.toml").runs) == 4

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsim.studies import worker_pool
 from fedsim.studies.worker_pool import WorkerPool
+
+WORKER = worker_pool.COMMAND
 
 PRETENDER = """
 import json, sys
@@ -35,6 +40,19 @@ def ends(*tasks: str, jobs: int = 1) -> list[tuple[int, Any]]:
         return [(number, message) for number, message in pool.messages() if "round" not in message]
 
 
+@pytest.mark.slow
+def test_a_file_in_the_working_folder_hides_no_module_from_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "statistics.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker_pool, "COMMAND", WORKER)
+    task = {"folder": str(tmp_path / "run"), "scenario": "", "path": sys.path, "trackers": [], "wait": False}
+    with WorkerPool([task], 1) as pool:
+        (_, message), *_ = pool.messages()
+    assert "fleet: it is missing" in message["failed"]
+
+
 def test_tasks_are_done_in_their_order() -> None:
     done = {"finite": True, "waited": False}
     assert ends("work", "work", "work") == [(0, done), (1, done), (2, done)]
@@ -49,6 +67,24 @@ def test_a_process_that_dies_takes_only_its_task_with_it() -> None:
     done = {"finite": True, "waited": False}
     died = {"failed": "its process ended with status 9"}
     assert ends("work", "crash", "work") == [(0, done), (1, died), (2, done)]
+
+
+def test_a_process_that_cannot_be_started_takes_only_its_task_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, refusals = subprocess.Popen, [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")]
+
+    def refuse_once(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", refuse_once)
+    (first, failed), second = ends("work", "work")
+    assert first == 0
+    assert failed["failed"].startswith("its process could not be started: ")
+    assert "temporarily unavailable" in failed["failed"]
+    assert second == (1, {"finite": True, "waited": False})
 
 
 def test_what_another_study_does_is_waited_for_last() -> None:
