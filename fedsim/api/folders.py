@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedsim.api.results import Comparison, Result, read_whole
+from fedsim.api.results import Comparison, Result
 from fedsim.api.studies import StudyResult, open_study
 from fedsim.errors import OutputError
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.places import COMPARISON
+from fedsim.report.read_whole import read_whole
 from fedsim.studies.perform import STUDY
 
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, NoReturn, overload
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedsim.errors import OutputError, UserError
+from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures
-from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import comparison, cost_breakdown, run_columns
-from fedsim.report.atomic_folder import MARK, check_files, check_folders, staged, write_file
+from fedsim.report.atomic_folder import check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.places import TABLES
+from fedsim.report.read_whole import read_whole
 from fedsim.report.run_text import run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
+from fedsim.report.summary import read_summary
 from fedsim.report.tables import arrow_rows
 from fedsim.scenario import Scenario, load_scenario
 
@@ -63,7 +63,7 @@ class Result:
         temporary: Temporary | None = None,
     ) -> None:
         self.folder = folder
-        self.summary: Summary = read_whole(folder / MARK, lambda file: json.loads(file.read_text()))
+        self.summary: Summary = read_summary(folder)
         self._models = models
         self._temporary = temporary  # removed when nobody holds it any more
 
@@ -189,19 +189,6 @@ class Result:
 
     def _table(self, name: str) -> pa.Table:
         return read_whole(self.folder / f"{name}.parquet", parquet.read_table)
-
-
-def read_whole(file: Path, how: Callable[[Path], Any]) -> Any:
-    """Read a file of results.
-
-    Raises:
-        OutputError: It is not there, or damaged.
-    """
-    try:
-        return how(file)
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        said = shortened(error, MOST_SAID)
-        raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error
 
 
 class Comparison:

@@ -7,8 +7,6 @@ deviation over seeds instead. Where there is no accuracy, as in a regression, th
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import Any
 from fedsim import __version__
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, means, measured
+from fedsim.report.csv_table import csv_of
 from fedsim.report.run_columns import COMPARISON
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
@@ -138,13 +137,7 @@ def to_csv(summaries: Sequence[Summary]) -> bytes:
     Raises:
         InvariantError: The summary has a part that is described nowhere.
     """
-    lines = flat_rows(summaries)
-    COMPARISON.check(lines[0])
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return sink.getvalue().encode()
+    return csv_of(COMPARISON, flat_rows(summaries))
 
 
 def to_document(scenario: str, summaries: Sequence[Summary], folders: Sequence[Path], parent: Path) -> bytes:

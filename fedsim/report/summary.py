@@ -22,6 +22,7 @@ from fedsim import __version__
 from fedsim.report import merge_figures, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
+from fedsim.report.read_whole import read_whole
 from fedsim.runtime.evaluation import TEST_SETS, Accuracy
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
@@ -92,8 +93,12 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
 
 
 def read_summary(folder: Path) -> Summary:
-    """Return the summary of a run from its folder, which is known to hold one."""
-    summary: Summary = json.loads((folder / MARK).read_bytes())
+    """Return the summary of a run from its folder.
+
+    Raises:
+        OutputError: The folder holds none, or a damaged one.
+    """
+    summary: Summary = read_whole(folder / MARK, lambda file: json.loads(file.read_text("utf-8")))
     return summary
 
 

@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.report.atomic_folder import new, write_file
-from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns
+from fedsim.report.csv_table import csv_of
 from fedsim.report.markup import to_latex, to_markdown
 from fedsim.report.places import holds_scenario
 from fedsim.report.tables import write_table
@@ -113,7 +111,7 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
     with new(part, parent) as file:
         write_table(file, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
     part.replace(parent / EVALUATIONS.file)
-    _write_csv(parent, ANSWERS.with_paths(plan.varied), answer_rows(found))
+    write_file(parent / ANSWERS.file, csv_of(ANSWERS.with_paths(plan.varied), answer_rows(found)))
     points = [
         {
             "budget": budget,
@@ -124,10 +122,9 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
         for budget, points in found.fronts.items()
         for point in points
     ]
-    names = ["budget", "cost", "accuracy", *_identity(plan, plan.settings[0])]
-    _write_csv(parent, FRONT.with_paths(plan.varied), points, names)
+    write_file(parent / FRONT.file, csv_of(FRONT.with_paths(plan.varied), points))
     if found.trials:
-        _write_csv(parent, TUNING.with_paths(plan.varied), found.trials)
+        write_file(parent / TUNING.file, csv_of(TUNING.with_paths(plan.varied), found.trials))
     write_file(parent / MARKDOWN, "\n".join(map(to_markdown, found.tables)).encode())
     write_file(parent / LATEX, "\n".join(map(to_latex, found.tables)).encode())
 
@@ -196,13 +193,3 @@ def _interval(name: str, one: Interval | None) -> Row:
     if one is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
     return {name: one.mean, f"{name}_low": one.low, f"{name}_high": one.high}
-
-
-def _write_csv(parent: Path, table: Table, rows: Sequence[Row], names: Sequence[str] | None = None) -> None:
-    names = list(names or rows[0])
-    table.check(names)
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_file(parent / table.file, sink.getvalue().encode())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from pyarrow import parquet
 
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
+from fedsim.report.read_whole import read_columns
 
 SUMS = {
     "bytes_up": ("bytes_up", "data_up"),
@@ -40,6 +41,10 @@ STALENESS = "staleness_so_far"
 """The mean staleness of all replies that were merged since the start of the run."""
 
 
+_ROUNDS = ("round", "ended_at_s", "merged", *chain.from_iterable(SUMS.values()), *MEASURED.values())
+"""Columns of ``rounds`` that a curve is made of."""
+
+
 def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
 
@@ -47,8 +52,11 @@ def read_curve(folder: Path) -> Columns:
 
     Args:
         folder: The run's folder.
+
+    Raises:
+        OutputError: A table of the run is not there, or damaged.
     """
-    rounds = _columns(folder / "rounds.parquet")
+    rounds = read_columns(folder / "rounds.parquet", _ROUNDS)
     there = ~np.isnan(rounds["accuracy_mean"].astype(float))
     for name in ("accuracy_global", "loss_mean", "loss_global"):
         there |= ~np.isnan(rounds[name].astype(float))
@@ -59,7 +67,7 @@ def read_curve(folder: Path) -> Columns:
     merged = np.cumsum(rounds["merged"])
     stale = np.cumsum(np.nan_to_num(rounds["staleness_mean"].astype(float)) * rounds["merged"])
     curve[STALENESS] = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)[there]
-    of_clients = _columns(folder / "evaluations.parquet")  # in the order of rounds
+    of_clients = read_columns(folder / "evaluations.parquet", ("round", "accuracy"))  # in order of rounds
     ends = [np.searchsorted(of_clients["round"], curve["round"], side) for side in ("left", "right")]
     curve[JAIN] = np.array(
         [jain(of_clients["accuracy"][slice(*of)]) for of in zip(*ends, strict=True)], float
@@ -77,8 +85,3 @@ def jain(values: Array) -> float:
         return np.nan
     squares = len(present) * float(np.sum(present**2))
     return float(np.sum(present)) ** 2 / squares if squares else 1.0
-
-
-def _columns(file: Path) -> dict[str, Array]:
-    table = parquet.read_table(file)
-    return {name: table[name].to_numpy() for name in table.column_names}

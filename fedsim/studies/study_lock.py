@@ -1,4 +1,8 @@
-"""Keeping two studies of one folder from doing the same run, or writing the same file, at the same time."""
+"""Keeping two processes from doing the same run, or writing the same file, of a study at the same time.
+
+What is locked is locked for other processes. Within a process nobody waits, and the first who lets go of
+something in a folder lets go of all that the process has locked there: so no two blocks overlap.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from zlib import crc32
 
+from fedsim.durable import telling
+from fedsim.report.atomic_folder import MEND
+
 LOCKS = ".fedsim-locks"
 """A file beside them, of which each has a byte to lock."""
 
 
 @contextmanager
 def locked(place: Path, *, wait: bool) -> Iterator[bool]:
-    """Keep other studies from a run's folder, or a file, at the same time; yield whether that is so.
+    """Keep other processes from a run's folder, or a file, in this block; yield whether that is so.
 
     Args:
         place: The folder or the file.
-        wait: Whether to wait while another study has it.
+        wait: Whether to wait while another process has it.
+
+    Raises:
+        FileError: The file of the locks cannot be opened.
     """
-    number = os.open(place.parent / LOCKS, os.O_RDWR | os.O_CREAT, 0o666)
+    locks = place.parent / LOCKS
+    with telling(locks, MEND):
+        number = os.open(locks, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
         try:

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.report.places import holds_scenario
-from fedsim.runtime.budget import MEASURES
-from fedsim.studies.curves import read_curve
+from fedsim.report.read_whole import read_columns
 from fedsim.studies.plan import Setting, StudyPlan
 
 
@@ -34,7 +33,11 @@ class Tuning:
 
 
 def read_tuning(plan: StudyPlan, parent: Path) -> Tuning:
-    """Return what the trials in the folder of a study have shown; without any there is nothing to choose."""
+    """Return what the trials in the folder of a study have shown; without any there is nothing to choose.
+
+    Raises:
+        OutputError: The table of a trial is not there, or damaged.
+    """
     if plan.config.tune is None:
         return Tuning({}, dict.fromkeys(plan.settings, 0))
     scores = {
@@ -61,6 +64,6 @@ def choose(scores: Mapping[tuple[Setting, int], Mapping[int, float]], seeds: int
 
 
 def _score(folder: Path) -> float | None:
-    accuracy = read_curve(folder)[MEASURES["personal_mean"].column]
+    accuracy = read_columns(folder / "rounds.parquet", ("accuracy_mean",))["accuracy_mean"]
     measured = accuracy[np.isfinite(accuracy)]
     return float(measured[-1]) if len(measured) else None

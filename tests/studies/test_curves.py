@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 import fedsim
+from fedsim.errors import OutputError
 from fedsim.studies.curves import jain, read_curve
 
 
@@ -41,6 +43,17 @@ def test_staleness_and_work_sum_up_to_those_of_the_whole_run(tiny: dict[str, Any
     time = summary["time"]
     assert curve["work_s"][-1] == pytest.approx(time["download_s"] + time["compute_s"] + time["upload_s"])
     assert curve["wasted_s"][-1] == pytest.approx(time["wasted_s"])
+
+
+def test_a_table_that_is_damaged_or_lacks_a_column_is_told(tiny: dict[str, Any], tmp_path: Path) -> None:
+    folder = fedsim.run(tiny["base"], overrides={"engine.executor": "null"}, out=tmp_path / "o").folder
+    rounds, evaluations = folder / "rounds.parquet", folder / "evaluations.parquet"
+    evaluations.write_bytes(evaluations.read_bytes()[:100])
+    with pytest.raises(OutputError, match=rf"{evaluations} cannot be read, so these results are not whole"):
+        read_curve(folder)
+    parquet.write_table(parquet.read_table(rounds).drop_columns("data_up"), rounds)
+    with pytest.raises(OutputError, match=rf"{rounds} cannot be read, .*data_up"):
+        read_curve(folder)
 
 
 def test_jain_s_index_by_hand() -> None:

@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedsim.studies.study_lock import locked
+import pytest
+
+from fedsim.errors import FileError
+from fedsim.studies.study_lock import LOCKS, locked
 
 OTHER = """
 import sys
@@ -27,3 +30,12 @@ def test_a_run_is_locked_against_other_processes_until_it_ends(tmp_path: Path) -
         assert other(tmp_path / "a-seed0") == "False"
         assert other(tmp_path / "a-seed1") == "True"
     assert other(tmp_path / "a-seed0") == "True"
+
+
+def test_a_file_of_locks_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    (tmp_path / LOCKS).mkdir()
+    with (
+        pytest.raises(FileError, match=rf"cannot write {tmp_path / LOCKS}: Is a directory\. Choose another"),
+        locked(tmp_path / "a-seed0", wait=True),
+    ):
+        pass

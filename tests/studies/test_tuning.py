@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedsim.errors import OutputError
 from fedsim.scenario import load_scenario
 from fedsim.studies.answer_files import read_answers
 from fedsim.studies.perform import Progress, perform
@@ -69,6 +70,13 @@ def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_p
     heard.clear()
     perform(plan, tmp_path / "o", watch=heard.append)
     assert heard[-1].kept == 20
+    # A score is in the table of rounds; one that is damaged is told.
+    for trial in (tmp_path / "o" / "tuning").glob("*-seed*"):
+        (trial / "evaluations.parquet").unlink()
+    assert read_tuning(plan, tmp_path / "o").chosen.keys() == {AVG, LOCAL}
+    (trial / "rounds.parquet").write_bytes(b"damaged")
+    with pytest.raises(OutputError, match=r"rounds\.parquet cannot be read"):
+        read_tuning(plan, tmp_path / "o")
 
 
 @pytest.mark.usefixtures("here")
