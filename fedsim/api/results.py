@@ -12,7 +12,6 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, NoReturn, overload
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures
@@ -20,6 +19,7 @@ from fedsim.report import comparison, cost_breakdown, run_columns
 from fedsim.report.atomic_folder import check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.places import TABLES
+from fedsim.report.read_parquet import read_table
 from fedsim.report.read_whole import read_whole
 from fedsim.report.run_text import run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
@@ -188,7 +188,7 @@ class Result:
         return self._table(name)
 
     def _table(self, name: str) -> pa.Table:
-        return read_whole(self.folder / f"{name}.parquet", parquet.read_table)
+        return read_table(self.folder / f"{name}.parquet")
 
 
 class Comparison:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
-from fedsim.report.read_whole import read_columns
+from fedsim.report.read_parquet import read_columns
 
 SUMS = {
     "bytes_up": ("bytes_up", "data_up"),

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.report.places import holds_scenario
-from fedsim.report.read_whole import read_columns
+from fedsim.report.read_parquet import read_columns
 from fedsim.studies.plan import Setting, StudyPlan
 
 

@@ -8,7 +8,7 @@ TABLE = Table("pets", "pets.csv", "One row for each pet.", {"name": word("Name."
 
 
 def test_rows_have_a_line_each_below_the_names() -> None:
-    rows = [{"name": "Tom, the cat", "mass": 4.5}, {"name": "Rex", "mass": None}]
+    rows: list[dict[str, object]] = [{"name": "Tom, the cat", "mass": 4.5}, {"name": "Rex", "mass": None}]
     assert csv_of(TABLE, rows) == b'name,mass\n"Tom, the cat",4.5\nRex,\n'
 
 
