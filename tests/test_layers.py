@@ -255,7 +255,7 @@ def test_what_is_fine_passes() -> None:
             "fedsim.extras -> fedsim.errors: 'extras' has no place in the table",
         ),
         ("fedsim.units", "import fedsim", "fedsim.units -> fedsim: between two places of layer 0"),
-        ("fedsim", "import fedsim.cli", "fedsim -> fedsim.cli: from layer 0 up to layer 12"),
+        ("fedsim", "import fedsim.cli", "fedsim -> fedsim.cli: from layer 0 up to layer 14"),
         (
             "fedsim.wire",
             "from . import limits",
