@@ -8,6 +8,8 @@ their dashes too, and more than eight things use the colours again with other da
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 LIGHT = ("#444bc0", "#de7702", "#6f9e8d", "#a33262", "#03809f", "#726c04", "#6d3323", "#582281")
 """On light paper, :data:`LIGHT_GROUND`."""
 
@@ -26,3 +28,26 @@ HEAT_LIGHT = ("#f3f4fb", "#444bc0")
 
 HEAT_DARK = ("#1f2430", "#8fb0e6")
 """The same on a dark screen."""
+
+MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus")
+"""Shapes of the points of the first group, and so on."""
+
+ROLES: Mapping[str, int] = {
+    "download": 0,
+    "compute": 2,
+    "upload": 1,
+    "away": 3,
+    "waiting": 5,
+    "useful": 0,
+    "overhead": 5,
+    "wasted": 6,
+    "merged": 2,
+    "dropped": 6,
+    "rejected": 3,
+}
+"""Number of the colour of each part and phase that has the same one in all figures, by its label."""
+
+
+def colour_number(number: int, label: str = "") -> int:
+    """Return the number of the colour of a line, group or part, given its own, from 0, and its label."""
+    return ROLES.get(label, number % len(LIGHT))
