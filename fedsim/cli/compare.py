@@ -46,10 +46,12 @@ def compare(
     name = scenarios[0].run.name
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
 
-    def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        return watching(f"{name} {label}", rounds, quiet=quiet)
-
     runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
+
+    def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
+        number = list(runs).index(label) + 1
+        return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
+
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
     if jobs is not None:

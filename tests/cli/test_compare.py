@@ -182,7 +182,7 @@ def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: py
         assert call(*arguments).exit_code == 1
     first = call(*arguments)
     assert "fedavg" not in first.stderr  # it was there
-    assert "local-seed0: round 1/2" in first.stderr
+    assert "run 2 of 2, local-seed0: round 1/2" in first.stderr
     again = call(*arguments)
     assert (again.exit_code, again.stdout) == (0, first.stdout)
     assert "round" not in again.stderr
