@@ -109,6 +109,22 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert left(here / "o") == ["fedavg-seed0"]
 
 
+def test_an_interrupted_comparison_says_how_it_goes_on(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupt(self: Local, *_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Local, "train", interrupt)
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
+    assert result.exit_code == 130
+    assert result.stderr.endswith(
+        "runs that have ended are kept in o: the same command goes on from there\n"
+        "fedsim: interrupted: nothing was left half-written\n"
+    )
+    assert left(here / "o") == ["fedavg-seed0"]
+
+
 def test_runs_that_are_not_finite_are_named_once_all_have_ended(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
