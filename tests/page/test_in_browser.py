@@ -199,13 +199,13 @@ def test_data_are_there_in_words_and_as_a_table(open_page: Open, sample_file: Pa
 def test_rounds_are_chosen(open_page: Open, sample_file: Path) -> None:
     with open_page(sample_file) as tab:
         said = tab.locator("#gantt .left")
-        assert said.text_content() == "Last in rounds 1 to 3: client 11, which spent 21 s on trains."
+        assert said.text_content() == "Last in rounds 1 to 3: client 11, mostly trains (21 s)."
         tab.get_by_role("button", name="Later rounds").press("Enter")
-        assert said.text_content() == "Last in rounds 4 to 6: client 11, which spent 21 s on trains."
+        assert said.text_content() == "Last in rounds 4 to 6: client 11, mostly trains (21 s)."
         tab.get_by_label("First round").fill("8")
         tab.get_by_label("First round").press("Tab")
         assert tab.get_by_label("Last round").input_value() == "8"
-        assert said.text_content() == "Last in round 8: client 11, which spent 43 s on trains."
+        assert said.text_content() == "Last in round 8: client 11, mostly trains (43 s)."
         tab.get_by_role("button", name="Later rounds").press("Enter")
         assert tab.get_by_label("First round").input_value() == "8"
 
