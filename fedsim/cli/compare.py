@@ -9,7 +9,7 @@ from pathlib import Path
 from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import show_study, watching_study
+from fedsim.cli.study import goes_on, show_study, watching_study
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import check_files
 from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
@@ -45,24 +45,29 @@ def compare(
     scenarios = [tracked(one, track) for one in loaded]
     name = scenarios[0].run.name
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
+    runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
 
     def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        return watching(f"{name} {label}", rounds, quiet=quiet)
+        number = list(runs).index(label) + 1
+        return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
 
-    runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
-    if jobs is not None:
-        with watching_study(name, quiet=quiet) as watch_study:
-            do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
     remarks, faults = list[str](), dict[str, str | None]()
-    # Runs that have failed beside each other fail here again, and say why.
-    for one in record_comparison(
-        scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
-    ):
-        label = one.folder.name
-        remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-        faults[label] = one.result.non_finite
+    try:
+        if jobs is not None:
+            with watching_study(name, quiet=quiet) as watch_study:
+                do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
+        # Runs that have failed beside each other fail here again, and say why.
+        for one in record_comparison(
+            scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
+        ):
+            label = one.folder.name
+            remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+            faults[label] = one.result.non_finite
+    except KeyboardInterrupt:
+        note(goes_on(parent))
+        raise
     found = write_answers(plan, parent)
     summaries = [read_summary(parent / label) for label in runs]
     for label, summary in zip(runs, summaries, strict=True):
