@@ -13,7 +13,7 @@ from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
 from fedsim.report.shown_clients import shown_clients
-from fedsim.runtime.records.dispatch_table import PHASES
+from fedsim.runtime.records.dispatch_phases import PHASES
 
 MOST_CLIENTS = 30
 """Rows; of more clients, a third of so many are the slowest, those in the middle and the fastest."""
@@ -139,7 +139,9 @@ def _dispatches(spans: Columns) -> _Dispatches:
     last = np.append(first[1:], len(is_new)) - 1
     return _Dispatches(
         np.cumsum(is_new) - 1,
-        *(spans[name][first] for name in ("client", "round", "began_at_s")),
+        spans["client"][first],
+        spans["round"][first],
+        spans["began_at_s"][first],
         spans["ended_at_s"][last],
         spans["outcome"][first],
     )

@@ -8,7 +8,7 @@ import pytest
 from fedsim.figures.base import BarChart, GanttChart
 from fedsim.figures.gantt import MOST_CLIENTS, MOST_ROUNDS, gantt_figure, held_up_figure
 from fedsim.report.cost_breakdown import Columns
-from fedsim.runtime.records.dispatch_table import PHASES
+from fedsim.runtime.records.dispatch_phases import PHASES
 
 Span = tuple[int, int, int, str, float, float, str]
 """Client, dispatch, round, phase, began, ended, outcome."""
