@@ -68,6 +68,13 @@ _TIMES_ROW, _ENDED = Struct("=5q"), _WAITING
 _NOT_MERGED = -1  # in place of a staleness
 _NO_TIMES = bytes(_TIMES_ROW.size)
 _PLACES = {"download": _DOWNLOAD, "compute": _COMPUTE, "upload": _UPLOAD, "away": _AWAY}
+_NAMES: dict[int, Phase] = {
+    _DOWNLOAD: "download",
+    _UPLOAD: "upload",
+    _COMPUTE: "compute",
+    _AWAY: "away",
+    _WAITING: "waiting",
+}
 _NO_DISPATCHES: dict[int, _Underway] = {}
 
 
@@ -157,6 +164,17 @@ class DispatchTable:
                 one.advance(at_ns)
             self._write(one)
         self._open.clear()
+
+    def at_work(self) -> Counter[Phase]:
+        """Return how many clients are in which phase, now; those without a dispatch are in none.
+
+        Another thread may ask while the run goes on: what it reads is copied in one step of the interpreter.
+        """
+        clients = Counter[Phase]()
+        for client, mine in self._open.copy().items():
+            phases = [one.phase for one in mine.copy().values()]
+            clients[_NAMES[_AWAY if client in self._away else max(phases, default=_WAITING)]] += 1
+        return clients
 
     # What the table says; valid once it is finished
 
