@@ -156,6 +156,11 @@ class StudyPlan:
         """The paths of the grid, then those that are tuned."""
         return (*self.grid, *self.tuned)
 
+    def name_of(self, setting: Setting) -> str:
+        """Return what people call a setting: ``"fedavg"``, or ``"fedavg lr=0.1"`` where there is a grid."""
+        point = zip(self.grid, setting.point, strict=True)
+        return " ".join([setting.variant, *(f"{keys_of(path)[-1]}={value}" for path, value in point)])
+
     def values(self, setting: Setting) -> dict[str, Any]:
         """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
         (one, *_) = self.candidates[setting] or (None,)
