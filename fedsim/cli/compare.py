@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from fedsim.cli.console import note, table
+from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import show_study, watching_study
+from fedsim.cli.study import both, show_study, watching_study
+from fedsim.page.showing import study_on
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import check_files
 from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.summary import read_summary
+from fedsim.runtime.records.recorder import unobserved
 from fedsim.scenario import load_each, tracked
 from fedsim.studies.answer_files import FILES, read_answers, write_answers
 from fedsim.studies.perform import NOT_FINITE, do_beside
@@ -33,36 +36,43 @@ def compare(
     force: bool,
     verify: bool,
     track: Sequence[str],
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
         plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
-        show_study(plan, out, jobs or 1, force=force, verify=verify, quiet=quiet)
+        show_study(plan, out, jobs or 1, force=force, verify=verify, live=live, quiet=quiet)
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
     scenarios = [tracked(one, track) for one in loaded]
     name = scenarios[0].run.name
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
 
-    def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        return watching(f"{name} {label}", rounds, quiet=quiet)
-
     runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
-    if jobs is not None:
-        with watching_study(name, quiet=quiet) as watch_study:
-            do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
     remarks, faults = list[str](), dict[str, str | None]()
-    # Runs that have failed beside each other fail here again, and say why.
-    for one in record_comparison(
-        scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
-    ):
-        label = one.folder.name
-        remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-        faults[label] = one.result.non_finite
-    write_answers(plan, parent)
+    with study_on(live_page(live), plan, parent, "comparison") as followed:
+        if jobs is not None:
+            with watching_study(name, quiet=quiet) as watch_study:
+                told = both(watch_study, followed)
+                do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
+
+        @contextmanager
+        def watch(label: str, rounds: int | None) -> Iterator[Watch]:
+            running = nullcontext() if followed is None else followed.running(label)
+            with running, watching(f"{name} {label}", rounds, quiet=quiet) as watch:
+                yield watch
+
+        observe = unobserved if followed is None else followed.observe
+        options = {"force": force, "verify": verify, "keep": True, "observe": observe, "tell": note}
+        # Runs that have failed beside each other fail here again, and say why.
+        for one in record_comparison(scenarios, str(scenario_file), parent, watch, **options):
+            label = one.folder.name
+            remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+            faults[label] = one.result.non_finite
+        write_answers(plan, parent)
     summaries = [read_summary(parent / label) for label in runs]
     for label, summary in zip(runs, summaries, strict=True):
         faults.setdefault(label, None if summary["finite"] else NOT_FINITE)

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import thread_time
+from time import monotonic, thread_time
 from typing import Self, TypeAlias
 
 from fedsim.errors import UserError
@@ -31,10 +31,10 @@ Make: TypeAlias = Callable[[], Mapping[str, str]]
 """Returns the panels as they are now, each as JSON. It is called in the server's thread."""
 
 EVERY_S = 1.0
-"""Real time between two looks, ..."""
+"""Real time between two looks, or more, ..."""
 
 MOST_OF_THE_TIME = 0.005
-"""... or more, so that they take this share of one core at most."""
+"""... so that the server has taken this share of one core at most, since its start."""
 
 MOST_PAGES = 16
 MOST_HEAD = 16_384
@@ -116,7 +116,7 @@ class LiveServer:
         make: What it shows.
         port: 0 lets the system choose.
         every_s: Real time between two looks, s.
-        most_of_the_time: The share of one core that looking may take.
+        most_of_the_time: The share of one core that its thread may take.
 
     Attributes:
         port: Where it listens.
@@ -176,14 +176,19 @@ class LiveServer:
             self._thread.join()
         self._socket.close()
 
-    def pause_s(self, took_s: float) -> float:
-        """Return how long nobody looks after a look that took so much time of a core, s."""
-        return max(self._every_s, took_s / self._most_of_the_time)
+    def pause_s(self, spent_s: float, passed_s: float) -> float:
+        """Return how long nobody looks, s.
+
+        Args:
+            spent_s: Time of a core that the server has taken until now.
+            passed_s: Real time since its start.
+        """
+        return max(self._every_s, spent_s / self._most_of_the_time - passed_s)
 
     # In the server's thread
 
     async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._started_s = asyncio.get_running_loop(), monotonic()
         server = await asyncio.start_server(self._answer, sock=self._socket, limit=MOST_HEAD)
         self._is_ready.set()
         await self._over.wait()
@@ -205,11 +210,10 @@ class LiveServer:
 
     async def _look_again_and_again(self) -> None:
         while self._pages:
-            began_s = thread_time()
             self._look()
             async with self._news:
                 self._news.notify_all()
-            await asyncio.sleep(self.pause_s(thread_time() - began_s))
+            await asyncio.sleep(self.pause_s(thread_time(), monotonic() - self._started_s))
         self._looking = None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
