@@ -83,6 +83,17 @@ class Result:
         return self._table("clients")
 
     @cached_property
+    def client_classes(self) -> pa.Table:
+        """One row per client and class of which it has training samples; of a classification.
+
+        Raises:
+            UserError: The run has no such table.
+        """
+        if not (self.folder / run_columns.CLIENT_CLASSES.file).exists():
+            raise UserError("this run has no table client_classes: its data set has no samples of classes")
+        return self._table("client_classes")
+
+    @cached_property
     def dispatches(self) -> pa.Table:
         """One row per dispatch: where its time went, and how it ended."""
         return self._table("dispatches")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fedsim.cli.console import note, table
+from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
@@ -19,7 +19,8 @@ from fedsim.report.record_comparison import record_comparison
 from fedsim.report.summary import read_summary
 from fedsim.runtime.records.recorder import unobserved
 from fedsim.scenario import load_each, tracked
-from fedsim.studies.answer_files import FILES, read_answers, write_answers
+from fedsim.studies.answer_files import FILES, write_answers
+from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import NOT_FINITE, do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
@@ -72,14 +73,16 @@ def compare(
             label = one.folder.name
             remarks += [f"note: {label}: {remark}" for remark in one.remarks]
             faults[label] = one.result.non_finite
-        write_answers(plan, parent)
+        found = write_answers(plan, parent)
     summaries = [read_summary(parent / label) for label in runs]
     for label, summary in zip(runs, summaries, strict=True):
         faults.setdefault(label, None if summary["finite"] else NOT_FINITE)
+    sentence(answer_sentence(found))
+    say()
     table(comparison.table(summaries))
     table(cost_breakdown.table(summaries))
     if targets:
-        for grid in read_answers(plan, parent).tables:
+        for grid in found.tables:
             table(grid)
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
     for remark in remarks:

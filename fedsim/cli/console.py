@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 
 import click
 from rich import box
@@ -33,6 +34,12 @@ def heading(text: str) -> None:
     """Print a heading, after an empty line."""
     click.echo()
     click.echo(strong(text))
+
+
+def sentence(text: str) -> None:
+    """Print what was found, before its tables; a terminal breaks it between words."""
+    for line in textwrap.wrap(text, terminal().width) if sys.stdout.isatty() else [text]:
+        click.echo(strong(line))
 
 
 def pairs(lines: Pairs) -> None:

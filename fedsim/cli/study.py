@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from fedsim.cli.console import note, table, terminal
+from fedsim.cli.console import note, sentence, table, terminal
 from fedsim.cli.live import live_page
 from fedsim.errors import RunError
 from fedsim.page.showing import study_on
 from fedsim.report import number_format
 from fedsim.studies.answer_files import read_answers
+from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
 
@@ -66,7 +67,9 @@ def show_study(
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
-    for grid in read_answers(plan, parent).tables:
+    found = read_answers(plan, parent)
+    sentence(answer_sentence(found))
+    for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
     if failed:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
     from fedsim.page.live_run import LiveRun
     from fedsim.page.live_study import LiveStudy
+    from fedsim.page.page import Page
     from fedsim.studies.plan import StudyPlan
 
 

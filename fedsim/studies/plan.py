@@ -158,14 +158,17 @@ class StudyPlan:
 
     def name_of(self, setting: Setting) -> str:
         """Return what people call a setting: ``"fedavg"``, or ``"fedavg lr=0.1"`` where there is a grid."""
-        point = zip(self.grid, setting.point, strict=True)
-        return " ".join([setting.variant, *(f"{keys_of(path)[-1]}={value}" for path, value in point)])
+        return " ".join([setting.variant, *self.point_words(setting)])
 
     def values(self, setting: Setting) -> dict[str, Any]:
         """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
         (one, *_) = self.candidates[setting] or (None,)
         tuned = [None] * len(self.tuned) if one is None else one.values
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
+
+    def point_words(self, setting: Setting) -> list[str]:
+        """Return the values of the grid for people: ``["alpha=0.1"]``."""
+        return [f"{keys_of(path)[-1]}={value}" for path, value in zip(self.grid, setting.point, strict=True)]
 
 
 def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:

@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +41,9 @@ def test_algorithms_side_by_side(call: Call, here: Path) -> None:
     assert result.exit_code == 0, result.output
     parent = here / "runs" / "tiny"
     assert left(parent) == sorted([*FILES, "fedavg-seed0", "local-seed0"])
-    lines = result.stdout.splitlines()
+    said, empty, *lines = result.stdout.splitlines()
+    assert re.fullmatch(r"To \d+ % accuracy: (local|fedavg) took .* of simulated time and .*\.", said)
+    assert not empty
     assert max(map(len, lines)) <= 100
     assert [line.split()[0] for line in lines[3:5]] == ["fedavg", "local"]
     second = lines[lines.index("where time and bytes went") + 1 :]
