@@ -9,16 +9,20 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from fedsim.errors import UserError
+from fedsim.figures.amounts import bars_text
 from fedsim.figures.base import Axis, BarChart, Figure, Part, Section
 from fedsim.page.figure_json import figure_json
 from fedsim.page.page import Page, PageTable, table_json
-from fedsim.page.run_at_hand import Counts, RunAtHand
+from fedsim.page.run_at_hand import LATELY, Counts, RunAtHand
 from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
+from fedsim.runtime.records.dispatch_phases import PHASES
 
 State: TypeAlias = Literal["waiting", "running", "ended", "failed"]
 
@@ -39,6 +43,28 @@ class Look:
     page: Page
     state: State
     share: float | None = None
+
+
+class Ended:
+    """All has ended well: the report is shown, and made when somebody first looks.
+
+    Args:
+        title: What has ended.
+        report: Makes the report.
+    """
+
+    def __init__(self, title: str, report: Callable[[], Page]) -> None:
+        self._title = title
+        self._report = report
+
+    @cached_property
+    def look(self) -> Look:
+        """The report; where its files are gone, a word about that."""
+        try:
+            page = self._report()
+        except UserError as error:
+            page = Page(self._title, "run", f"It has ended, but there is nothing to show: {error}")
+        return Look(page, "ended", 1.0)
 
 
 def panels(look: Look) -> dict[str, str]:
@@ -117,18 +143,19 @@ class Rates:
 
 
 def fleet_section(run: RunAtHand) -> Section:
-    """Return how many clients are at what, now."""
-    fleet = run.fleet()
-    parts = [Part(name, np.array([float(count)])) for name, count in fleet.items() if count]
-    told = ", ".join(f"{count} {name}" for name, count in fleet.items() if count)
-    chart = BarChart(["clients now"], parts, Axis("clients"))
-    figure = Figure(
-        "fleet",
-        "What clients are doing",
-        f"Of {number_format.several(sum(fleet.values()), 'client')}: {told}.",
-        chart,
-    )
-    return Section("now", "Now", [figure])
+    """Return how many clients are at what: now, and lately."""
+    now, population = run.at_work(), run.parts.data.num_clients
+    bars = {"now": now, "lately, mean": lately} if (lately := run.lately_at_work()) else {"now": now}
+    parts = [Part(phase, np.array([float(of.get(phase, 0)) for of in bars.values()])) for phase in PHASES]
+    chart = BarChart(list(bars), parts, Axis("clients with a dispatch"))
+    idle = max(0, population - sum(now.values()))
+    text = f"Of {number_format.several(population, 'client')}, {idle} are idle. {bars_text(chart)}"
+    notes = [
+        "Waiting clients have a dispatch and nothing to do, such as until all others have replied.",
+        f"The mean is over simulated time and the last {LATELY} dispatches. Most real time is spent where "
+        "clients wait for a merge, since models are computed then.",
+    ]
+    return Section("now", "Now", [Figure("fleet", "What clients are doing", text, chart, notes)])
 
 
 def event_tables(run: RunAtHand, passed: str) -> list[PageTable]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fedsim.figures.base import Section, Target
 from fedsim.figures.run_figures import round_sections
-from fedsim.page.live_looks import Look, Rates, event_tables, fleet_section, sentence, time_left
+from fedsim.page.live_looks import Ended, Look, Rates, event_tables, fleet_section, sentence, time_left
 from fedsim.page.page import Page
 from fedsim.page.run_at_hand import RunAtHand
 from fedsim.report import number_format
@@ -29,7 +29,7 @@ class LiveRun:
         self._passed = passed
         self._targets = targets
         self._at_hand: RunAtHand | None = None
-        self._final: Callable[[], Page] | None = None
+        self._end: Ended | None = None
         self._failed: str | None = None
         self._rates = Rates()
         self._sections: tuple[int, list[Section]] = 0, []
@@ -40,17 +40,17 @@ class LiveRun:
 
     def ended(self, report: Callable[[], Page]) -> None:
         """It has ended well; the page of its report is made if somebody looks."""
-        self._final = report
+        self._end = Ended(self._title, report)
 
     def failed(self, said: str) -> None:
         """It has not."""
-        if self._final is None:
+        if self._end is None:
             self._failed = said
 
     def look(self) -> Look:
         """Return what is to be seen now."""
-        if self._final is not None:
-            return Look(self._final(), "ended", 1.0)
+        if self._end is not None:
+            return self._end.look
         run = self._at_hand
         if run is None:
             answer = self._failed or "The data and the models are being made."

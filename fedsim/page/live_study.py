@@ -15,7 +15,7 @@ from fedsim.figures.amounts import amount
 from fedsim.figures.base import Section, Target
 from fedsim.figures.run_figures import QUALITY
 from fedsim.figures.study_curves import study_curve_figures
-from fedsim.page.live_looks import Look, Rates, State, event_tables, fleet_section, sentence, time_left
+from fedsim.page.live_looks import Ended, Look, Rates, State, event_tables, fleet_section, sentence, time_left
 from fedsim.page.page import Page, PageTable
 from fedsim.page.run_at_hand import RunAtHand
 from fedsim.report import number_format
@@ -76,7 +76,7 @@ class LiveStudy:
         self._began_s = monotonic()
         self._at_hand: tuple[str, RunAtHand] | None = None
         self._label = ""
-        self._final: Callable[[], Page] | None = None
+        self._end: Ended | None = None
         self._failed: str | None = None
         self._rates = Rates()
         self._curves: dict[str, Columns] = {}
@@ -110,17 +110,17 @@ class LiveStudy:
 
     def ended(self, report: Callable[[], Page]) -> None:
         """All have ended; the page of the report is made if somebody looks."""
-        self._final = report
+        self._end = Ended(self._plan.name, report)
 
     def failed(self, said: str) -> None:
         """It ends before that."""
-        if self._final is None:
+        if self._end is None:
             self._failed = said
 
     def look(self) -> Look:
         """Return what is to be seen now."""
-        if self._final is not None:
-            return Look(self._final(), "ended", 1.0)
+        if self._end is not None:
+            return self._end.look
         runs, at_hand = list(self._runs.copy().values()), self._at_hand
         states = [one.state for one in runs]
         shares = [self._share(one, at_hand) for one in runs]

@@ -10,7 +10,7 @@ step of the interpreter. Two numbers may be of instants that lie a few events ap
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -25,24 +25,30 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.records.result import RoundRow, last_measured
 
-MOST_EVENTS = 30
+MOST_EVENTS = 15
 """Of each of the two lists."""
 
-DROPS = {
-    "drop": "client {0}: dropped, {2}",
-    "reject": "client {0}: its reply was rejected, {2}",
-    "late": "client {0}: its reply came too late",
-}
-"""Replies that were not merged, in words, by kinds of record; numbers are those of the record's fields."""
+LATELY = 1000
+"""Dispatches over which means are taken."""
 
-EVENTS = {
-    "round_end": "round {0} has ended: {1} asked, {2} merged",
-    "evaluation": "round {0}: {1} clients were measured",
-    "leave": "client {0} left while at work",
-    "return": "client {0} came back",
-    "stop": "run.until.{0} ended the rounds",
+DROPS: Mapping[str, Callable[..., str]] = {
+    "drop": lambda client, dispatch, cause: f"no reply of client {client}: {cause}",
+    "reject": lambda client, dispatch, reason: f"a reply of client {client} was rejected: {reason}",
+    "late": lambda client, dispatch: f"a reply of client {client} came too late",
 }
-"""What else is told."""
+"""Words for a record of a reply that was not merged, by its kind, given its values."""
+
+EVENTS: Mapping[str, Callable[..., str]] = {
+    "round_end": lambda number, asked, merged: f"round {number} has ended: {asked} asked, {merged} merged",
+    "evaluation": lambda number, clients, mean, of_global: (
+        f"round {number}: {number_format.several(clients, 'client')} measured"
+        + ("" if mean is None else f", accuracy {number_format.percent(mean)} %")
+    ),
+    "leave": lambda client, policy: f"client {client} left while at work",
+    "return": lambda client: f"client {client} came back",
+    "stop": lambda budget: f"run.until.{budget} has ended the rounds",
+}
+"""Words for what else happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +146,13 @@ class RunAtHand:
             return f"loss {number_format.number(last.mean_loss)}"
         return ""
 
-    def fleet(self) -> dict[str, int]:
-        """Return how many clients are at what; the sum is the population."""
-        at_work = self._recorder.dispatches.at_work()
-        idle = max(0, self.parts.data.num_clients - at_work.total())
-        return {"idle": idle, **{phase: at_work[phase] for phase in ("download", "compute", "upload")}} | {
-            "waiting": at_work["waiting"],
-            "away": at_work["away"],
-        }
+    def at_work(self) -> Mapping[str, float]:
+        """Return how many clients with a dispatch are in which phase now."""
+        return self._recorder.dispatches.at_work()
+
+    def lately_at_work(self) -> Mapping[str, float]:
+        """Return the same as a mean over the last :data:`LATELY` dispatches; nothing before any has ended."""
+        return self._recorder.dispatches.lately_at_work(LATELY)
 
     def drops(self) -> list[tuple[str, str]]:
         """Return the newest replies that were not merged, and when that was, newest first."""
@@ -163,9 +168,7 @@ def _note(notes: deque[tuple[str, int, tuple[Any, ...]]], kind: str, at_ns: int,
 
 
 def _told(
-    notes: Iterable[tuple[str, int, tuple[Any, ...]]], words: Mapping[str, str]
+    notes: Iterable[tuple[str, int, tuple[Any, ...]]], words: Mapping[str, Callable[..., str]]
 ) -> list[tuple[str, str]]:
-    told = [
-        (number_format.duration(at_ns / 1e9), words[kind].format(*values)) for kind, at_ns, values in notes
-    ]
+    told = [(number_format.duration(at_ns / 1e9), words[kind](*values)) for kind, at_ns, values in notes]
     return told[::-1]

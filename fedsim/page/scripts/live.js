@@ -67,6 +67,8 @@ function showAnew() {
     tables: names.map((name) => known.get(`table ${name}`)),
   });
   parts.answer.after(following.element);
+  document.getElementById("facts").hidden = facts.length === 0;
+  listContents();
 }
 
 function replacePiece(name, panel) {
@@ -115,5 +117,7 @@ function focused() {
 
 showPage(DATA.page);
 parts.answer.after(following.element);
+document.getElementById("facts").hidden = true;
+listContents();
 follow();
 document.documentElement.dataset.ready = "";

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import Any
@@ -134,6 +134,25 @@ class DispatchTable:
             phase = max((one.phase for one in mine.copy().values()), default=WAITING)
             clients[names[AWAY if client in self._away else phase]] += 1
         return clients
+
+    def lately_at_work(self, most: int) -> Mapping[Phase, float]:
+        """Return how many clients were in which phase, on average over the last dispatches that ended.
+
+        Another thread may ask for this too.
+        """
+        count = len(self)
+        first = max(0, count - most)
+        rows = slice(first * _ASKED_ROW.size, count * _ASKED_ROW.size)
+        asked_ns = np.frombuffer(self._asked[rows].tobytes(), _ASKED_DTYPE)["asked_ns"]
+        times = np.array(self._times[first * 5 : count * 5]).reshape(-1, 5)
+        has_ended = times[:, _ENDED] > 0
+        asked_ns, times = asked_ns[has_ended], times[has_ended]
+        passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
+        if not passed_ns:
+            return {}
+        sums = {phase: times[:, PLACES[phase]].sum() for phase in PHASES if phase != "waiting"}
+        sums["waiting"] = (times[:, _ENDED] - asked_ns).sum() - sum(sums.values())
+        return {phase: float(sums[phase] / passed_ns) for phase in PHASES}
 
     # What the table says; valid once it is finished
 
