@@ -24,6 +24,7 @@ from fedsim.figures.base import (
     PointChart,
     Section,
 )
+from fedsim.figures.palette import colour_number
 from fedsim.params import Array
 
 DIGITS = 4
@@ -91,8 +92,13 @@ def _lines(chart: LineChart) -> Json:
     # One digit more across: what happens at one time in two lines should stay so.
     across, up = _digits(*(line.x for line in chart.lines)) + 1, _digits(*(line.y for line in chart.lines))
     lines = []
-    for line in chart.lines:
-        said: Json = {"label": line.label, "x": rounded(line.x, across), "y": rounded(line.y, up)}
+    for number, line in enumerate(chart.lines):
+        said: Json = {
+            "label": line.label,
+            "colour": colour_number(number, line.label),
+            "x": rounded(line.x, across),
+            "y": rounded(line.y, up),
+        }
         if line.low is not None and line.high is not None:
             said |= {"low": rounded(line.low, up), "high": rounded(line.high, up)}
         lines.append(said)
@@ -113,17 +119,25 @@ def _points(chart: PointChart) -> Json:
         "groups": [
             {
                 "label": group.label,
+                "colour": colour_number(number, group.label),
                 "x": rounded(group.x, across),
                 "y": rounded(group.y, up),
                 "names": list(group.names),
             }
-            for group in chart.groups
+            for number, group in enumerate(chart.groups)
         ],
     }
 
 
 def _bars(chart: BarChart) -> Json:
-    parts = [{"label": part.label, "values": rounded(part.values)} for part in chart.parts]
+    parts = [
+        {
+            "label": part.label,
+            "colour": colour_number(number, part.label),
+            "values": rounded(part.values),
+        }
+        for number, part in enumerate(chart.parts)
+    ]
     return {"bars": list(chart.bars), "parts": parts, "axis": _axis(chart.axis)}
 
 
@@ -145,6 +159,7 @@ def _gantt(chart: GanttChart) -> Json:
     return {
         "rows": list(chart.rows),
         "phases": list(chart.phases),
+        "colours": [colour_number(number, phase) for number, phase in enumerate(chart.phases)],
         "stepS": step_s,
         "row": np.asarray(chart.row).tolist(),
         "phase": np.asarray(chart.phase).tolist(),

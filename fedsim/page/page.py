@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedsim.figures.base import Section
 from fedsim.page.figure_json import section_json
 from fedsim.page.sort_keys import sort_keys
-from fedsim.report.text_table import Pairs, TextTable
+from fedsim.report.text_table import TextTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,12 @@ class Page:
     remarks: Sequence[str] = ()
     sections: Sequence[Section] = ()
     tables: Sequence[PageTable] = ()
-    facts: Pairs = ()  # type: ignore[assignment]
+    facts: Sequence[tuple[str, str]] = ()
+
+
+def named(tables: Iterable[TextTable]) -> list[PageTable]:
+    """Return tables with places of their own on a page."""
+    return [PageTable(f"table-{number}", table) for number, table in enumerate(tables, start=1)]
 
 
 def page_json(page: Page) -> dict[str, Any]:

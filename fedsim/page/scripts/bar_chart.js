@@ -15,12 +15,12 @@ function barChart(chart, frame) {
     boxes = [];
     host.replaceChildren(...chart.bars.map((name, bar) => {
       const track = element("span", { class: "track" });
-      chart.parts.forEach((part, number) => {
+      chart.parts.forEach((part) => {
         const value = part.values[bar];
         if (!shown(part) || !value) return;
         const box = element("span", { class: "part", pointerenter: () => choose(boxes.findIndex((one) => one.box === box)) });
         box.style.width = `${(100 * value) / largest}%`;
-        box.style.background = `var(--c${number % 8})`;
+        box.style.background = `var(--c${part.colour})`;
         boxes.push({ box, said: `${name}, ${part.label}: ${format(chart.axis.unit, value)} of ${format(chart.axis.unit, total(bar))}`, bar });
         track.append(box);
       });
@@ -38,7 +38,7 @@ function barChart(chart, frame) {
   }
 
   function relabel() {
-    const entries = chart.parts.map((part, number) => ({ label: part.label, swatch: boxSwatch(number) }));
+    const entries = chart.parts.map((part) => ({ label: part.label, swatch: boxSwatch(part.colour) }));
     frame.legend.replaceChildren(...(entries.length > 1 ? [legend(entries, frame.hidden, build).element] : []));
   }
 

@@ -34,7 +34,7 @@ function ganttChart(chart, frame) {
     boundaries(context, place, top, bottom, start, end);
     acrossTicks(context, { axis, range: [shown.began, shown.ended] }, start, end, bottom + 2, place);
     names(context, start, tall, top);
-    const colours = chart.phases.map((_, number) => colourAt(number));
+    const colours = chart.colours.map((number) => colourAt(number));
     for (const span of shown.spans) {
       if (hidden(span)) continue;
       const [x, y, wide, high] = box(span);
@@ -157,7 +157,7 @@ function ganttChart(chart, frame) {
   });
 
   function relabel() {
-    const entries = chart.phases.map((label, number) => ({ label, swatch: boxSwatch(number) }));
+    const entries = chart.phases.map((label, number) => ({ label, swatch: boxSwatch(chart.colours[number]) }));
     frame.legend.replaceChildren(legend(entries, frame.hidden, sheet.redraw).element);
   }
 

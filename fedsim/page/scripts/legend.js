@@ -29,27 +29,40 @@ function legend(entries, hidden, changed) {
 }
 
 /** Returns a piece of the n-th line of a figure. */
-function lineSwatch(number) {
+function lineSwatch(number, colour) {
   const line = drawn("line", { x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": dashAt(number).join(" ") || null });
-  line.style.stroke = `var(--c${number % 8})`;
+  line.style.stroke = `var(--c${colour})`;
   return drawn("svg", { class: "swatch", width: 26, height: 10, "aria-hidden": "true" }, line);
 }
 
-/** Returns a piece of the n-th area of a figure. */
-function boxSwatch(number) {
+/** Returns a piece of an area. */
+function boxSwatch(colour) {
   const box = drawn("rect", { x: 0, y: 0, width: 12, height: 10, rx: 2 });
-  box.style.fill = `var(--c${number % 8})`;
+  box.style.fill = `var(--c${colour})`;
   return drawn("svg", { class: "swatch", width: 12, height: 10, "aria-hidden": "true" }, box);
 }
 
+// In the order of MARKERS in fedsim/figures/palette.py.
 const SHAPES = [
-  (x, y, r) => { const path = new Path2D(); path.arc(x, y, r, 0, 2 * Math.PI); return path; },
-  (x, y, r) => polygon(x, y, r * 1.15, 4, Math.PI / 4),
+  (x, y, r) => polygon(x, y, r, 24, 0),
+  (x, y, r) => polygon(x, y, r * 1.2, 4, Math.PI / 4),
   (x, y, r) => polygon(x, y, r * 1.3, 3, -Math.PI / 2),
-  (x, y, r) => polygon(x, y, r * 1.25, 4, 0),
-  (x, y, r) => polygon(x, y, r * 1.3, 3, Math.PI / 2),
-  (x, y, r) => polygon(x, y, r * 1.15, 6, 0),
+  (x, y, r) => polygon(x, y, r * 1.3, 4, 0),
+  (x, y, r) => cross(x, y, r * 1.25, Math.PI / 4),
+  (x, y, r) => cross(x, y, r * 1.25, 0),
 ];
+
+function cross(x, y, radius, turn) {
+  const path = new Path2D();
+  const thin = radius * 0.28;
+  const corners = [[radius, thin], [radius, -thin], [thin, -thin], [thin, -radius], [-thin, -radius], [-thin, -thin],
+    [-radius, -thin], [-radius, thin], [-thin, thin], [-thin, radius], [thin, radius], [thin, thin]];
+  for (const [across, down] of corners) {
+    path.lineTo(x + across * Math.cos(turn) - down * Math.sin(turn), y + across * Math.sin(turn) + down * Math.cos(turn));
+  }
+  path.closePath();
+  return path;
+}
 
 function polygon(x, y, radius, corners, turn) {
   const path = new Path2D();
@@ -67,12 +80,12 @@ function shapeAt(number, x, y, radius) {
 }
 
 /** Returns a point of the n-th group of a figure. */
-function pointSwatch(number) {
+function pointSwatch(number, colour) {
   const canvas = element("canvas", { class: "swatch", width: 24, height: 24, "aria-hidden": "true" });
   const paint = () => {
     const context = canvas.getContext("2d");
     context.clearRect(0, 0, 24, 24);
-    context.fillStyle = colourAt(number);
+    context.fillStyle = colourAt(colour);
     context.fill(shapeAt(number, 12, 12, 8));
   };
   paint();

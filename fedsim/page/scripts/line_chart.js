@@ -44,7 +44,7 @@ function lineChart(chart, frame) {
   }
 
   function relabel() {
-    const entries = chart.lines.map((line, number) => ({ label: line.label, swatch: lineSwatch(number) }));
+    const entries = chart.lines.map((line, number) => ({ label: line.label, swatch: lineSwatch(number, line.colour) }));
     names = legend(entries, frame.hidden, build);
     names.values(chart.lines.map((line) => format(chart.y.unit, lastOf(line.y))));
     frame.legend.replaceChildren(names.element);
@@ -107,17 +107,17 @@ function options(chart, hidden, width, read) {
   const paths = chart.stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
   const shown = (line) => !hidden.has(line.label);
   const series = chart.lines.map((line, number) => ({
-    label: line.label, scale: "y", show: shown(line), paths, stroke: colourAt(number), width: 1.75, dash: dashAt(number),
+    label: line.label, scale: "y", show: shown(line), paths, stroke: colourAt(line.colour), width: 1.75, dash: dashAt(number),
     points: { show: line.y.length < 2, size: 7 },
   }));
   const edges = [];
   const bands = [];
-  chart.lines.forEach((line, number) => {
+  chart.lines.forEach((line) => {
     if (!line.low) return;
     const first = 1 + chart.lines.length + edges.length;
     const edge = { scale: "y", show: shown(line), paths, width: 0, stroke: "transparent", points: { show: false } };
     edges.push(edge, { ...edge });
-    bands.push({ series: [first, first + 1], fill: colourAt(number, 0.14) });
+    bands.push({ series: [first, first + 1], fill: colourAt(line.colour, 0.14) });
   });
   const values = (u, places, axis) => tickWords(axis, places);
   const look = { font: FONT, stroke: colour("muted"), labelFont: FONT };

@@ -21,7 +21,7 @@ function pointChart(chart, frame) {
     const range = (axis, of) => reach(axis, ...extent(axis, points.map(of)));
     room = axes(context, width, height, { axis: chart.x, range: range(chart.x, (p) => p.x) }, { axis: chart.y, range: range(chart.y, (p) => p.y) });
     const radius = points.length > 2000 ? 2 : points.length > 300 ? 3 : 4.5;
-    const colours = chart.groups.map((_, number) => colourAt(number, points.length > 300 ? 0.55 : 0.8));
+    const colours = chart.groups.map((group) => colourAt(group.colour, points.length > 300 ? 0.55 : 0.8));
     for (const point of points) {
       context.fillStyle = colours[point.number];
       context.fill(shapeAt(point.number, room.placeX(point.x), room.placeY(point.y), radius));
@@ -59,7 +59,7 @@ function pointChart(chart, frame) {
   });
 
   function relabel() {
-    const entries = chart.groups.map((group, number) => ({ label: group.label, swatch: pointSwatch(number) }));
+    const entries = chart.groups.map((group, number) => ({ label: group.label, swatch: pointSwatch(number, group.colour) }));
     frame.legend.replaceChildren(...(entries.length > 1 ? [legend(entries, frame.hidden, () => { collect(); sheet.redraw(); }).element] : []));
   }
 

@@ -17,9 +17,9 @@ function colour(name, opacity = 1) {
   return getComputedStyle(probe).color;
 }
 
-/** Returns the colour of the n-th thing of a figure, from 0. */
+/** Returns a colour of the palette by its number. */
 function colourAt(number, opacity = 1) {
-  return colour(`c${number % 8}`, opacity);
+  return colour(`c${number}`, opacity);
 }
 
 /** Returns the dashes of the n-th line of a figure, in pixels; lines beyond the eighth have other dashes. */
