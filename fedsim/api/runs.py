@@ -7,21 +7,25 @@ then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run and leav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
+from fedsim.page.showing import comparison_on, run_on
 from fedsim.report.places import RUNS, run_name
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.record_run import record
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
+
+if TYPE_CHECKING:
+    from fedsim.page.live_page import LivePage
 
 Progress: TypeAlias = Callable[[RoundRow], None]
 """Called with each round as it ends."""
@@ -146,7 +150,6 @@ def _compare(
     live: LivePage | None,
 ) -> Comparison:
     place, temporary = _place(out)
-
     name = scenarios[0].run.name
     known_as = RUNS / name if temporary else None
     with _plain_torch(), comparison_on(live, scenarios, place) as followed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedsim.cli.console import note, say, sentence, table
@@ -11,13 +11,12 @@ from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
 from fedsim.cli.study import both, show_study, watching_study
-from fedsim.page.showing import study_on
+from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import check_files
 from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.summary import read_summary
-from fedsim.runtime.records.recorder import unobserved
 from fedsim.scenario import load_each, tracked
 from fedsim.studies.answer_files import FILES, write_answers
 from fedsim.studies.answer_sentence import answer_sentence
@@ -54,7 +53,7 @@ def compare(
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
     remarks, faults = list[str](), dict[str, str | None]()
-    with study_on(live_page(live), plan, parent, "comparison") as followed:
+    with comparison_on(live_page(live), scenarios, parent, targets) as followed:
         if jobs is not None:
             with watching_study(name, quiet=quiet) as watch_study:
                 told = both(watch_study, followed)
@@ -62,12 +61,10 @@ def compare(
 
         @contextmanager
         def watch(label: str, rounds: int | None) -> Iterator[Watch]:
-            running = nullcontext() if followed is None else followed.running(label)
-            with running, watching(f"{name} {label}", rounds, quiet=quiet) as watch:
+            with followed.running(label), watching(f"{name} {label}", rounds, quiet=quiet) as watch:
                 yield watch
 
-        observe = unobserved if followed is None else followed.observe
-        options = {"force": force, "verify": verify, "keep": True, "observe": observe, "tell": note}
+        options = {"force": force, "verify": verify, "keep": True, "observe": followed.observe, "tell": note}
         # Runs that have failed beside each other fail here again, and say why.
         for one in record_comparison(scenarios, str(scenario_file), parent, watch, **options):
             label = one.folder.name

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 from fedsim.cli.console import note, sentence, table, terminal
 from fedsim.cli.live import live_page
 from fedsim.errors import RunError
-from fedsim.page.showing import study_on
+from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import number_format
 from fedsim.studies.answer_files import read_answers
 from fedsim.studies.answer_sentence import answer_sentence
@@ -59,7 +59,7 @@ def show_study(
     parent = out or study_place(plan, force=force)
     try:
         with (
-            study_on(live_page(live), plan, parent, "study") as followed,
+            study_on(live_page(live), plan, parent) as followed,
             watching_study(plan.name, quiet=quiet) as watch,
         ):
             told = both(watch, followed)
@@ -77,13 +77,12 @@ def show_study(
         raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")
 
 
-def both(watch: Watch, followed: LiveStudy | None) -> Watch:
-    """Return what tells a live page too, if there is one."""
+def both(watch: Watch, followed: LiveStudy | Unfollowed) -> Watch:
+    """Return what tells a live page too."""
 
     def tell(progress: Progress) -> None:
         watch(progress)
-        if followed is not None:
-            followed.hear(progress)
+        followed.hear(progress)
 
     return tell
 

@@ -104,12 +104,13 @@ class Rates:
     def __init__(self) -> None:
         self._counts = deque[Counts](maxlen=RATES_OVER)
 
-    def table(self, counts: Counts, passed: str) -> PageTable:
+    def table(self, counts: Counts, passed: str, title: str = "") -> PageTable:
         """Return counts, and their growth since earlier looks.
 
         Args:
             counts: Of a run, now.
             passed: What its time is called.
+            title: Of the table.
         """
         first = self._counts[0] if self._counts else counts
         self._counts.append(counts)
@@ -139,7 +140,7 @@ class Rates:
                 ("late", "late"),
             )
         ]
-        return PageTable("so-far", TextTable(("", "so far", "per second"), rows))
+        return PageTable("so-far", TextTable(("", "so far", "per second"), rows, title=title))
 
 
 def fleet_section(run: RunAtHand) -> Section:

@@ -127,7 +127,7 @@ class LiveStudy:
         kept = sum(one.is_kept for one in runs)
         done = sum(shares)
         words = sentence(
-            f"{states.count('ended')} of {number_format.several(self._total, 'run')} are there",
+            f"{states.count('ended')} of {number_format.several(self._total, 'run')} ended",
             f"{number} under way" if (number := states.count("running")) else "",
             f"{number} failed" if (number := states.count("failed")) else "",
         )
@@ -137,10 +137,9 @@ class LiveStudy:
         tables = [self._table(runs, at_hand)]
         if at_hand is not None:
             sections.insert(0, fleet_section(at_hand[1]))
-            tables += [
-                self._rates.table(at_hand[1].counts(), SIMULATED),
-                *event_tables(at_hand[1], SIMULATED),
-            ]
+            label, run = at_hand
+            so_far = self._rates.table(run.counts(), SIMULATED, f"{label} so far")
+            tables += [so_far, *event_tables(run, SIMULATED)]
         page = Page(
             self._plan.name,
             self._kind,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedsim.errors import FedsimError
 from fedsim.report.run_text import SIMULATED
 from fedsim.runtime.records.recorder import Observe, unobserved
-from fedsim.scenario import Plan
+from fedsim.scenario import Plan, Scenario
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
     from fedsim.page.live_run import LiveRun
     from fedsim.page.live_study import LiveStudy
     from fedsim.page.page import Page
+    from fedsim.studies.perform import Progress
     from fedsim.studies.plan import StudyPlan
 
 
@@ -43,11 +44,48 @@ def run_on(page: LivePage | None, plan: Plan, folder: Path, passed: str = SIMULA
         yield followed.observe
 
 
+class Unfollowed:
+    """What is told of runs that no page shows."""
+
+    observe = staticmethod(unobserved)
+
+    def running(self, label: str) -> AbstractContextManager[None]:
+        """Say nothing of a run in this process."""
+        return nullcontext()
+
+    def hear(self, progress: Progress) -> None:
+        """Say nothing of runs in other processes."""
+
+
+@contextmanager
+def comparison_on(
+    page: LivePage | None, scenarios: Sequence[Scenario], parent: Path, targets: Sequence[float] = ()
+) -> Iterator[LiveStudy | Unfollowed]:
+    """Show the runs of a comparison likewise; yields what is to be told of them.
+
+    Args:
+        page: Where.
+        scenarios: One for each run.
+        parent: The folder of its results.
+        targets: Accuracies to be reached.
+    """
+    if page is None:
+        yield Unfollowed()
+        return
+    from fedsim.studies.plan import comparison_plan
+
+    with study_on(page, comparison_plan(scenarios, targets), parent, "comparison") as followed:
+        yield followed
+
+
 @contextmanager
 def study_on(
-    page: LivePage | None, plan: StudyPlan, parent: Path, kind: Literal["comparison", "study"]
-) -> Iterator[LiveStudy | None]:
-    """Show the runs of a study or a comparison likewise; yields what is to be told of them.
+    page: LivePage | None,
+    plan: StudyPlan,
+    parent: Path,
+    kind: Literal["comparison", "study"] = "study",
+) -> Iterator[LiveStudy | Unfollowed]:
+    """Show the runs of a study likewise.
 
     Args:
         page: Where.
@@ -56,7 +94,7 @@ def study_on(
         kind: What it is.
     """
     if page is None:
-        yield None
+        yield Unfollowed()
         return
     from fedsim.page.live_study import LiveStudy
 
@@ -73,13 +111,14 @@ def _ending(page: LivePage, followed: LiveRun | LiveStudy, folder: Path) -> Iter
     except FedsimError as error:
         followed.failed(f"It failed: {error}")
         raise
-    except KeyboardInterrupt:
-        followed.failed("It was interrupted.")
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        followed.failed("It was interrupted." if interrupted else f"It failed: {error!r}")
         raise
     followed.ended(lambda: _report(folder))
 
 
 def _report(folder: Path) -> Page:
-    from fedsim.page.report import report_page
+    from fedsim.page.write_report import page_of
 
-    return report_page(folder)
+    return page_of(folder)
