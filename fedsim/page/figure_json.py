@@ -62,6 +62,11 @@ def figure_json(figure: Figure) -> Json:
     raise InvariantError(f"figure {figure.name!r} is a {type(figure.chart).__name__}, which no page can draw")
 
 
+def look(number: int, label: str) -> Json:
+    """Return how one of the things of a chart looks: the number of its dashes or shape, and its colour."""
+    return {"number": number, "colour": colour_number(number, label)}
+
+
 def rounded(values: Array | Sequence[float], digits: int = DIGITS) -> list[float | int | None]:
     """Return numbers with so many significant digits, whole ones as such; None for what is not finite."""
     found: list[float | int | None] = []
@@ -95,7 +100,7 @@ def _lines(chart: LineChart) -> Json:
     for number, line in enumerate(chart.lines):
         said: Json = {
             "label": line.label,
-            "colour": colour_number(number, line.label),
+            **look(number, line.label),
             "x": rounded(line.x, across),
             "y": rounded(line.y, up),
         }
@@ -119,7 +124,7 @@ def _points(chart: PointChart) -> Json:
         "groups": [
             {
                 "label": group.label,
-                "colour": colour_number(number, group.label),
+                **look(number, group.label),
                 "x": rounded(group.x, across),
                 "y": rounded(group.y, up),
                 "names": list(group.names),
@@ -133,7 +138,7 @@ def _bars(chart: BarChart) -> Json:
     parts = [
         {
             "label": part.label,
-            "colour": colour_number(number, part.label),
+            **look(number, part.label),
             "values": rounded(part.values),
         }
         for number, part in enumerate(chart.parts)

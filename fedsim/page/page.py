@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedsim.figures.base import Section
-from fedsim.page.figure_json import section_json
+from fedsim.page.figure_json import look, section_json
 from fedsim.page.sort_keys import sort_keys
 from fedsim.report.text_table import TextTable
 
@@ -57,13 +57,15 @@ def named(tables: Iterable[TextTable]) -> list[PageTable]:
 
 def page_json(page: Page) -> dict[str, Any]:
     """Return a page as what JSON can say. The scripts of the page describe it in ``scripts/page.js``."""
+    sections = [section_json(section) for section in page.sections]
+    _share_looks([figure["chart"] for section in sections for figure in section["figures"]])
     return {
         "title": page.title,
         "kind": page.kind,
         "answer": page.answer,
         "table": None if page.table is None else table_json(page.table),
         "remarks": list(page.remarks),
-        "sections": [section_json(section) for section in page.sections],
+        "sections": sections,
         "tables": [table_json(table) for table in page.tables],
         "facts": [list(fact) for fact in page.facts],
     }
@@ -82,3 +84,17 @@ def table_json(named: PageTable) -> dict[str, Any]:
         "keys": [sort_keys(cells) for cells in columns],
         "notes": list(table.notes),
     }
+
+
+def _share_looks(charts: Iterable[dict[str, Any]]) -> None:
+    """Let a chart whose lines, or groups, are all in an earlier one show them as that one does."""
+    seen: list[dict[str, int]] = []
+    for chart in charts:
+        things = chart.get("lines") or chart.get("groups") or []
+        labels = [thing["label"] for thing in things]
+        numbers = next((one for one in seen if one.keys() >= set(labels)), None)
+        if numbers is None:
+            seen.append({label: number for number, label in enumerate(labels)})
+        else:
+            for thing in things:
+                thing |= look(numbers[thing["label"]], thing["label"])

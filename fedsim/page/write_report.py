@@ -36,6 +36,11 @@ def write_report(folder: Path, file: Path | None = None, *, force: bool = False)
         ScenarioError: The folder of a study whose scenarios are not valid here.
     """
     place = file or report_place(folder)
+    if (place.resolve().parent / MARK).is_file():
+        raise OutputError(
+            f"{place} is in the folder of a run, which holds what the run leaves and nothing else: choose "
+            "another place, such as beside the folder"
+        )
     check_files([place], force=force or is_report(place))
     content = html(page_of(folder)).encode()
     with telling(place, MEND):

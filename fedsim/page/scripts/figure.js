@@ -48,9 +48,9 @@ function figureOf(figure) {
     },
   };
   const notes = element("div");
-  const data = element("details", { class: "data", toggle: () => showData() }, element("summary", {}, "Data as a table"));
+  const data = element("details", { class: "data", toggle: () => showData() }, element("summary", {}, "In words and numbers"), words);
   const made = element("figure", { id: figure.name, class: `of-${figure.chart.kind}`, "aria-labelledby": `${figure.name}-title` },
-    title, words, frame.controls, frame.legend, plot, reading, spoken, notes, data);
+    title, frame.controls, frame.legend, plot, reading, spoken, notes, data);
   notes.replaceChildren(...[notesOf(figure.notes)].filter(Boolean));
   let drawing = null;
 

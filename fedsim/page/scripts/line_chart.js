@@ -44,7 +44,7 @@ function lineChart(chart, frame) {
   }
 
   function relabel() {
-    const entries = chart.lines.map((line, number) => ({ label: line.label, swatch: lineSwatch(number, line.colour) }));
+    const entries = chart.lines.map((line) => ({ label: line.label, swatch: lineSwatch(line.number, line.colour) }));
     names = legend(entries, frame.hidden, build);
     names.values(chart.lines.map((line) => format(chart.y.unit, lastOf(line.y))));
     frame.legend.replaceChildren(names.element);
@@ -106,8 +106,8 @@ function aligned(chart) {
 function options(chart, hidden, width, read) {
   const paths = chart.stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
   const shown = (line) => !hidden.has(line.label);
-  const series = chart.lines.map((line, number) => ({
-    label: line.label, scale: "y", show: shown(line), paths, stroke: colourAt(line.colour), width: 1.75, dash: dashAt(number),
+  const series = chart.lines.map((line) => ({
+    label: line.label, scale: "y", show: shown(line), paths, stroke: colourAt(line.colour), width: 1.75, dash: dashAt(line.number),
     points: { show: line.y.length < 2, size: 7 },
   }));
   const edges = [];
@@ -119,12 +119,11 @@ function options(chart, hidden, width, read) {
     edges.push(edge, { ...edge });
     bands.push({ series: [first, first + 1], fill: colourAt(line.colour, 0.14) });
   });
-  const values = (u, places, axis) => tickWords(axis, places);
-  const look = { font: FONT, stroke: colour("muted"), labelFont: FONT };
+  const look = { font: FONT, stroke: colour("muted"), filter: (u, places) => places };
   return {
     width,
     height: Math.round(Math.min(Math.max(width * 0.55, 220), 320)),
-    padding: [10, 14, 0, 0],
+    padding: [10, 28, 0, 0],
     legend: { show: false },
     cursor: {
       y: false,
@@ -141,13 +140,13 @@ function options(chart, hidden, width, read) {
         ...look, scale: "x", size: 30, gap: 6, grid: { show: false }, ticks: { stroke: colour("axis"), size: 4, width: 1 },
         border: { show: true, stroke: colour("axis"), width: 1 },
         splits: (u, at, min, max) => ticks(chart.x, min, max, Math.max(2, u.over.clientWidth / 84 || width / 100)),
-        values: (u, places) => values(u, places, chart.x),
+        values: (u, places) => tickWords(chart.x, places),
       },
       {
         ...look, scale: "y", gap: 8, grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false },
         size: (u, words) => Math.ceil(Math.max(...(words ?? []).map(widthOf), 10)) + 12,
         splits: (u, at, min, max) => ticks(chart.y, min, max, 6),
-        values: (u, places) => values(u, places, chart.y),
+        values: (u, places) => tickWords(chart.y, places),
       },
     ],
     series: [{}, ...series, ...edges],

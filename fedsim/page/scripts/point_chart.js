@@ -24,7 +24,7 @@ function pointChart(chart, frame) {
     const colours = chart.groups.map((group) => colourAt(group.colour, points.length > 300 ? 0.55 : 0.8));
     for (const point of points) {
       context.fillStyle = colours[point.number];
-      context.fill(shapeAt(point.number, room.placeX(point.x), room.placeY(point.y), radius));
+      context.fill(shapeAt(chart.groups[point.number].number, room.placeX(point.x), room.placeY(point.y), radius));
     }
     if (chosen && points.includes(chosen)) {
       context.strokeStyle = colour("ink");
@@ -59,7 +59,7 @@ function pointChart(chart, frame) {
   });
 
   function relabel() {
-    const entries = chart.groups.map((group, number) => ({ label: group.label, swatch: pointSwatch(number, group.colour) }));
+    const entries = chart.groups.map((group) => ({ label: group.label, swatch: pointSwatch(group.number, group.colour) }));
     frame.legend.replaceChildren(...(entries.length > 1 ? [legend(entries, frame.hidden, () => { collect(); sheet.redraw(); }).element] : []));
   }
 

@@ -19,7 +19,7 @@ function reach(axis, least, most, fromZero = true) {
   }
   if (!fromZero) return least === most ? [least - 0.5, most + 0.5] : [least, most];
   const room = (most - least) * 0.05 || Math.abs(most) * 0.1 || 0.5;
-  const low = least >= 0 && least < most / 2 ? 0 : least - room;
+  const low = least >= 0 && (least < most / 2 || (least === most && axis.unit !== "share")) ? 0 : least - room;
   return [least >= 0 ? Math.max(0, low) : low, axis.unit === "share" && most <= 1 ? Math.min(most + room, 1.02) : most + room];
 }
 
