@@ -292,6 +292,21 @@ def report(**values: Any) -> None:
 
 
 @main.command()
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@_path("--out", "FILE", "Where to write it.  [default: beside the run's folder, with .pftrace at its end]")
+@_number("--clients", "ShownClients", "Show at most so many clients.  [default: 60]", "N")
+def timeline(**values: Any) -> None:
+    """Write the timeline of a run, to look at in Perfetto.
+
+    RUN is the folder of its results. The file opens at https://ui.perfetto.dev, which reads it in the browser
+    and sends it nowhere. It shows each client's dispatches by phase, the frames between clients and server,
+    rounds and merges, and how the server's link was used. Of large fleets it shows the slowest, the median
+    and the fastest clients.
+    """
+    late("cli.timeline:timeline")(**values)
+
+
+@main.command()
 @_one_run
 @click.option(
     "--listen",

@@ -10,7 +10,7 @@ from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import both, show_study, watching_study
+from fedsim.cli.study import both, goes_on, show_study, watching_study
 from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import check_files
@@ -48,29 +48,43 @@ def compare(
     scenarios = [tracked(one, track) for one in loaded]
     name = scenarios[0].run.name
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
-
     runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
+
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
     remarks, faults = list[str](), dict[str, str | None]()
-    with comparison_on(live_page(live), scenarios, parent, targets) as followed:
-        if jobs is not None:
-            with watching_study(name, quiet=quiet) as watch_study:
-                told = both(watch_study, followed)
-                do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
+    try:
+        with comparison_on(live_page(live), scenarios, parent, targets) as followed:
+            if jobs is not None:
+                with watching_study(name, quiet=quiet) as watch_study:
+                    told = both(watch_study, followed)
+                    do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
 
-        @contextmanager
-        def watch(label: str, rounds: int | None) -> Iterator[Watch]:
-            with followed.running(label), watching(f"{name} {label}", rounds, quiet=quiet) as watch:
-                yield watch
+            @contextmanager
+            def watch(label: str, rounds: int | None) -> Iterator[Watch]:
+                named = f"run {list(runs).index(label) + 1} of {len(runs)}, {label}"
+                with followed.running(label), watching(named, rounds, quiet=quiet) as watch:
+                    yield watch
 
-        options = {"force": force, "verify": verify, "keep": True, "observe": followed.observe, "tell": note}
-        # Runs that have failed beside each other fail here again, and say why.
-        for one in record_comparison(scenarios, str(scenario_file), parent, watch, **options):
-            label = one.folder.name
-            remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-            faults[label] = one.result.non_finite
-        found = write_answers(plan, parent)
+            # Runs that have failed beside each other fail here again, and say why.
+            for one in record_comparison(
+                scenarios,
+                str(scenario_file),
+                parent,
+                watch,
+                observe=followed.observe,
+                force=force,
+                verify=verify,
+                keep=True,
+                tell=note,
+            ):
+                label = one.folder.name
+                remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+                faults[label] = one.result.non_finite
+            found = write_answers(plan, parent)
+    except KeyboardInterrupt:
+        note(goes_on(parent))
+        raise
     summaries = [read_summary(parent / label) for label in runs]
     for label, summary in zip(runs, summaries, strict=True):
         faults.setdefault(label, None if summary["finite"] else NOT_FINITE)

@@ -65,7 +65,7 @@ def show_study(
             told = both(watch, followed)
             failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=told)
     except KeyboardInterrupt:
-        note(f"runs that have ended are kept in {parent}: the same command goes on from there")
+        note(goes_on(parent))
         raise
     found = read_answers(plan, parent)
     sentence(answer_sentence(found))
@@ -75,6 +75,11 @@ def show_study(
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
         raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")
+
+
+def goes_on(parent: Path) -> str:
+    """Say what an interrupted study, or comparison, has left."""
+    return f"runs that have ended are kept in {parent}: the same command goes on from there"
 
 
 def both(watch: Watch, followed: LiveStudy | Unfollowed) -> Watch:

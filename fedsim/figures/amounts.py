@@ -46,7 +46,7 @@ def lines_text(chart: LineChart) -> str:
         if line.y[top] > max(line.y[first], line.y[last]):
             said += f", at most {at(top)}"
         told.append(f"{line.label}: {said}")
-    return _listed(chart.y, told, "line")
+    return _listed(chart.y, told)
 
 
 def bars_text(chart: BarChart) -> str:
@@ -55,7 +55,7 @@ def bars_text(chart: BarChart) -> str:
     for number, bar in enumerate(chart.bars):
         values = {part.label: amount(float(part.values[number]), chart.axis.unit) for part in chart.parts}
         told.append(f"{bar}: {', '.join(f'{value} {label}' for label, value in values.items())}")
-    return _listed(chart.axis, told, "bar")
+    return _listed(chart.axis, told)
 
 
 def _place(value: float, axis: Axis) -> str:
@@ -63,7 +63,11 @@ def _place(value: float, axis: Axis) -> str:
     return f"{axis.label} {said}" if axis.unit == "1" else said
 
 
-def _listed(axis: Axis, told: Sequence[str], noun: str) -> str:
-    more = len(told) - MOST_TOLD
-    ends = [f"and {number_format.several(more, f'{noun} more')}"] if more > 0 else []
-    return f"{axis.label[:1].upper()}{axis.label[1:]}. {'; '.join([*told[:MOST_TOLD], *ends])}."
+def listed(told: Sequence[str]) -> str:
+    """Return what is told of each line or bar in one sentence, of so many at most."""
+    ends = [f"and {more} more"] if (more := len(told) - MOST_TOLD) > 0 else []
+    return f"{'; '.join([*told[:MOST_TOLD], *ends])}."
+
+
+def _listed(axis: Axis, told: Sequence[str]) -> str:
+    return f"{axis.label[:1].upper()}{axis.label[1:]}. {listed(told)}"

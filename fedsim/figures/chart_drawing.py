@@ -49,6 +49,8 @@ WIDTH = 4.6
 _HEIGHT = 2.9
 _ROW = 0.17
 """Height of a row of a bar chart, a grid or a Gantt chart, inches."""
+_NARROW_ROW = 0.125
+"""The same where there are many."""
 
 MOST_LABEL = 34
 """Characters of a name beside an axis or in a legend."""
@@ -57,6 +59,7 @@ MOST_IN_LEGEND = 12
 
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++", "oo")
 _SHAPES = dict(zip(MARKERS, "os^DxP", strict=True))
+_MARK = "#555555"
 _GRID = {"color": "#dddddd", "linewidth": 0.5, "zorder": 0}
 
 
@@ -73,10 +76,10 @@ def drawn(chart: Chart) -> Page:
             page, axes = _page(0.9 + 1.5 * _ROW * len(chart.bars))
             _bars(axes, chart)
         case HeatChart():
-            page, axes = _page(1.1 + _ROW * max(len(chart.rows), 6))
+            page, axes = _page(_height(chart.rows))
             _heat(page, axes, chart)
         case GanttChart():
-            page, axes = _page(1.0 + _ROW * max(len(chart.rows), 6))
+            page, axes = _page(_height(chart.rows))
             _gantt(axes, chart)
     return page
 
@@ -86,6 +89,10 @@ def plain(text: str, most: int = MOST_LABEL) -> str:
     return shortened("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text), most)
 
 
+def _height(rows: Sequence[str]) -> float:
+    return 1.0 + (_ROW if len(rows) <= 20 else _NARROW_ROW) * max(len(rows), 6)
+
+
 def _page(height: float) -> tuple[Page, Axes]:
     page = Page(figsize=(WIDTH, height), layout="constrained")
     return page, page.add_subplot()
@@ -93,6 +100,8 @@ def _page(height: float) -> tuple[Page, Axes]:
 
 def _lines(axes: Axes, chart: LineChart) -> None:
     for number, line in enumerate(chart.lines):
+        if not len(line.x):
+            continue
         colour = LIGHT[colour_number(number, line.label)]
         [path] = axes.plot(
             line.x,
@@ -108,20 +117,22 @@ def _lines(axes: Axes, chart: LineChart) -> None:
             step = "post" if chart.is_stepped else None
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0, step=step)
     for target in chart.targets:
-        axes.axhline(target.value, color="#555555", linewidth=0.7, dashes=(4, 3), zorder=1)
+        axes.axhline(target.value, color=_MARK, linewidth=0.7, dashes=(4, 3), zorder=1)
         axes.annotate(
-            plain(target.label),
+            plain(target.label, 60),
             (0.005, target.value),
             xycoords=("axes fraction", "data"),
             xytext=(0, 1.5),
             textcoords="offset points",
             fontsize=6.5,
-            color="#555555",
+            color=_MARK,
         )
     axes.grid(**_GRID)
+    if chart.y.scale == "linear" and chart.y.unit != "share" and axes.get_ylim()[0] > 0:
+        axes.set_ylim(bottom=0)
     _scaled(axes, "x", chart.x)
     _scaled(axes, "y", chart.y)
-    if len(chart.lines) > 1:
+    if len(axes.lines) - len(chart.targets) > 1:
         _legend(axes)
 
 
@@ -131,7 +142,7 @@ def _points(axes: Axes, chart: PointChart) -> None:
         axes.scatter(
             group.x,
             group.y,
-            s=11,
+            s=15,
             marker=_SHAPES[marker],
             color=colour,
             alpha=0.8,
@@ -168,8 +179,7 @@ def _bars(axes: Axes, chart: BarChart) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, float(start.max(initial=0)) * 1.02 or 1)
     _scaled(axes, "x", chart.axis)
-    if len(chart.parts) > 1:
-        _legend(axes)
+    _legend(axes)
 
 
 def _heat(page: Page, axes: Axes, chart: HeatChart) -> None:
@@ -202,19 +212,34 @@ def _gantt(axes: Axes, chart: GanttChart) -> None:
             edgecolor="white", linewidth=0.2, zorder=2,
         )  # fmt: skip
     for ended_at_s in chart.round_ended_at_s.tolist():
-        axes.axvline(ended_at_s, color="#555555", linewidth=0.6, zorder=3)
-    began_at_s, middles = chart.round_began_at_s, (chart.round_began_at_s + chart.round_ended_at_s) / 2
-    if len(began_at_s) <= 24:
-        for number, middle in zip(chart.round_numbers, middles, strict=True):
-            axes.annotate(
-                str(number), (float(middle), 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2),
-                textcoords="offset points", fontsize=6.5, color="#555555", ha="center",
-            )  # fmt: skip
+        axes.axvline(ended_at_s, color=_MARK, linewidth=0.6, zorder=3)
+    _name_rounds(axes, chart)
     _names(axes, "y", chart.rows)
     axes.set_ylim(len(chart.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     _scaled(axes, "x", Axis("simulated time", "s"))
     _legend(axes, handles)
+
+
+def _name_rounds(axes: Axes, chart: GanttChart) -> None:
+    """Write the numbers of rounds above them, as far as there is room."""
+    low, high = axes.get_xlim()
+    free_from = low
+    middles = (chart.round_began_at_s + chart.round_ended_at_s) / 2
+    for number, middle in zip(chart.round_numbers.tolist(), middles.tolist(), strict=True):
+        if middle < free_from:
+            continue
+        free_from = middle + (high - low) / 30
+        axes.annotate(
+            str(number),
+            (middle, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            fontsize=6.5,
+            color=_MARK,
+            ha="center",
+        )
 
 
 def _scaled(axes: Axes, way: str, axis: Axis) -> None:

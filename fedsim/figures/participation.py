@@ -13,7 +13,7 @@ from fedsim.figures.amounts import bars_text, lines_text
 from fedsim.figures.base import Axis, BarChart, Figure, Line, LineChart, Part
 from fedsim.figures.round_curves import TIME
 from fedsim.figures.thinning import thinned
-from fedsim.report.cost_breakdown import Columns
+from fedsim.report.cost_breakdown import Columns, Figures
 from fedsim.runtime.records.dispatch_table import OUTCOMES
 
 ALWAYS = ("asked", "merged")
@@ -48,13 +48,27 @@ def outcomes_by_group(groups: Mapping[str, Columns]) -> list[Figure]:
     Args:
         groups: Rows of ``clients`` by group.
     """
-    means = {part: np.array([np.mean(rows[part]) for rows in groups.values()]) for part in PARTS}
-    parts = [Part(name, values) for name, values in means.items() if values.any()]
+    means = {
+        label: {part: float(np.mean(rows[part])) for part in PARTS if part in rows}
+        for label, rows in groups.items()
+    }
+    return outcome_figures(means, "mean over the clients of a device group")
+
+
+def outcome_figures(bars: Mapping[str, Figures], of: str = "") -> list[Figure]:
+    """Return what became of dispatches; nothing where there were none.
+
+    Args:
+        bars: What each bar stands for, and how many dispatches had which outcome.
+        of: What these numbers are, such as ``"mean over seeds"``, for the title.
+    """
+    counts = {part: np.array([one.get(part) or 0.0 for one in bars.values()]) for part in PARTS}
+    parts = [Part(label, values) for label, values in counts.items() if values.any()]
     if not parts:
         return []
-    chart = BarChart(list(groups), parts, Axis("dispatches to a client, mean"))
-    title = "Dispatches to a client, by device group"
-    return [Figure("dispatches-by-group", title, bars_text(chart), chart)]
+    chart = BarChart(list(bars), parts, Axis("dispatches"))
+    title = "What became of dispatches"
+    return [Figure("outcomes", f"{title}, {of}" if of else title, bars_text(chart), chart)]
 
 
 def _over_time(rounds: Columns, name: str, title: str, y: Axis, columns: Mapping[str, str]) -> Figure:

@@ -79,13 +79,12 @@ def _figure(
     for label, by_seed in curves.items():
         points = [_points(cost(curve, bounds), curve[column]) for curve in by_seed.values()]
         line = mean_line(label, [(x, y) for x, y in points if len(x) and x[-1] > 0])
-        if line is not None:
-            lines.append(line)
-        elif any(len(x) for x, _ in points):
+        lines.append(line or Line(label, np.empty(0), np.empty(0)))
+        if line is None and any(len(x) for x, _ in points):
             without.append(label)
-    if not lines:
+    ends = [line.x[-1] for line in lines if len(line.x)]
+    if not ends:
         return None
-    ends = [line.x[-1] for line in lines]
     if max(ends) >= MOST_RATIO * min(ends):
         axis, lines = replace(axis, scale="log"), [_after(line, 0.0) for line in lines]
     notes = []

@@ -70,8 +70,8 @@ def html(page: Page, *, start: Sequence[str] = ("start",), connects: bool = Fals
 <style>{style}</style>
 </head>
 <body>
-<noscript><h1>{escape(page.title)}</h1><p>{escape(page.answer)}</p>
-<p>Figures and tables are shown by a script in this file, and scripts are switched off.</p></noscript>
+<main id="unscripted"><h1>{escape(page.title)}</h1><p>{escape(page.answer)}</p>
+<p>The script in this file shows figures and tables.</p></main>
 <script type="application/json" id="data">{in_script(data)}</script>
 <script>{script}</script>
 </body>

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from pathlib import Path
 
 import numpy as np
 
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.run_trace import replay
-from fedsim.runtime.records.dispatch_phases import PLACES, UnderwayInSpans
+from fedsim.runtime.records.dispatch_phases import PLACES
 
-_COLUMNS = ("row", "phase", "began_ns", "ended_ns", "is_exact")
+PHASE_WORDS = np.array(sorted(PLACES, key=PLACES.__getitem__), object)
+"""The phases in words, ``[5]``, by the number that spans have."""
 
 
 def read_spans(folder: Path) -> Columns:
@@ -36,19 +36,12 @@ def read_spans(folder: Path) -> Columns:
     Raises:
         OutputError: The folder holds no whole run.
     """
-    cells = array("q")
-
-    def hear(one: UnderwayInSpans) -> None:
-        for span in one.spans:
-            cells.extend((one.row, *span, one.are_exact))
-
-    table = replay(folder, hear).columns()
-    spans = np.frombuffer(cells, np.int64).reshape(-1, len(_COLUMNS))
-    row, phase, began_ns, ended_ns, is_exact = spans[np.lexsort((spans[:, 2], spans[:, 0]))].T
-    words = np.array(sorted(PLACES, key=PLACES.__getitem__), object)
+    replayed = replay(folder)
+    table = replayed.dispatches.columns()
+    row, phase, began_ns, ended_ns, is_exact = replayed.spans.T
     return {
         **{name: table[name][row] for name in ("client", "dispatch", "round")},
-        "phase": words[phase],
+        "phase": PHASE_WORDS[phase],
         "began_at_s": began_ns / 1e9,
         "ended_at_s": ended_ns / 1e9,
         "outcome": table["outcome"][row],

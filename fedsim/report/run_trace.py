@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from fedsim.clock import StoredTrace
-from fedsim.clock.event_trace import stored_hash
+from fedsim.clock.event_trace import Listener, stored_hash
 from fedsim.errors import OutputError
+from fedsim.params import Array
+from fedsim.report.atomic_folder import MARK
+from fedsim.report.number_format import several
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
 from fedsim.runtime.records.dispatch_phases import UnderwayInSpans
 from fedsim.runtime.records.dispatch_table import DispatchTable
 
 TRACE = "trace.msgpack"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """A run's dispatches, made again from its trace.
+
+    Attributes:
+        dispatches: Their table.
+        spans: When they were in which phase, int64 ``[spans, 5]``: row in the table, phase, one of
+            :data:`~fedsim.runtime.records.dispatch_phases.PLACES`, begin and end in ns, and 1 where that is
+            when, 0 where only the length is known. In the order of rows, then of time.
+    """
+
+    dispatches: DispatchTable
+    spans: Array
+
+
+def check_is_run(folder: Path) -> None:
+    """Check that a folder is that of a run.
+
+    Raises:
+        OutputError: It is not; the message says what to name instead.
+    """
+    if (folder / MARK).is_file():
+        return
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{MARK}"))
+    if inside:
+        raise OutputError(
+            f"{folder} holds {several(len(inside), 'run')}: name one of them, such as {folder / inside[0]}"
+        )
+    raise OutputError(f"{folder} is not the folder of a run: it holds no {MARK}")
 
 
 @contextmanager
@@ -25,6 +63,7 @@ def opened(folder: Path) -> Iterator[BinaryIO]:
     Raises:
         OutputError: It is not there, or is not the one that the run's summary names.
     """
+    check_is_run(folder)
     file, wanted = folder / TRACE, read_summary(folder).get("trace_hash")
     if read_whole(file, _hash) != wanted:
         raise OutputError(
@@ -35,23 +74,30 @@ def opened(folder: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def replay(folder: Path, hear: Callable[[UnderwayInSpans], object]) -> DispatchTable:
-    """Return the table of a run's dispatches, made again from its trace.
+def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Replayed:
+    """Return a run's dispatches, made again from its trace.
 
     Args:
         folder: The run's.
-        hear: Told of each dispatch with its spans when nothing more is to come of it.
+        listeners: Called with its records too, as by :meth:`fedsim.clock.Trace.listen`.
 
     Raises:
         OutputError: The folder holds no whole run.
     """
-    simulated_s = read_summary(folder)["simulated_s"]
+    cells = array("q")
+
+    def hear(one: UnderwayInSpans) -> None:
+        for span in one.spans:
+            cells.extend((one.row, *span, one.are_exact))
+
     with opened(folder) as file:
         trace = StoredTrace(file)
         dispatches = DispatchTable(trace, hear)
+        trace.listen(listeners or {})
         trace.play()
-    dispatches.finish(round(simulated_s * 1e9))
-    return dispatches
+    dispatches.finish(round(read_summary(folder)["simulated_s"] * 1e9))
+    spans = np.frombuffer(cells, np.int64).reshape(-1, 5)
+    return Replayed(dispatches, spans[np.lexsort((spans[:, 2], spans[:, 0]))])
 
 
 def _hash(file: Path) -> str:

@@ -109,6 +109,22 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert left(here / "o") == ["fedavg-seed0"]
 
 
+def test_an_interrupted_comparison_says_how_it_goes_on(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupt(self: Local, *_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Local, "train", interrupt)
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
+    assert result.exit_code == 130
+    assert result.stderr.endswith(
+        "runs that have ended are kept in o: the same command goes on from there\n"
+        "fedsim: interrupted: nothing was left half-written\n"
+    )
+    assert left(here / "o") == ["fedavg-seed0"]
+
+
 def test_runs_that_are_not_finite_are_named_once_all_have_ended(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +198,7 @@ def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: py
         assert call(*arguments).exit_code == 1
     first = call(*arguments)
     assert "fedavg" not in first.stderr  # it was there
-    assert "local-seed0: round 1/2" in first.stderr
+    assert "run 2 of 2, local-seed0: round 1/2" in first.stderr
     again = call(*arguments)
     assert (again.exit_code, again.stdout) == (0, first.stdout)
     assert "round" not in again.stderr

@@ -69,8 +69,10 @@ def test_a_run_without_dispatches_has_no_spans(make_parts: Callable[..., Parts],
 
 
 def test_damaged_folders_are_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"summary\.json cannot be read"):
+    with pytest.raises(OutputError, match=r"holds 1 run: name one of them, such as .*run"):
         read_spans(tmp_path)
+    with pytest.raises(OutputError, match=r"is not the folder of a run: it holds no summary\.json"):
+        read_spans(tmp_path / "nowhere")
     trace = folder / "trace.msgpack"
     content = trace.read_bytes()
     trace.write_bytes(content[:-9])

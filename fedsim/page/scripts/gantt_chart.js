@@ -125,7 +125,7 @@ function ganttChart(chart, frame) {
     const own = shown.spans.filter((span) => spans.row[span] === spans.row[held] && spans.round[span] === spans.round[held]);
     const most = own.reduce((one, other) => (lasted(other) > lasted(one) ? other : one));
     const rounds = first === last ? `round ${first}` : `rounds ${first} to ${last}`;
-    return `Last in ${rounds}: ${chart.rows[spans.row[held]]}, which spent ${duration(lasted(most))} on ${chart.phases[spans.phase[most]]}.`;
+    return `Last in ${rounds}: ${chart.rows[spans.row[held]]}, mostly ${chart.phases[spans.phase[most]]} (${duration(lasted(most))}).`;
   }
 
   const lasted = (span) => spans.ended[span] - spans.began[span];

@@ -34,6 +34,7 @@ function showPage(page) {
     element("p", { class: "kind" }, page.kind), element("h1", {}, page.title), parts.answer, parts.head, parts.remarks,
     parts.sections, parts.tables,
     element("section", { id: "facts", "aria-labelledby": "facts-title" }, element("h2", { id: "facts-title" }, "How it was done"), parts.facts));
+  document.getElementById("unscripted")?.remove();
   document.body.append(
     element("a", { class: "skip", href: "#main" }, "Skip to the results"),
     element("header", { class: "top" }, element("p", { class: "brand" }, "fedsim"), themeSwitch()),

@@ -50,7 +50,7 @@ function sortable(table, order = null) {
     table.title ? element("caption", {}, table.title) : null,
     element("thead", {}, element("tr", {}, ...heads)), body);
   return {
-    element: element("div", { class: "table", id: table.name, tabindex: 0, role: "region", "aria-label": table.title || "Table" },
+    element: element("div", { class: "table", id: table.name, tabindex: 0, role: "group", "aria-label": table.title || "Table" },
       made, notesOf(table.notes)),
     order: () => sorted,
   };

@@ -1,6 +1,12 @@
 """A page with every kind of chart, and with texts that would be markup if anything read them so."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+import pytest
 
 from fedsim.figures.base import (
     Axis,
@@ -16,8 +22,15 @@ from fedsim.figures.base import (
     Section,
     Target,
 )
+from fedsim.page.html import html
 from fedsim.page.page import Page, PageTable
 from fedsim.report.text_table import TextTable
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
+
+Open = Callable[..., AbstractContextManager["Tab"]]
 
 HOSTILE = "</script><script>window.broken = 1</script><!-- <img src=x onerror='broken = 1'> \u2028 & \"'"
 """A name that a scenario may have."""
@@ -25,13 +38,54 @@ HOSTILE = "</script><script>window.broken = 1</script><!-- <img src=x onerror='b
 ALGORITHMS = ("fedavg", "fedmd", "scaffold", "ditto", "feddf", "ktpfl", "moon", "local")
 
 
+@pytest.fixture
+def hostile() -> str:
+    return HOSTILE
+
+
+@pytest.fixture
 def sample_page() -> Page:
+    """The page."""
+    return make_sample_page()
+
+
+@pytest.fixture(scope="module")
+def sample_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the page."""
+    file = tmp_path_factory.mktemp("page") / "sample.html"
+    file.write_text(html(make_sample_page()))
+    return file
+
+
+@pytest.fixture
+def open_page(browser: "Browser") -> Open:
+    """Return what opens a file in a tab, and fails if a script fails or the page asks for anything else."""
+
+    @contextmanager
+    def open_page(file: Path, *, width: int = 1440, theme: str = "light", **more: Any) -> Iterator["Tab"]:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **more)
+        tab, faults = context.new_page(), list[str]()
+        tab.set_default_timeout(20_000)
+        tab.on("pageerror", lambda error: faults.append(f"error: {error}"))
+        tab.on("console", lambda message: faults.append(f"console: {message.text}"))
+        tab.on("request", lambda request: faults.append(f"request: {request.url}"))
+        tab.goto(file.as_uri())
+        if more.get("java_script_enabled", True):
+            tab.wait_for_selector("html[data-ready]", state="attached")
+        yield tab
+        assert faults == [f"request: {file.as_uri()}"]
+        context.close()
+
+    return open_page
+
+
+def make_sample_page() -> Page:
     """Return the page."""
     return Page(
         title=f"quickstart {HOSTILE}",
         kind="comparison",
         answer="To 70 %: FedMD 5 min and 60 MB, FedAvg 33 s and 150 MB.",
-        table=PageTable("answer", _table()),
+        table=PageTable("table-main", _table()),
         remarks=[f"the run covers 3 min, and availability {HOSTILE} changes over 1 d"],
         sections=[
             Section("accuracy", "What each reaches", [_curves("s"), _curves("B")]),
