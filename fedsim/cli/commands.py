@@ -135,6 +135,9 @@ _output = _all(
     ),
     _quiet,
 )
+_report = click.option(
+    "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."
+)
 _one_run = _all(
     _scenario,
     _algorithm,
@@ -222,6 +225,7 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
     "DIR",
     "Folder of the run folders.  [default: runs/<name>, with a number if it holds others]",
 )
+@_report
 @_output
 def compare(**values: Any) -> None:
     """Run several algorithms, and show side by side what each costs.
@@ -238,6 +242,7 @@ def compare(**values: Any) -> None:
 @click.argument("study_file", metavar="FILE", type=click.Path(path_type=Path))
 @_path("--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]")
 @_number("--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N")
+@_report
 @_output
 def study(**values: Any) -> None:
     """Run a study, and show what each variant costs to reach a target.
@@ -281,7 +286,13 @@ def track(**values: Any) -> None:
     "FILE",
     "The file to write.  [default: report.html in the folder; of a run, a file beside its folder]",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is no report of fedsim.")
+@_path(
+    "--figures",
+    "DIR",
+    "Also write each figure into this folder, as SVG, PNG and PDF, and its data as CSV. (Needs the extra "
+    "fedsim[figures].)",
+)
+@click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
 def report(**values: Any) -> None:
     """Write what a run, a comparison or a study has shown as one HTML file.
 

@@ -157,7 +157,9 @@ function ganttChart(chart, frame) {
   });
 
   function relabel() {
-    const entries = chart.phases.map((label, number) => ({ label, swatch: boxSwatch(chart.colours[number]) }));
+    const used = new Set(spans.phase);
+    const entries = chart.phases.map((label, number) => ({ label, swatch: boxSwatch(chart.colours[number]) }))
+      .filter((_, number) => used.has(number));
     frame.legend.replaceChildren(legend(entries, frame.hidden, sheet.redraw).element);
   }
 

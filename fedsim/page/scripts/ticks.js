@@ -66,7 +66,9 @@ function tickWords(axis, values) {
   const largest = Math.max(...values.map(Math.abs), 0);
   const step = values.length > 1 ? Math.abs(values[1] - values[0]) : largest;
   const inOne = (units, end = "") => {
-    const [size, name] = units.find(([size]) => largest / size >= 1.5 && step / size >= 0.45) ?? units[units.length - 1];
+    // Half an hour is said as such, and a quarter of one in minutes.
+    const isRound = (size) => units !== TIMES || size < 60 || step / size >= 0.45;
+    const [size, name] = units.find(([size]) => largest / size >= 1.5 && isRound(size)) ?? units[units.length - 1];
     return values.map((value) => `${digits(value / size, 4)} ${name}${end}`.trim());
   };
   switch (axis.unit) {
