@@ -114,6 +114,15 @@ _track = click.option(
 _output = _all(
     _track,
     click.option(
+        "--live",
+        metavar="[PORT]",
+        is_flag=False,
+        flag_value="0",
+        callback=_read_by("cli.values:port"),
+        help="Show what goes on in a page for a browser of this machine, whose address is printed.  "
+        "[default PORT: one that is free]",
+    ),
+    click.option(
         "--force",
         is_flag=True,
         help="Replace the results of another run; those of the same one are replaced in any case.",
