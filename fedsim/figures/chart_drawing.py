@@ -86,7 +86,9 @@ def drawn(chart: Chart) -> Page:
 
 def plain(text: str, most: int = MOST_LABEL) -> str:
     """Return a name for a label: shortened, on one line, without characters that cannot be drawn."""
-    return shortened("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text), most)
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    # matplotlib leaves what begins with an underscore out of legends.
+    return shortened(f" {shown}" if shown.startswith("_") else shown, most)
 
 
 def _height(rows: Sequence[str]) -> float:
