@@ -219,7 +219,7 @@ def _gantt(axes: Axes, chart: GanttChart) -> None:
     _names(axes, "y", chart.rows)
     axes.set_ylim(max(len(chart.rows), 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-    _scaled(axes, "x", Axis("simulated time", "s"))
+    _scaled(axes, "x", Axis("time", "s"))
     _legend(axes, handles)
 
 

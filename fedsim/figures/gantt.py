@@ -99,6 +99,8 @@ def gantt_figure(
             f"Of {at_work} clients at work these are the {third} slowest, {third} in the middle and the "
             f"{third} fastest."
         )
+    if not spans["is_exact"][chosen].all():
+        notes.append("Of some phases only the length is known, not when: they are in their usual order.")
     if len(window) < np.count_nonzero(busy):
         notes.append(f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown.")
     title, text = f"Clients by phase, {_rounds(numbers)}", _text(dispatches, within, list(row_of))

@@ -41,7 +41,7 @@ _KINDS = (
         "Client time by phase",
         _TIME,
         {phase: ([f"{phase}_s"], []) for phase in PHASES},
-        "Time is virtual and summed over dispatches, which overlap: it can exceed the simulated time.",
+        "Time is summed over dispatches, which overlap: it can exceed the time from start to end.",
     ),
     _Kind(
         "wasted-work",
