@@ -114,6 +114,15 @@ _track = click.option(
 _output = _all(
     _track,
     click.option(
+        "--live",
+        metavar="[PORT]",
+        is_flag=False,
+        flag_value="0",
+        callback=_read_by("cli.values:port"),
+        help="Show what goes on in a page for a browser of this machine, whose address is printed.  "
+        "[default PORT: one that is free]",
+    ),
+    click.option(
         "--force",
         is_flag=True,
         help="Replace the results of another run; those of the same one are replaced in any case.",
@@ -306,6 +315,18 @@ def timeline(**values: Any) -> None:
     and the fastest clients.
     """
     late("cli.timeline:timeline")(**values)
+
+
+@main.command()
+@click.argument("first", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("second", metavar="RUN", type=click.Path(path_type=Path))
+def diff(**values: Any) -> None:
+    """Find the first event at which two runs part.
+
+    Shows what differs in their settings, versions and hosts, the last events that they have in common, and
+    the first that differs. The exit status is 0 if both have the same events and models, 1 if they differ.
+    """
+    late("cli.diff:diff")(**values)
 
 
 @main.command()
