@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,16 @@ def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> N
     assert again.page.answer == "4 of 4 runs ended.", "they were there before"
     live.ended(lambda: Page("report", "comparison", ""))
     assert live.look().page.title == "report"
+
+
+def test_only_so_many_curves_are_read_at_once(
+    scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsim.page.live_study.MOST_READ", 1)
+    for _ in record_comparison(scenarios, "tiny", tmp_path / "o", lambda *_: nullcontext(lambda row: None)):
+        pass
+    live = LiveStudy(comparison_plan(scenarios, []), tmp_path / "o", "comparison")
+    assert [lines_of(live.look()) for _ in range(3)] == [["fedavg"], ["fedavg", "local"], ["fedavg", "local"]]
 
 
 def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_path: Path) -> None:
