@@ -159,8 +159,16 @@ def _compare(
             with followed.running(label):
                 yield progress or _ignore
 
-        options = {"force": force, "verify": verify, "known_as": known_as, "observe": followed.observe}
-        done = record_comparison(scenarios, name, place, watching, **options)
+        done = record_comparison(
+            scenarios,
+            name,
+            place,
+            watching,
+            observe=followed.observe,
+            force=force,
+            verify=verify,
+            known_as=known_as,
+        )
         results = [Result(one.folder, models=one.models, temporary=temporary) for one in done]
     return Comparison(place, results)
 

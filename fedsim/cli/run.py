@@ -60,8 +60,16 @@ def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: 
         run_on(live_page(options["live"]), plan, folder, passed) as observe,
         watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch,
     ):
-        told = {"watch": watch, "observe": observe, "tell": note}
-        recorded = record(plan, folder, force=options["force"], perform=perform, bus=bus, **told)
+        recorded = record(
+            plan,
+            folder,
+            force=options["force"],
+            watch=watch,
+            observe=observe,
+            perform=perform,
+            bus=bus,
+            tell=note,
+        )
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:
         note(f"note: {remark}")

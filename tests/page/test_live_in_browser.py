@@ -72,7 +72,7 @@ def tab_of(browser: Browser, url: str, faults: list[str], **more: Any) -> Iterat
 def test_a_run_is_followed_from_its_start_to_its_end(browser: Browser, tmp_path: Path) -> None:
     steps, faults = Steps(), list[str]()
     with LivePage() as page, tab_of(browser, page.url, faults) as tab:
-        options = {"live": page, "progress": steps, "out": tmp_path / "run"}
+        options: dict[str, Any] = {"live": page, "progress": steps, "out": tmp_path / "run"}
         run = threading.Thread(target=lambda: fedsim.run(SHORT, **options), daemon=True)
         run.start()
         steps.wait()

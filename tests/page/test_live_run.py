@@ -13,6 +13,7 @@ import pytest
 from fedsim import clock
 from fedsim.bus import Header, Ledger, Totals
 from fedsim.clock import Trace
+from fedsim.figures.base import Section
 from fedsim.page.live_looks import Look, Rates, panels, time_left
 from fedsim.page.live_run import LiveRun
 from fedsim.page.page import Page
@@ -80,7 +81,7 @@ def test_a_run_from_its_start_to_its_end(make: Make, tmp_path: Path) -> None:
 
 def test_figures_are_made_anew_only_after_a_round(make: Make, tmp_path: Path) -> None:
     live = LiveRun("tiny")
-    one, other = [], []
+    one, other = list[Section](), list[Section]()
 
     def watch(row: Any) -> None:
         one.append(live.look().page.sections[1])

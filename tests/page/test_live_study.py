@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedsim.figures.base import LineChart
 from fedsim.page.live_looks import Look
 from fedsim.page.live_study import LiveStudy
 from fedsim.page.page import Page
@@ -36,7 +37,9 @@ def runs_of(look: Look) -> dict[str, tuple[str, str]]:
 def lines_of(look: Look) -> list[str]:
     """Return the labels of the lines of the first curves."""
     (section,) = [one for one in look.page.sections if one.name == "quality"]
-    return [line.label for line in section.figures[0].chart.lines]
+    chart = section.figures[0].chart
+    assert isinstance(chart, LineChart)
+    return [line.label for line in chart.lines]
 
 
 def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> None:
