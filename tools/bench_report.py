@@ -81,10 +81,14 @@ def main() -> int:
         results("many_clients", lambda out: fedsim.run(RUN, out=out)),
     ]
     failed = False
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        parser.error("there is no Chromium here: make browser")
     empty = PLACE / "empty.html"
     empty.write_text(html(Page("nothing", "run", "Nothing.")))
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         ready_s(browser, empty)
         empty_s = ready_s(browser, empty)
         print(f"{'empty':14} {empty.stat().st_size / 1e6:5.2f} MB, ready after {empty_s:.2f} s")

@@ -13,7 +13,7 @@ from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
 from fedsim.report.shown_clients import shown_clients
-from fedsim.runtime.records.dispatch_table import PHASES
+from fedsim.runtime.records.dispatch_phases import PHASES
 
 MOST_CLIENTS = 30
 """Rows; of more clients, a third of so many are the slowest, those in the middle and the fastest."""
@@ -99,6 +99,8 @@ def gantt_figure(
             f"Of {at_work} clients at work these are the {third} slowest, {third} in the middle and the "
             f"{third} fastest."
         )
+    if not spans["is_exact"][chosen].all():
+        notes.append("Of some phases only the length is known, not when: they are in their usual order.")
     if len(window) < np.count_nonzero(busy):
         notes.append(f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown.")
     title, text = f"Clients by phase, {_rounds(numbers)}", _text(dispatches, within, list(row_of))
@@ -139,7 +141,9 @@ def _dispatches(spans: Columns) -> _Dispatches:
     last = np.append(first[1:], len(is_new)) - 1
     return _Dispatches(
         np.cumsum(is_new) - 1,
-        *(spans[name][first] for name in ("client", "round", "began_at_s")),
+        spans["client"][first],
+        spans["round"][first],
+        spans["began_at_s"][first],
         spans["ended_at_s"][last],
         spans["outcome"][first],
     )

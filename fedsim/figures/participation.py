@@ -29,9 +29,12 @@ PARTS = ("merged", "dropped", "rejected")
 
 
 def participation_figures(rounds: Columns) -> list[Figure]:
-    """Return dispatches over time by outcome, and the staleness of replies, if any was stale."""
+    """Return dispatches over time by outcome, and the staleness of replies, if any was stale.
+
+    Of a single round nothing is over time.
+    """
     figures = []
-    if "asked" in rounds and rounds["asked"].any():
+    if len(rounds.get("asked", ())) > 1 and rounds["asked"].any():
         there = [name for name in OUTCOMES if name in rounds]
         lines = {name: name for name in there if name in ALWAYS or rounds[name].any()}
         title = "Dispatches and what became of them, by round"

@@ -25,7 +25,7 @@ from fedsim.figures.base import (
     Section,
     Target,
 )
-from fedsim.figures.chart_drawing import plain
+from fedsim.figures.chart_drawing import MOST_IN_LEGEND, drawn, plain
 from fedsim.figures.drawing import FORMATS, write_figures
 from fedsim.figures.run_figures import run_sections
 
@@ -105,3 +105,12 @@ def test_a_label_is_short_and_on_one_line() -> None:
     assert plain("a\nb\x00") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
     assert len(plain("y" * 100)) == 34
     assert plain("$x_1$ <b>") == "$x_1$ <b>"
+
+
+def test_a_legend_has_each_line_and_of_very_many_says_so() -> None:
+    few, many = (
+        drawn(LineChart(TIME, SHARE, [Line(label, TWO, TWO) for label in labels])).legends[0].get_texts()
+        for labels in (["_a", "$b$"], map(str, range(30)))
+    )
+    assert [text.get_text() for text in few] == [" _a", "$b$"]
+    assert [text.get_text() for text in many][-2:] == [str(MOST_IN_LEGEND - 1), "and 18 more"]

@@ -8,7 +8,7 @@ import pytest
 from fedsim.figures.base import BarChart, GanttChart
 from fedsim.figures.gantt import MOST_CLIENTS, MOST_ROUNDS, gantt_figure, held_up_figure
 from fedsim.report.cost_breakdown import Columns
-from fedsim.runtime.records.dispatch_table import PHASES
+from fedsim.runtime.records.dispatch_phases import PHASES
 
 Span = tuple[int, int, int, str, float, float, str]
 """Client, dispatch, round, phase, began, ended, outcome."""
@@ -30,7 +30,8 @@ def columns(spans: list[Span]) -> Columns:
     names = ("client", "dispatch", "round", "phase", "began_at_s", "ended_at_s", "outcome")
     kinds = (int, int, int, object, float, float, object)
     rows = zip(*spans, strict=True) if spans else [()] * len(names)
-    return {name: np.array(values, kind) for name, kind, values in zip(names, kinds, rows, strict=True)}
+    found = {name: np.array(values, kind) for name, kind, values in zip(names, kinds, rows, strict=True)}
+    return found | {"is_exact": np.ones(len(spans), np.bool_)}
 
 
 def test_rows_are_clients_the_slowest_first() -> None:
@@ -107,6 +108,12 @@ def test_nobody_waits_where_nobody_else_is(spans: list[Span]) -> None:
 def test_what_comes_late_holds_nobody_up() -> None:
     late: list[Span] = [(0, 0, 1, "compute", 0, 1, "merged"), (1, 0, 1, "compute", 0, 9, "late")]
     assert held_up_figure(columns(late), ROUNDS, GROUPS) is None
+
+
+def test_where_only_lengths_are_known_that_is_said() -> None:
+    figure = gantt_figure({**columns(SPANS), "is_exact": np.zeros(len(SPANS), np.bool_)}, ROUNDS, GROUPS)
+    assert figure is not None
+    assert any("not when" in note for note in figure.notes)
 
 
 def test_without_dispatches_there_is_no_chart() -> None:

@@ -59,6 +59,14 @@ def test_both_directions_are_shown_with_the_capacity_that_is_near() -> None:
     assert "Without the frames that never arrived: 1." in figure.notes
 
 
+def test_equal_capacities_are_told_once() -> None:
+    for rate, targets in (("1600 bit/s", ["capacity, 200 B/s each way"]), ("1 Gbit/s", [])):
+        (figure,) = link_figures(MESSAGES, network(up=rate, down=rate))
+        assert isinstance(figure.chart, LineChart)
+        assert [target.label for target in figure.chart.targets] == targets
+        assert sum("each way, of which" in note for note in figure.notes) == (not targets)
+
+
 @pytest.mark.parametrize(
     ("scenario", "wanted"),
     [

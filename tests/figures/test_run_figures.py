@@ -102,6 +102,17 @@ def test_a_folder_of_an_older_version_lacks_tables_and_columns(run_folder: Path,
     assert found == [one for one in ALL if one not in ("accuracy-spread", "classes-of-clients", "link-use")]
 
 
+def test_over_sockets_time_is_real(run_folder: Path, tmp_path: Path) -> None:
+    real = Path(shutil.copytree(run_folder, tmp_path / "real"))
+    host = (real / "run.json").read_text()
+    assert '"bus": "memory"' in host
+    (real / "run.json").write_text(host.replace('"bus": "memory"', '"bus": "http"'))
+    for folder, label in ((run_folder, "simulated time"), (real, "time")):
+        by_time = run_sections(folder)[0].figures[0]
+        assert isinstance(by_time.chart, LineChart)
+        assert (by_time.chart.x.label, by_time.title) == (label, f"Accuracy against {label}")
+
+
 def test_what_is_damaged_is_told(run_folder: Path, tmp_path: Path) -> None:
     damaged = Path(shutil.copytree(run_folder, tmp_path / "damaged"))
     (damaged / "clients.parquet").write_bytes(b"PAR1")
