@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsim.durable import telling
 from fedsim.params import Array
-from fedsim.report.atomic_folder import new, write_file
+from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.csv_table import csv_of
 from fedsim.report.markup import to_latex, to_markdown
@@ -31,11 +33,13 @@ from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
+from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
 
 MARKDOWN = "answers.md"
 LATEX = "answers.tex"
-FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, MARKDOWN, LATEX)
+FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, TUNING.file, MARKDOWN, LATEX)
+"""All that can be there; ``tuning.csv`` is not where nothing is tuned."""
 
 Row = dict[str, Any]
 
@@ -100,18 +104,25 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> None:
-    """Write the files of a study's answers.
+    """Write the files of a study's answers, one process at a time.
 
     Raises:
+        OutputError: A table of a run is not there, or damaged.
         FileError: They cannot be written.
     """
-    found = read_answers(whole, parent)
-    plan = found.plan
-    part = parent / f"{EVALUATIONS.file}.part"
-    with new(part, parent) as file:
-        write_table(file, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
-    part.replace(parent / EVALUATIONS.file)
-    write_file(parent / ANSWERS.file, csv_of(ANSWERS.with_paths(plan.varied), answer_rows(found)))
+    with locked(parent / ANSWERS.file, wait=True):
+        contents = _contents(read_answers(whole, parent))
+        for name in FILES:
+            if name in contents:
+                write_file(parent / name, contents[name])
+            else:
+                with telling(parent / name, MEND):
+                    (parent / name).unlink(missing_ok=True)
+
+
+def _contents(found: Answers) -> dict[str, bytes]:
+    plan, of_runs = found.plan, io.BytesIO()
+    write_table(of_runs, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
     points = [
         {
             "budget": budget,
@@ -122,11 +133,14 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
         for budget, points in found.fronts.items()
         for point in points
     ]
-    write_file(parent / FRONT.file, csv_of(FRONT.with_paths(plan.varied), points))
-    if found.trials:
-        write_file(parent / TUNING.file, csv_of(TUNING.with_paths(plan.varied), found.trials))
-    write_file(parent / MARKDOWN, "\n".join(map(to_markdown, found.tables)).encode())
-    write_file(parent / LATEX, "\n".join(map(to_latex, found.tables)).encode())
+    tables = [(ANSWERS, answer_rows(found)), (FRONT, points)]
+    tables += [(TUNING, found.trials)] if found.trials else []
+    return {
+        EVALUATIONS.file: of_runs.getvalue(),
+        **{table.file: csv_of(table.with_paths(plan.varied), rows) for table, rows in tables},
+        MARKDOWN: "\n".join(map(to_markdown, found.tables)).encode(),
+        LATEX: "\n".join(map(to_latex, found.tables)).encode(),
+    }
 
 
 def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:

@@ -141,8 +141,7 @@ def perform(
             name = " ".join(map(str, (setting.variant, *setting.point)))
             work.wrong[name] = "it was not run, since no values of [tune] have a trial for each seed"
     work.do(plan.chosen(chosen).runs)
-    with locked(parent / STUDY, wait=True):
-        write_answers(plan, parent)
+    write_answers(plan, parent)
     return work.wrong
 
 

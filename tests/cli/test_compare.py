@@ -15,14 +15,16 @@ from fedsim.algorithms.local import Local
 from fedsim.errors import RunError
 from fedsim.report.record_run import record
 from fedsim.scenario import Plan, load_scenario
+from fedsim.studies import answer_files
 from fedsim.studies import perform as performing
-from fedsim.studies.answer_files import FILES as ANSWER_FILES
 from fedsim.studies.plan import StudyRun
 from fedsim.studies.study_lock import LOCKS
 
 Call = Callable[..., Result]
 
-FILES = ("comparison.csv", "comparison.json", *ANSWER_FILES)
+ANSWER_FILES = [name for name in answer_files.FILES if name != "tuning.csv"]
+
+FILES = (LOCKS, "comparison.csv", "comparison.json", *ANSWER_FILES)
 
 DIVERGING = (
     *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),

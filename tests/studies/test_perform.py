@@ -19,12 +19,15 @@ from fedsim.report.columns import Table
 from fedsim.report.places import CONTENTS
 from fedsim.scenario import load_scenario
 from fedsim.studies import worker
-from fedsim.studies.answer_files import FILES
+from fedsim.studies import answer_files
 from fedsim.studies.perform import NOT_FINITE, Progress, perform, study_place
 from fedsim.studies.plan import load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.trackers import tensorboard, wandb
 from fedsim.trackers.base import Follower, TrackedRun
+
+FILES = [name for name in answer_files.FILES if name != TUNING.file]
+"""What is there where nothing is tuned."""
 
 RUNS = ["fedavg-seed0", "local-seed0", "fedavg-seed1", "local-seed1"]
 
@@ -153,9 +156,11 @@ def test_what_is_there_is_not_done_again(
 ) -> None:
     perform(load_study(tiny), tmp_path / "o")
     before, heard = contents(tmp_path / "o"), list[Progress]()
+    (tmp_path / "o" / TUNING.file).write_text("from when values were tuned")
     perform(load_study(tiny), tmp_path / "o", watch=heard.append)
     assert [(one.kept, one.ended) for one in heard] == [(4, 0)]
     assert contents(tmp_path / "o") == before
+    assert not (tmp_path / "o" / TUNING.file).exists()
     more, heard = load_study(tiny | {"seeds": [0, 1, 2]}), []
     perform(more, tmp_path / "o", watch=heard.append)
     assert [one.run.label for one in heard if one.said and one.run] == ["fedavg-seed2", "local-seed2"]
