@@ -14,7 +14,6 @@ from rich.progress import Progress as Bar
 from fedsim.cli.console import note, table, terminal
 from fedsim.errors import RunError
 from fedsim.report import number_format
-from fedsim.studies.answer_files import read_answers
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
 
@@ -44,16 +43,16 @@ def show_study(
     parent = out or study_place(plan, force=force)
     try:
         with watching_study(plan.name, quiet=quiet) as watch:
-            failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
+            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
-    for grid in read_answers(plan, parent).tables:
+    for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
-    if failed:
-        each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
-        raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")
+    if found.failed:
+        each = "\n  ".join(f"{label}: {said}" for label, said in found.failed.items())
+        raise RunError(f"{number_format.several(len(found.failed), 'run')} of the study\n  {each}")
 
 
 @contextmanager

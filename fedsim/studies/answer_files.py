@@ -35,6 +35,7 @@ from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
+from fedsim.studies.unfinished import unfinished
 
 MARKDOWN = "answers.md"
 LATEX = "answers.tex"
@@ -56,6 +57,8 @@ class Answers:
         fronts: The Pareto front for each budget.
         tables: The tables for people.
         trials: The rows of ``tuning.csv``; none where nothing is tuned.
+        failed: Why runs are not there, or that a model is not finite at their end, by the names of their
+            folders.
     """
 
     plan: StudyPlan
@@ -65,10 +68,15 @@ class Answers:
     fronts: Mapping[str, Sequence[FrontPoint]]
     tables: Sequence[TextTable]
     trials: Sequence[Row]
+    failed: Mapping[str, str]
 
 
 def read_answers(whole: StudyPlan, parent: Path) -> Answers:
-    """Return what the runs in the folder of a study answer."""
+    """Return what the runs in the folder of a study answer, whether all of them are there or not.
+
+    Raises:
+        OutputError: A table of a run is not there, or damaged.
+    """
     tuning = read_tuning(whole, parent)
     plan, config = whole.chosen(tuning.chosen), whole.config
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
@@ -100,24 +108,27 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     grids = tables(plan, found, fronts, compared)
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
-    return Answers(plan, curves, compared, found, fronts, grids, trials)
+    failed = unfinished(whole, plan, parent)
+    return Answers(plan, curves, compared, found, fronts, grids, trials, failed)
 
 
-def write_answers(whole: StudyPlan, parent: Path) -> None:
-    """Write the files of a study's answers, one process at a time.
+def write_answers(whole: StudyPlan, parent: Path) -> Answers:
+    """Write the files of a study's answers, one process at a time, and return the answers.
 
     Raises:
         OutputError: A table of a run is not there, or damaged.
         FileError: They cannot be written.
     """
     with locked(parent / ANSWERS.file, wait=True):
-        contents = _contents(read_answers(whole, parent))
+        found = read_answers(whole, parent)
+        contents = _contents(found)
         for name in FILES:
             if name in contents:
                 write_file(parent / name, contents[name])
             else:
                 with telling(parent / name, MEND):
                     (parent / name).unlink(missing_ok=True)
+    return found
 
 
 def _contents(found: Answers) -> dict[str, bytes]:

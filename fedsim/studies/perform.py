@@ -16,24 +16,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedsim.durable import telling
 from fedsim.report.atomic_folder import MEND, check_files, check_folders, is_free, write_file
 from fedsim.report.places import RUNS, first_fit, holds_run, holds_scenario
-from fedsim.report.summary import read_summary
-from fedsim.studies.answer_files import FILES, write_answers
+from fedsim.studies.answer_files import FILES, Answers, write_answers
 from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
+from fedsim.studies.unfinished import NOT_FINITE
 from fedsim.studies.worker_pool import WorkerPool
 
 STUDY = "study.toml"
 """The file by which a folder is known as that of a study."""
-
-NOT_FINITE = "at its end a model, or a loss, is not finite: see its log.jsonl"
 
 BYTES_PER_JOB = 10**9
 """Memory that a run should find free."""
@@ -104,7 +102,7 @@ def perform(
     verify: bool = False,
     watch: Watch = lambda progress: None,
     known_as: Path | None = None,
-) -> dict[str, str]:
+) -> Answers:
     """Do the runs that are not there yet, then write the tables.
 
     Args:
@@ -117,7 +115,7 @@ def perform(
         known_as: The folder by which trackers know the study, if the results go to a temporary one.
 
     Returns:
-        Why runs have failed, or that a model is not finite at their end, by their labels.
+        What the study answers. Its ``failed`` says why runs have failed.
 
     Raises:
         OutputError: A place is occupied or cannot be written, found before the first run.
@@ -135,14 +133,9 @@ def perform(
     options = {"force": force, "verify": verify, "path": sys.path}
     work = _Work(parent, jobs or default_jobs(plan), options, watch, total, known_as or parent)
     work.do(trials)
-    chosen = read_tuning(plan, parent).chosen
-    for setting in plan.settings:
-        if setting not in chosen:
-            name = " ".join(map(str, (setting.variant, *setting.point)))
-            work.wrong[name] = "it was not run, since no values of [tune] have a trial for each seed"
-    work.do(plan.chosen(chosen).runs)
-    write_answers(plan, parent)
-    return work.wrong
+    work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
+    found = write_answers(plan, parent)
+    return replace(found, failed={**found.failed, **work.failed})
 
 
 def do_beside(
@@ -167,7 +160,7 @@ class _Work:
         known_as: The folder by which trackers know the study.
         kept: Runs that were there before.
         ended: Runs that have ended since.
-        wrong: What went wrong, by labels.
+        failed: Why runs have failed, by labels.
     """
 
     parent: Path
@@ -178,15 +171,11 @@ class _Work:
     known_as: Path
     kept: int = 0
     ended: int = 0
-    wrong: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def do(self, runs: Sequence[StudyRun]) -> None:
         """Do those runs that are not there yet, in worker processes."""
         pending = [run for run in runs if not holds_run(self.parent / run.label, run.scenario_toml)]
-        labels = {run.label for run in pending}
-        for run in runs:
-            if run.label not in labels and not read_summary(self.parent / run.label)["finite"]:
-                self.wrong[run.label] = NOT_FINITE
         self.kept += len(runs) - len(pending)
         if runs:
             self.watch(Progress(self.total, self.kept, self.ended))
@@ -212,9 +201,10 @@ class _Work:
                 else:
                     rounds.pop(run.label, None)
                     self.ended += 1
-                    said = "ended"
-                    if "failed" in message or not message["finite"]:
-                        said = self.wrong[run.label] = message.get("failed", NOT_FINITE)
+                    if "failed" in message:
+                        said = self.failed[run.label] = message["failed"]
+                    else:
+                        said = "ended" if message["finite"] else NOT_FINITE
                 under_way = sum(
                     rounds[one.label] / one.rounds for one in pending if one.rounds and one.label in rounds
                 )

@@ -32,7 +32,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
     """Let every run fail, and none start a process."""
 
     def fail(self: Any, runs: Sequence[StudyRun]) -> None:
-        self.wrong |= {run.label: "no such luck" for run in runs}
+        self.failed |= {run.label: "no such luck" for run in runs}
 
     monkeypatch.setattr(performing._Work, "do", fail)
     (here / "mine.toml").write_text(STUDY)

@@ -18,11 +18,11 @@ from fedsim.errors import OutputError, RunError
 from fedsim.report.columns import Table
 from fedsim.report.places import CONTENTS
 from fedsim.scenario import load_scenario
-from fedsim.studies import worker
-from fedsim.studies import answer_files
-from fedsim.studies.perform import NOT_FINITE, Progress, perform, study_place
+from fedsim.studies import answer_files, worker
+from fedsim.studies.perform import Progress, perform, study_place
 from fedsim.studies.plan import load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
+from fedsim.studies.unfinished import NOT_FINITE
 from fedsim.trackers import tensorboard, wandb
 from fedsim.trackers.base import Follower, TrackedRun
 
@@ -44,7 +44,7 @@ def contents(parent: Path) -> dict[str, bytes]:
 @pytest.mark.usefixtures("here")
 def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path: Path) -> None:
     plan, heard = load_study(tiny), list[Progress]()
-    assert perform(plan, tmp_path / "o", watch=heard.append) == {}
+    assert perform(plan, tmp_path / "o", watch=heard.append).failed == {}
     assert left(tmp_path / "o") == sorted([*RUNS, *FILES, "study.toml"])
     assert left(tmp_path / "o" / RUNS[0]) == sorted(
         CONTENTS - {"models", "classes.parquet", "confusion.parquet"}
@@ -114,13 +114,13 @@ def test_runs_are_told_to_the_trackers_of_the_base_or_of_the_caller(
         monkeypatch.setattr(module.PLUGIN, "open", fail)
     tiny["seeds"] = [0]
     tiny["base"]["run"]["trackers"] = [{"name": "wandb", "params": {"folder": "logs"}}]
-    assert perform(load_study(tiny), tmp_path / "o") == {}
+    assert perform(load_study(tiny), tmp_path / "o").failed == {}
     assert told == [(f"{name}-seed0", tmp_path / "o", "logs") for name in ("fedavg", "local")]
     # The same runs, whoever is told of them: nothing is done again.
-    assert perform(load_study(tiny).tracked(["tensorboard"]), tmp_path / "o") == {}
+    assert perform(load_study(tiny).tracked(["tensorboard"]), tmp_path / "o").failed == {}
     assert len(told) == 2
     plan = load_study(tiny).tracked(["tensorboard"])
-    assert perform(plan, tmp_path / "p", known_as=tmp_path / "runs") == {}
+    assert perform(plan, tmp_path / "p", known_as=tmp_path / "runs").failed == {}
     assert told[2:] == [(f"{name}-seed0", tmp_path / "runs", None) for name in ("fedavg", "local")]
 
 
@@ -181,12 +181,12 @@ def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(Local, "train", fail)
-        failed = perform(load_study(tiny), tmp_path / "o")
+        failed = perform(load_study(tiny), tmp_path / "o").failed
     assert list(failed) == ["local-seed0", "local-seed1"]
     assert "no such luck" in failed["local-seed0"]
     rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
     assert [(row["variant"], row["seeds"]) for row in rows[::2]] == [("fedavg", "2"), ("local", "0")]
-    assert perform(load_study(tiny), tmp_path / "o") == {}
+    assert perform(load_study(tiny), tmp_path / "o").failed == {}
     whole = contents(tmp_path / "o")
     perform(load_study(tiny), tmp_path / "other")
     assert contents(tmp_path / "other") == whole
@@ -200,7 +200,7 @@ def test_a_bug_is_a_failure_with_its_traceback(
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(worker, "record", broken)
-    failed = perform(load_study(tiny), tmp_path / "o")
+    failed = perform(load_study(tiny), tmp_path / "o").failed
     assert list(failed) == RUNS
     assert failed[RUNS[0]].startswith("Traceback")
     assert failed[RUNS[0]].rstrip().endswith("ZeroDivisionError: oh")
@@ -214,7 +214,7 @@ def test_runs_that_are_not_finite_are_told_each_time(tiny: dict[str, Any], tmp_p
     ]
     plan = load_study(tiny)
     for _ in range(2):
-        failed = perform(plan, tmp_path / "o")
+        failed = perform(plan, tmp_path / "o").failed
         assert failed == {"local-seed0": NOT_FINITE, "local-seed1": NOT_FINITE}
 
 

@@ -44,7 +44,7 @@ def test_trials_are_measured_on_validation_samples_with_seeds_of_their_own(tiny:
 @pytest.mark.usefixtures("here")
 def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_path: Path) -> None:
     plan, heard = load_study(tiny | {"tune": TUNE}), list[Progress]()
-    assert perform(plan, tmp_path / "o", watch=heard.append) == {}
+    assert perform(plan, tmp_path / "o", watch=heard.append).failed == {}
     assert (heard[-1].total, heard[-1].ended) == (16 + 4, 20)
     rows = list(csv.DictReader((tmp_path / "o" / "tuning.csv").read_text().splitlines()))
     assert len(rows) == 16
@@ -83,7 +83,7 @@ def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_p
 def test_a_variant_whose_trials_cannot_be_scored_is_told(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["base"]["data"]["split"] = [0.8, 0.0, 0.2]  # nobody has validation samples
     plan = load_study(tiny | {"tune": {"seeds": [100], "training.lr": [0.5]}})
-    failed = perform(plan, tmp_path / "o")
+    failed = perform(plan, tmp_path / "o").failed
     trials = {"tuning/fedavg-lr-0.5-seed100", "tuning/local-lr-0.5-seed100"}
     assert set(failed) == {"fedavg", "local", *trials}
     assert all("validation" in failed[trial] or "val" in failed[trial] for trial in trials)
