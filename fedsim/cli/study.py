@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -50,9 +50,22 @@ def show_study(
     for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
-    if found.failed:
-        each = "\n  ".join(f"{label}: {said}" for label, said in found.failed.items())
-        raise RunError(f"{number_format.several(len(found.failed), 'run')} of the study\n  {each}")
+    check_failed(found.failed, "study")
+
+
+def check_failed(failed: Mapping[str, str], of: str) -> None:
+    """Fail where runs have failed.
+
+    Args:
+        failed: Why, by their labels.
+        of: Of what they are runs.
+
+    Raises:
+        RunError: Some have.
+    """
+    if failed:
+        each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
+        raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
 
 
 @contextmanager

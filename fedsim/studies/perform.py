@@ -140,11 +140,18 @@ def perform(
 
 def do_beside(
     runs: Sequence[StudyRun], parent: Path, jobs: int, *, force: bool, verify: bool, watch: Watch
-) -> None:
-    """Do those of some runs that are not there yet, in worker processes; what fails leaves nothing."""
-    parent.mkdir(parents=True, exist_ok=True)
+) -> dict[str, str]:
+    """Do those of some runs that are not there yet, in worker processes.
+
+    Returns:
+        Why runs have failed, by their labels; they leave nothing.
+    """
+    with telling(parent, MEND):
+        parent.mkdir(parents=True, exist_ok=True)
     options = {"force": force, "verify": verify, "path": sys.path}
-    _Work(parent, jobs, options, watch, len(runs), parent).do(runs)
+    work = _Work(parent, jobs, options, watch, len(runs), parent)
+    work.do(runs)
+    return work.failed
 
 
 @dataclass(slots=True)

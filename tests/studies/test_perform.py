@@ -41,7 +41,7 @@ def contents(parent: Path) -> dict[str, bytes]:
     return {name: (parent / name).read_bytes() for name in FILES}
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path: Path) -> None:
     plan, heard = load_study(tiny), list[Progress]()
     assert perform(plan, tmp_path / "o", watch=heard.append).failed == {}
@@ -77,7 +77,7 @@ def exact(table: Table) -> list[str]:
     return [name for name in table.columns if "<" not in name]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_each_column_of_a_study_is_described_and_each_description_has_its_column(
     tiny: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -100,7 +100,7 @@ def test_each_column_of_a_study_is_described_and_each_description_has_its_column
     }
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_runs_are_told_to_the_trackers_of_the_base_or_of_the_caller(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +124,7 @@ def test_runs_are_told_to_the_trackers_of_the_base_or_of_the_caller(
     assert told[2:] == [(f"{name}-seed0", tmp_path / "runs", None) for name in ("fedavg", "local")]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("workers", "resolved"), [("auto", 1), (3, 3)])
 def test_a_run_has_one_worker_unless_the_base_says_how_many(
     tiny: dict[str, Any], tmp_path: Path, workers: Any, resolved: int
@@ -137,7 +137,7 @@ def test_a_run_has_one_worker_unless_the_base_says_how_many(
     assert load_scenario(folder / "scenario.toml").engine.workers == workers
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any], tmp_path: Path) -> None:
     grid = {"training.lr": [0.1, 1], "participation.selector": ["uniform", "by_size"]}
     perform(load_study(tiny | {"seeds": [0], "grid": grid}), tmp_path / "o")
@@ -150,7 +150,7 @@ def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any], tmp_path: Path
     assert [row["training.lr"] for row in rows[::2]] == ["0.1", "0.1", "1", "1"] * 2
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_what_is_there_is_not_done_again(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_what_is_there_is_not_done_again(
     assert heard[-1].ended == 4
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
     assert contents(tmp_path / "other") == whole
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_bug_is_a_failure_with_its_traceback(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_bug_is_a_failure_with_its_traceback(
     assert failed[RUNS[0]].rstrip().endswith("ZeroDivisionError: oh")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_runs_that_are_not_finite_are_told_each_time(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["variant"] = [
         {"algorithm": "fedavg"},
@@ -218,7 +218,7 @@ def test_runs_that_are_not_finite_are_told_each_time(tiny: dict[str, Any], tmp_p
         assert failed == {"local-seed0": NOT_FINITE, "local-seed1": NOT_FINITE}
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_other_results_are_not_written_over(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

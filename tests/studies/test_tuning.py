@@ -41,7 +41,7 @@ def test_trials_are_measured_on_validation_samples_with_seeds_of_their_own(tiny:
     assert not any('split = "val"' in run.scenario_toml for run in plan.runs)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_path: Path) -> None:
     plan, heard = load_study(tiny | {"tune": TUNE}), list[Progress]()
     assert perform(plan, tmp_path / "o", watch=heard.append).failed == {}
@@ -79,7 +79,7 @@ def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_p
         read_tuning(plan, tmp_path / "o")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_variant_whose_trials_cannot_be_scored_is_told(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["base"]["data"]["split"] = [0.8, 0.0, 0.2]  # nobody has validation samples
     plan = load_study(tiny | {"tune": {"seeds": [100], "training.lr": [0.5]}})
