@@ -178,9 +178,12 @@ def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: py
     first = call(*arguments)
     assert "fedavg" not in first.stderr  # it was there
     assert "local-seed0: round 1/2" in first.stderr
-    again = call(*arguments)
-    assert (again.exit_code, again.stdout) == (0, first.stdout)
-    assert "round" not in again.stderr
+    for more in ((), ("--force", "--verify")):
+        again = call(*arguments, *more)
+        assert (again.exit_code, again.stdout) == (0, first.stdout)
+        assert "round" not in again.stderr
+    for command in ("compare", "study"):
+        assert "that are there already are kept" in " ".join(call(command, "--help").output.split())
 
 
 def test_runs_that_are_there_and_not_finite_are_named_again(call: Call) -> None:
