@@ -95,8 +95,7 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
 def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         if progress.run is None and progress.kept:
-            several = number_format.several(progress.kept, "run")
-            note(f"{name}: {several} of {progress.total} are there already")
+            note(f"{name}: {progress.kept} of {number_format.several(progress.total, 'run')} there already")
         elif progress.said:
             note(f"{name}: {words(progress, monotonic() - began_s)}")
 
@@ -112,12 +111,13 @@ def words(progress: Progress, passed_s: float) -> str:
     """
     number = progress.kept + progress.ended + (not progress.said)
     said = f"run {min(number, progress.total)} of {progress.total}"
-    if progress.run is not None and progress.said:
-        failed = "" if progress.said == "ended" else f" failed: {progress.said.splitlines()[-1]}"
-        said += f", {progress.run.label}{failed}"
-    elif progress.run is not None:
-        of = f"/{progress.run.rounds}" if progress.run.rounds else ""
-        said += f", {progress.run.label} round {progress.rounds[progress.run.label]}{of}"
+    if progress.run is not None:
+        said += f": {progress.run.label}, "
+        if not progress.said:
+            of = f" of {progress.run.rounds}" if progress.run.rounds else ""
+            said += f"round {progress.rounds[progress.run.label]}{of}"
+        else:
+            said += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
     if 0 < progress.share < 1:
         said += f", about {number_format.duration(max(1, round(passed_s / progress.share - passed_s)))} left"
     return said

@@ -97,7 +97,7 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         {
             "variant": setting.variant,
             "algorithm": setting.algorithm,
-            **whole.chosen({setting: number}).values(setting),
+            **whole.values(setting, number),
             "seed": seed,
             "accuracy": score,
             "chosen": tuning.chosen.get(setting) == number,

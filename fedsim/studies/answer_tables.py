@@ -173,7 +173,7 @@ def _accuracy_differences(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
         "pairs": _pairs("final_accuracy"),
         **{heading: _difference(name, show) for heading, (name, show) in ACCURACIES.items()},
     }
-    notes = [f"of runs with the same seed; in percentage points; {_plus_minus(plan)}"]
+    notes = [f"of runs with the same seed; in percentage points, but for Jain's index; {_plus_minus(plan)}"]
     return TextTable.of(rows, columns, notes=notes, title=f"difference to {plan.config.baseline}, accuracy")
 
 

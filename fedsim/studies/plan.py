@@ -156,10 +156,15 @@ class StudyPlan:
         """The paths of the grid, then those that are tuned."""
         return (*self.grid, *self.tuned)
 
-    def values(self, setting: Setting) -> dict[str, Any]:
-        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
-        (one, *_) = self.candidates[setting] or (None,)
-        tuned = [None] * len(self.tuned) if one is None else one.values
+    def values(self, setting: Setting, number: int = 0) -> dict[str, Any]:
+        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen.
+
+        Args:
+            setting: Which point of the grid.
+            number: The number of the candidate.
+        """
+        candidates = self.candidates[setting]
+        tuned = candidates[number].values if candidates else [None] * len(self.tuned)
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
 
 

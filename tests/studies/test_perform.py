@@ -265,7 +265,7 @@ def test_the_number_of_processes_changes_no_table(command: Callable[..., list[st
     for jobs in ("1", "2"):
         ended = done(command(jobs, "--jobs", jobs))
         assert ended.returncode == 0, ended.stderr
-        assert "run 6 of 6, " in ended.stderr
+        assert "run 6 of 6: " in ended.stderr
         assert "to reach 5 %" in ended.stdout
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
@@ -287,7 +287,7 @@ def test_a_study_that_was_killed_goes_on_where_it_was(
     assert 1 <= len(there) < 6
     again = done(command("o"))
     assert again.returncode == 0, again.stderr
-    assert f"{len(there)} run" in again.stderr
+    assert f"{len(there)} of 6 runs there already" in again.stderr
     assert done(command("whole")).returncode == 0
     assert contents(tmp_path / "o") == contents(tmp_path / "whole")
 
