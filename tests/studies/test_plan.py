@@ -124,7 +124,10 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
         ({"grid": {"training.lr": []}}, 'grid."training.lr"', "too few"),
         ({"grid": {"training.lr": [0.1, 0.1]}}, 'grid."training.lr"', "given twice"),
         ({"grid": {"a..b": [1]}}, 'grid."a..b"', "malformed"),
-        ({"grid": {"run.seed": [1]}}, 'grid."run.seed"', "give seeds instead"),
+        ({"grid": {"run.seed": [1, 2]}}, 'grid."run.seed"', "write seeds = [1, 2] at the top of the study"),
+        ({"set": {"run.seed": 3}}, 'set."run.seed"', "write seeds = [3] at the top of the study instead"),
+        ({"set": {"algorithm.name": "local"}}, 'set."algorithm.name"', 'write algorithm = "fedavg", say'),
+        ({"set": {"algorithm.params": {}}}, 'set."algorithm.params"', "write params = { mu = 0.1 }, say"),
         ({"grid": {"training.lr": [0.1, -1]}}, 'grid."training.lr"', "not above 0"),
         (
             {"grid": {"fleet.0.count": [*range(99)], "run.rounds": [*range(99)]}},
