@@ -194,7 +194,7 @@ def tuning_table(plan: StudyPlan, tuning: Tuning) -> TextTable:
         mark = BEST if tuning.chosen.get(setting) == number else ""
         score = _spread(interval(list(by_seed.values()), plan.config.interval), number_format.percent)
         rows.append((setting.variant, *tried, str(len(by_seed)), score + mark))
-    headings = ["variant", *_headings([*plan.grid, *plan.tuned]), "trials", "accuracy %"]
+    headings = ["variant", *path_headings([*plan.grid, *plan.tuned]), "trials", "accuracy %"]
     notes = [
         f"on the clients' validation samples, mean over clients, at the end; {BEST} chosen",
         _plus_minus(plan),
@@ -237,7 +237,7 @@ def _names(plan: StudyPlan) -> dict[str, Cell]:
     def value(number: int) -> Cell:
         return lambda row: str(row.setting.point[number])
 
-    points = {heading: value(number) for number, heading in enumerate(_headings(plan.grid))}
+    points = {heading: value(number) for number, heading in enumerate(path_headings(plan.grid))}
     return {"variant": lambda row: row.setting.variant, **points}
 
 
@@ -253,7 +253,7 @@ def _figures(shown: Mapping[str, tuple[str, Show]]) -> dict[str, Cell]:
     }
 
 
-def _headings(paths: Sequence[str]) -> list[str]:
+def path_headings(paths: Sequence[str]) -> list[str]:
     """Return the last keys of paths, or the whole paths where that would not tell them apart."""
     lasts = [keys_of(path)[-1] for path in paths]
     heads = (last if lasts.count(last) == 1 else path for last, path in zip(lasts, paths, strict=True))
