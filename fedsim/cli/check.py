@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedsim.bus import Totals
 from fedsim.cli.console import heading, pairs, say, table
-from fedsim.errors import RunError, ScenarioError, UserError
+from fedsim.cli.error_handling import rehearsing
+from fedsim.errors import ScenarioError, UserError
 from fedsim.report import number_format, preview
 from fedsim.report.forecast import BASIS, tried
 from fedsim.report.rehearsal import rehearse
@@ -95,21 +95,6 @@ def check(
         say(f"  {last.dropped} of {last.asked} dispatches were dropped: {', '.join(causes)}{hint}")
     for remark in [] if planned is None else remarks(parts, rehearsal.result, rehearsal.simulated_s):
         say(f"  {remark}")
-
-
-@contextmanager
-def rehearsing(file: Path) -> Iterator[None]:
-    """Let a rehearsal that fails be a mistake in a file.
-
-    Raises:
-        UserError: It has failed.
-    """
-    try:
-        yield
-    except RunError as error:
-        if type(error) is not RunError:  # a bug, of fedsim or of a plugin, is no fault of the file
-            raise
-        raise UserError(f"{file}: its rehearsal failed: {error}") from error
 
 
 def _both_ways(traffic: Totals) -> str:

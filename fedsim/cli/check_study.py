@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedsim.cli.check import rehearsing
 from fedsim.cli.console import heading, pairs, say, table
+from fedsim.cli.error_handling import rehearsing
 from fedsim.errors import UserError
 from fedsim.report.forecast import BASIS
 from fedsim.report.number_format import NOTHING, duration, several, size
 from fedsim.report.text_table import TextTable
-from fedsim.studies.answer_tables import path_headings
-from fedsim.studies.perform import default_jobs
+from fedsim.studies.path_headings import path_headings
 from fedsim.studies.plan import Setting, StudyPlan, load_study
 from fedsim.studies.study_forecast import Rehearsed, rehearse_study, study_s
+from fedsim.studies.worker_pool import default_jobs
 
 
 def check_study(
@@ -35,7 +35,7 @@ def check_study(
     said += [several(len(plan.seeds), "seed")]
     say(f"{scenario_file}: {plan.name}, a study: {', '.join(said)}")
     table(_one_run_of_each(plan, known))
-    trials, jobs = sum(map(len, plan.trials.values())), jobs or default_jobs(plan)
+    trials, jobs = sum(map(len, plan.trials.values())), jobs or default_jobs(len(plan.runs))
     heading("Cost")
     lines = [("trials, of the tuning", str(trials))] if trials else []
     lines += [

@@ -15,6 +15,7 @@ from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget
 from fedsim.studies.fronts import FrontPoint, stretches
 from fedsim.studies.intervals import WORDS, Interval, interval
+from fedsim.studies.path_headings import path_headings
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.tuning import Tuning
 
@@ -251,13 +252,6 @@ def _figures(shown: Mapping[str, tuple[str, Show]]) -> dict[str, Cell]:
         "seeds": lambda row: str(row.seeds),
         **{heading: cell(name, show) for heading, (name, show) in shown.items()},
     }
-
-
-def path_headings(paths: Sequence[str]) -> list[str]:
-    """Return the last keys of paths, or the whole paths where that would not tell them apart."""
-    lasts = [keys_of(path)[-1] for path in paths]
-    heads = (last if lasts.count(last) == 1 else path for last, path in zip(lasts, paths, strict=True))
-    return [head.replace("_", "\n") for head in heads]
 
 
 def _point(plan: StudyPlan, setting: Setting) -> list[str]:

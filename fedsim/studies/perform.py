@@ -13,7 +13,6 @@ A run that is there already is not done again, so a study that was killed goes o
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,13 +27,10 @@ from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
 from fedsim.studies.unfinished import NOT_FINITE
-from fedsim.studies.worker_pool import WorkerPool
+from fedsim.studies.worker_pool import WorkerPool, default_jobs
 
 STUDY = "study.toml"
 """The file by which a folder is known as that of a study."""
-
-BYTES_PER_JOB = 10**9
-"""Memory that a run should find free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +83,6 @@ def study_place(plan: StudyPlan, *, force: bool = False) -> Path:
     return first if force else first_fit(first, fits)
 
 
-def default_jobs(plan: StudyPlan) -> int:
-    """Return how many runs go beside each other: one for each core, as far as there is memory."""
-    cores = len(os.sched_getaffinity(0))
-    return max(1, min(cores, len(plan.runs), _free_memory() // BYTES_PER_JOB))
-
-
 def perform(
     plan: StudyPlan,
     parent: Path,
@@ -131,7 +121,7 @@ def perform(
         write_file(parent / STUDY, plan.toml.encode())
     total = len(trials) + len(plan.settings) * len(plan.seeds)
     options = {"force": force, "verify": verify, "path": sys.path}
-    work = _Work(parent, jobs or default_jobs(plan), options, watch, total, known_as or parent)
+    work = _Work(parent, jobs or default_jobs(len(plan.runs)), options, watch, total, known_as or parent)
     work.do(trials)
     work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
     found = write_answers(plan, parent)
@@ -217,12 +207,3 @@ class _Work:
                 )
                 share = min(1.0, (self.ended + under_way) / (self.total - self.kept))
                 self.watch(Progress(self.total, self.kept, self.ended, dict(rounds), run, said, share))
-
-
-def _free_memory() -> int:
-    """Return how many bytes are available; all of the machine's where the system does not say."""
-    try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

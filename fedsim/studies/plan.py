@@ -168,6 +168,13 @@ class StudyPlan:
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
 
 
+def with_one_worker(scenario: Scenario) -> Scenario:
+    """Give a run one worker unless it says how many: runs go beside each other already."""
+    if scenario.engine.workers != "auto":
+        return scenario
+    return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
+
+
 def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:
     """Return the plan of a comparison: the same scenario with several algorithms, and perhaps seeds."""
     of_algorithm = {one.algorithm.name: one for one in scenarios}

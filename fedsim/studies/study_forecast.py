@@ -13,8 +13,7 @@ from time import perf_counter, process_time
 from fedsim.report.forecast import Forecast, tried
 from fedsim.report.rehearsal import Rehearsal, rehearse
 from fedsim.scenario import build
-from fedsim.studies.plan import Setting, StudyPlan
-from fedsim.studies.worker import with_one_worker
+from fedsim.studies.plan import Setting, StudyPlan, with_one_worker
 
 MOST_S = 0.8
 """No further setting is rehearsed once so much processor time is spent, s."""
