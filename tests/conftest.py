@@ -1,5 +1,6 @@
 """Settings of the whole suite: one thread for arithmetic, repeatable examples. And a disk that fails."""
 
+import csv
 import errno
 import gc
 import io
@@ -108,6 +109,11 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     monkeypatch.setattr(io, "open", made.shim("open", io.open))
     monkeypatch.setattr(durable._Growing, "_put", made.shim("write", durable._Growing._put))
     return made
+
+
+def rows_of(csv_text: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    return list(csv.DictReader(io.StringIO(csv_text)))
 
 
 class InProcess:

@@ -1,4 +1,3 @@
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from fedsim.errors import RunError
 from fedsim.scenario import Plan
 from fedsim.studies import answer_files
 from fedsim.studies.study_lock import LOCKS
+from tests.conftest import rows_of
 
 Call = Callable[..., Result]
 
@@ -52,7 +52,7 @@ def test_algorithms_side_by_side(call: Call, here: Path) -> None:
     for run in document["runs"]:
         summary = json.loads((parent / run.pop("folder") / "summary.json").read_text())
         assert run == summary
-    rows = list(csv.DictReader((parent / "comparison.csv").read_text().splitlines()))
+    rows = rows_of((parent / "comparison.csv").read_text())
     assert [row["algorithm"] for row in rows] == ["fedavg", "local"]
 
 
@@ -199,7 +199,7 @@ def test_costs_to_a_target(call: Call, here: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "to reach 1 %" in result.stdout
     assert "to reach 99 %" in result.stdout
-    rows = list(csv.DictReader((here / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((here / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["target"]) for row in rows] == [
         *(("local", "0.01"), ("local", "0.99")),
         *(("fedavg", "0.01"), ("fedavg", "0.99")),
@@ -217,7 +217,7 @@ def test_several_values_of_a_path_make_a_study(call: Call, here: Path) -> None:
     labels = [f"{name}-lr-{lr}-seed0" for name in ("fedavg", "local") for lr in (0.1, 0.2)]
     parent = here / "runs" / "tiny-2"
     assert left(parent) == sorted([*ANSWER_FILES, LOCKS, "study.toml", *labels])
-    rows = list(csv.DictReader((parent / "answers.csv").read_text().splitlines()))
+    rows = rows_of((parent / "answers.csv").read_text())
     assert [(row["variant"], row["training.lr"]) for row in rows] == [
         *(("fedavg", "0.1"), ("fedavg", "0.2")),
         *(("local", "0.1"), ("local", "0.2")),

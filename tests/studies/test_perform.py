@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.unfinished import NOT_FINITE
 from fedsim.trackers import tensorboard, wandb
 from fedsim.trackers.base import Follower, TrackedRun
+from tests.conftest import rows_of
 
 FILES = [name for name in answer_files.FILES if name != TUNING.file]
 """What is there where nothing is tuned."""
@@ -53,7 +53,7 @@ def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path:
     assert [one.run.label for one in ended if one.run] == RUNS
     assert [one.share for one in ended] == [0.25, 0.5, 0.75, 1.0]
     assert heard[1].share == pytest.approx(1 / 3 / 4)
-    rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["target"], row["seeds"]) for row in rows] == [
         ("fedavg", "0.05", "2"),
         ("fedavg", "0.999", "2"),
@@ -146,7 +146,7 @@ def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any], tmp_path: Path
     assert set(table["participation.selector"].to_pylist()) == {"uniform", "by_size"}
     metadata = table.schema.field("training.lr").metadata
     assert metadata[b"description"].startswith(b"Value of training.lr, which the grid gives")
-    rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [row["training.lr"] for row in rows[::2]] == ["0.1", "0.1", "1", "1"] * 2
 
 
@@ -184,7 +184,7 @@ def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
         failed = perform(load_study(tiny), tmp_path / "o").failed
     assert list(failed) == ["local-seed0", "local-seed1"]
     assert "no such luck" in failed["local-seed0"]
-    rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["seeds"]) for row in rows[::2]] == [("fedavg", "2"), ("local", "0")]
     assert perform(load_study(tiny), tmp_path / "o").failed == {}
     whole = contents(tmp_path / "o")
