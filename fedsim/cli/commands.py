@@ -260,6 +260,33 @@ def track(**values: Any) -> None:
 
 
 @main.command()
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@_path("--out", "FILE", "Where to write it.  [default: beside the run's folder, with .pftrace at its end]")
+@_number("--clients", "ShownClients", "Show at most so many clients.  [default: 60]", "N")
+def timeline(**values: Any) -> None:
+    """Write the timeline of a run, to look at in Perfetto.
+
+    RUN is the folder of its results. The file opens at https://ui.perfetto.dev, which reads it in the browser
+    and sends it nowhere. It shows each client's dispatches by phase, the frames between clients and server,
+    rounds and merges, and how the server's link was used. Of large fleets it shows the slowest, the median
+    and the fastest clients.
+    """
+    late("cli.timeline:timeline")(**values)
+
+
+@main.command()
+@click.argument("first", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("second", metavar="RUN", type=click.Path(path_type=Path))
+def diff(**values: Any) -> None:
+    """Find the first event at which two runs part.
+
+    Shows what differs in their settings, versions and hosts, the last events that they have in common, and
+    the first that differs. The exit status is 0 if both have the same events and models, 1 if they differ.
+    """
+    late("cli.diff:diff")(**values)
+
+
+@main.command()
 @_one_run
 @click.option(
     "--listen",
