@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fedsim.api.results import Result, Temporary
+from fedsim.page.write_report import write_report
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
@@ -53,6 +54,10 @@ class StudyResult:
         """One row for each evaluation of each run: the columns of ``study.parquet``."""
         plan = self._found.plan
         return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._found.curves))
+
+    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+        """Write the report of the study, as :meth:`Result.write_report` does that of a run."""
+        return write_report(self.folder, Path(file), force=force)
 
     def __repr__(self) -> str:
         blocks = [

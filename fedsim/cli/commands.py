@@ -260,6 +260,23 @@ def track(**values: Any) -> None:
 
 
 @main.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@_path(
+    "--out",
+    "FILE",
+    "The file to write.  [default: report.html in the folder; of a run, a file beside its folder]",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is no report of fedsim.")
+def report(**values: Any) -> None:
+    """Write what a run, a comparison or a study has shown as one HTML file.
+
+    FOLDER is that of the results. The file has the answer, figures, tables and how it was done. It needs no
+    network and no other file: a browser opens it, and it can be sent to others.
+    """
+    late("cli.report:report")(**values)
+
+
+@main.command()
 @click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 @_path("--out", "FILE", "Where to write it.  [default: beside the run's folder, with .pftrace at its end]")
 @_number("--clients", "ShownClients", "Show at most so many clients.  [default: 60]", "N")

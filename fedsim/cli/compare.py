@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from fedsim.cli.console import note, table
+from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import check_failed, show_study, watching_study
+from fedsim.cli.study import check_failed, goes_on, show_study, watching_study
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.places import TABLES, comparison_place
+from fedsim.report.places import TABLES, by_name, comparison_place
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.scenario import load_each, tracked
 from fedsim.studies.answer_files import FILES, write_answers
+from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
@@ -42,28 +43,36 @@ def compare(
     scenarios = [tracked(one, track) for one in loaded]
     name = scenarios[0].run.name
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
+    runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
 
     def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        return watching(f"{name} {label}", rounds, quiet=quiet)
+        number = list(runs).index(label) + 1
+        return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
 
     check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
-    plan, remarks, faults = comparison_plan(scenarios, targets), list[str](), dict[str, str]()
-    if jobs is None:
-        for one in record_comparison(
-            scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
-        ):
-            label = one.folder.name
-            remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-            if one.result.non_finite is not None:
-                faults[label] = one.result.non_finite
-    else:
-        with watching_study(name, quiet=quiet) as watch_study:
-            failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
-        if failed:
-            note(f"runs that have ended are kept in {parent}")
-        check_failed(failed, "comparison")
+    remarks, faults, failed = list[str](), dict[str, str](), dict[str, str]()
+    try:
+        if jobs is None:
+            for one in record_comparison(
+                scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
+            ):
+                label = one.folder.name
+                remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+                if one.result.non_finite is not None:
+                    faults[label] = one.result.non_finite
+        else:
+            with watching_study(name, quiet=quiet) as watch_study:
+                failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
+    except KeyboardInterrupt:
+        note(goes_on(parent))
+        raise
+    if failed:
+        note(f"runs that have ended are kept in {parent}")
+    check_failed(failed, "comparison")
     summaries = write_comparison(scenarios, parent)
     found = write_answers(plan, parent)
+    sentence(answer_sentence(found))
+    say()
     table(comparison.table(summaries))
     table(cost_breakdown.table(summaries))
     for grid in found.tables if targets else ():

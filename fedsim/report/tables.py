@@ -57,6 +57,8 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         "dispatches": result.dispatches.columns(),
         "messages": result.ledger.columns(),
     }
+    if (client_classes := class_tables.client_classes(parts.data)) is not None:
+        tables["client_classes"] = client_classes
     if parts.evaluation.per_class:
         tables["classes"] = class_tables.classes(result.rounds, parts.data.class_names)
         tables["confusion"] = class_tables.confusion(result.rounds)

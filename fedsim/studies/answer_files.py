@@ -18,11 +18,14 @@ import numpy as np
 
 from fedsim.durable import telling
 from fedsim.params import Array
+from fedsim.report import comparison
 from fedsim.report.atomic_folder import MEND, write_file
-from fedsim.report.cost_breakdown import Columns
+from fedsim.report.columns import Table
+from fedsim.report.cost_breakdown import Columns, Figures, means
 from fedsim.report.csv_table import csv_of
 from fedsim.report.markup import to_latex, to_markdown
 from fedsim.report.places import holds_scenario
+from fedsim.report.summary import read_summary
 from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable
 from fedsim.studies.answer_tables import tables, tuning_table
@@ -52,6 +55,8 @@ class Answers:
     Attributes:
         plan: The study, with what was chosen for each setting.
         curves: What each run has shown, by setting and seed.
+        ends: Where the runs of each setting have ended: the mean over seeds of what comparisons compare
+            (:func:`fedsim.report.comparison.figures`), for settings of which a run has ended.
         budgets: Within which accuracies are compared.
         answers: One for each setting and target.
         fronts: The Pareto front for each budget.
@@ -63,6 +68,7 @@ class Answers:
 
     plan: StudyPlan
     curves: Mapping[Setting, Curves]
+    ends: Mapping[Setting, Figures]
     budgets: Sequence[Budget]
     answers: Sequence[Answer]
     fronts: Mapping[str, Sequence[FrontPoint]]
@@ -80,9 +86,11 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     tuning = read_tuning(whole, parent)
     plan, config = whole.chosen(tuning.chosen), whole.config
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
+    figures: dict[Setting, list[Figures]] = {}
     for run in plan.runs:
-        if holds_scenario(parent / run.label, run.scenario_toml):
-            curves[run.setting][run.seed] = read_curve(parent / run.label)
+        if holds_scenario(folder := parent / run.label, run.scenario_toml):
+            curves[run.setting][run.seed] = read_curve(folder)
+            figures.setdefault(run.setting, []).append(comparison.figures(read_summary(folder)))
     compared = budgets(curves, config.at)
     found = answers(
         curves,
@@ -108,8 +116,9 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     grids = tables(plan, found, fronts, compared)
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
+    ends = {setting: means(some) for setting, some in figures.items()}
     failed = unfinished(whole, plan, parent)
-    return Answers(plan, curves, compared, found, fronts, grids, trials, failed)
+    return Answers(plan, curves, ends, compared, found, fronts, grids, trials, failed)
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> Answers:
@@ -144,7 +153,7 @@ def _contents(found: Answers) -> dict[str, bytes]:
         for budget, points in found.fronts.items()
         for point in points
     ]
-    tables = [(ANSWERS, answer_rows(found)), (FRONT, points)]
+    tables: list[tuple[Table, Sequence[Row]]] = [(ANSWERS, answer_rows(found)), (FRONT, points)]
     tables += [(TUNING, found.trials)] if found.trials else []
     return {
         EVALUATIONS.file: of_runs.getvalue(),

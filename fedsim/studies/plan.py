@@ -156,6 +156,10 @@ class StudyPlan:
         """The paths of the grid, then those that are tuned."""
         return (*self.grid, *self.tuned)
 
+    def name_of(self, setting: Setting) -> str:
+        """Return what people call a setting: ``"fedavg"``, or ``"fedavg lr=0.1"`` where there is a grid."""
+        return " ".join([setting.variant, *self.point_words(setting)])
+
     def values(self, setting: Setting, number: int = 0) -> dict[str, Any]:
         """Return the values of the grid and of what is tuned, by path; None where nothing was chosen.
 
@@ -166,6 +170,10 @@ class StudyPlan:
         candidates = self.candidates[setting]
         tuned = candidates[number].values if candidates else [None] * len(self.tuned)
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
+
+    def point_words(self, setting: Setting) -> list[str]:
+        """Return the values of the grid for people: ``["alpha=0.1"]``."""
+        return [f"{keys_of(path)[-1]}={value}" for path, value in zip(self.grid, setting.point, strict=True)]
 
 
 def with_one_worker(scenario: Scenario) -> Scenario:
