@@ -19,6 +19,7 @@ import numpy as np
 from fedsim.durable import telling
 from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
+from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.csv_table import csv_of
 from fedsim.report.markup import to_latex, to_markdown
@@ -144,7 +145,7 @@ def _contents(found: Answers) -> dict[str, bytes]:
         for budget, points in found.fronts.items()
         for point in points
     ]
-    tables = [(ANSWERS, answer_rows(found)), (FRONT, points)]
+    tables: list[tuple[Table, Sequence[Row]]] = [(ANSWERS, answer_rows(found)), (FRONT, points)]
     tables += [(TUNING, found.trials)] if found.trials else []
     return {
         EVALUATIONS.file: of_runs.getvalue(),

@@ -236,6 +236,19 @@ def test_a_study_that_is_not_there() -> None:
         load_study("nowhere.toml")
 
 
+def test_a_scenario_is_no_study_nor_a_study_a_scenario(tiny: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"this is a scenario, and no study — use 'fedsim run'"):
+        load_study(tiny["base"])
+    with pytest.raises(ScenarioError, match=r"this is a study, .* — use 'fedsim study'"):
+        load_scenario(tiny)
+    assert "use 'fedsim study'" in faults(tiny | {"base": tiny})["base"]
+    with pytest.raises(ScenarioError, match="of that name — a scenario is: use 'fedsim run'"):
+        load_study("quickstart")
+    for name in ("first_to_reach", "studies/first_to_reach"):
+        with pytest.raises(ScenarioError, match="of that name — a study is: use 'fedsim study'"):
+            load_scenario(name)
+
+
 def test_a_name_that_is_too_long_for_a_file(tiny: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError, match="no example of a study of that name"):
         load_study("x" * 5000)
