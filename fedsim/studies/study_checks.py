@@ -41,6 +41,8 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
                 f"{seed} is a seed of the study too, and its runs would be judged by what was tuned to it"
             )
             yield Fault("tune.seeds", problem, "give other seeds")
+    if "tune" in document and isinstance(document["tune"], dict) and not tune:
+        yield Fault("tune", "nothing is tuned", 'add values to try, such as "training.lr" = [0.01, 0.1]')
     varied = dict.fromkeys(tune, "tune") | dict.fromkeys(grid, "grid")
     for path in tune:
         if path in grid:

@@ -154,6 +154,7 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
         ({"base": {"run": {"rounds": 1}}}, "base.fleet", "a run needs clients"),
         ({"base": 3}, "base", "a table is wanted"),
         ({"tune": {"seeds": [1], "training.lr": [1]}}, "tune.seeds", "1 is a seed of the study too"),
+        ({"tune": {"seeds": [9]}}, "tune", 'add values to try, such as "training.lr" = [0.01, 0.1]'),
         ({"tune": {"training.lr": [1]}}, "tune.seeds", "add seeds = [100]"),
         ({"tune": {"seeds": [9], "training.lrr": [1]}}, 'tune."training.lrr"', "no key is called"),
         ({"tune": {"seeds": [9], "training.lr": 1}}, 'tune."training.lr"', "is not a list of values"),
