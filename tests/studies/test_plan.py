@@ -150,6 +150,21 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
             "{1} is nothing that a scenario can hold",
         ),
         ({"targets": [None]}, "targets.0", "None is no value, a number is wanted"),
+        (
+            {"grid": {"training.lr": [0.1], 'training."lr"': [0.2]}},
+            'grid."training.\\"lr\\""',
+            "[grid] gives training.lr too",
+        ),
+        (
+            {"grid": {"training.lr": [0.1], "training": [{"epochs": 2}]}},
+            "grid.training",
+            "[grid] gives training.lr too",
+        ),
+        (
+            {"set": {"training.epochs": 2}, "grid": {"training": [{"lr": 0.1}]}},
+            'set."training.epochs"',
+            "[grid] gives training too",
+        ),
         ({"base": "nowhere"}, "base", "no example of that name"),
         ({"base": {"run": {"rounds": 1}}}, "base.fleet", "a run needs clients"),
         ({"base": 3}, "base", "a table is wanted"),
@@ -228,6 +243,13 @@ def test_a_value_is_set_once(tiny: dict[str, Any]) -> None:
         'variant.0.set."training.lr"': 'variant.0.set."training.lr": [grid] gives training.lr too — '
         "leave out one of the two"
     }
+
+
+def test_a_key_of_a_table_that_was_given_before_is_set_in_it(tiny: dict[str, Any]) -> None:
+    grid = {"training": [{"batch_size": 5}, {"batch_size": 6}], "training.epochs": [2]}
+    (first, second) = load_study(tiny | {"seeds": [0], "variant": tiny["variant"][:1], "grid": grid}).runs
+    assert [scenario_of(one).training.batch_size for one in (first, second)] == [5, 6]
+    assert {scenario_of(one).training.epochs for one in (first, second)} == {2}
 
 
 def test_a_study_that_is_not_there() -> None:
