@@ -9,7 +9,7 @@ from pathlib import Path
 from fedsim.cli.console import note, table
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import check_failed, going_on, show_study, watching_study
+from fedsim.cli.study import check_failed, show_study, watching_study
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.places import TABLES, comparison_place
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
@@ -48,7 +48,8 @@ def compare(
 
     check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
     plan, remarks, faults = comparison_plan(scenarios, targets), list[str](), dict[str, str]()
-    with going_on(parent):
+    kept = f"runs that have ended are kept in {parent}"
+    try:
         if jobs is None:
             for one in record_comparison(
                 scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
@@ -61,8 +62,11 @@ def compare(
             with watching_study(name, quiet=quiet) as watch_study:
                 failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
             if failed:
-                note(f"runs that have ended are kept in {parent}")
+                note(kept)
             check_failed(failed, "comparison")
+    except KeyboardInterrupt:
+        note(kept)
+        raise
     summaries = write_comparison(scenarios, parent)
     found = write_answers(plan, parent)
     table(comparison.table(summaries))

@@ -41,22 +41,16 @@ def show_study(
         RunError: Runs have failed.
     """
     parent = out or study_place(plan, force=force)
-    with going_on(parent), watching_study(plan.name, quiet=quiet) as watch:
-        found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
+    try:
+        with watching_study(plan.name, quiet=quiet) as watch:
+            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
+    except KeyboardInterrupt:
+        note(f"runs that have ended are kept in {parent}: the same command goes on from there")
+        raise
     for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
     check_failed(found.failed, "study")
-
-
-@contextmanager
-def going_on(parent: Path) -> Iterator[None]:
-    """Say of runs in a folder that are interrupted how they go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        note(f"runs that have ended are kept in {parent}: the same command goes on from there")
-        raise
 
 
 def check_failed(failed: Mapping[str, str], of: str) -> None:

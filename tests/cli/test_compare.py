@@ -106,7 +106,7 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("jobs", [(), ("--jobs", "2")])
-def test_an_interrupted_comparison_says_how_it_goes_on(
+def test_an_interrupted_comparison_says_what_is_kept(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, jobs: tuple[str, ...]
 ) -> None:
     async def interrupt(self: Local, *_: Any) -> Any:
@@ -115,7 +115,7 @@ def test_an_interrupted_comparison_says_how_it_goes_on(
     monkeypatch.setattr(Local, "train", interrupt)
     result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o", *jobs)
     assert result.exit_code == 130
-    assert "are kept in o: the same command goes on from there" in result.stderr
+    assert "runs that have ended are kept in o\n" in result.stderr
     assert "fedavg-seed0" in left(here / "o")
 
 

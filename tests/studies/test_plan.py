@@ -135,6 +135,7 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
             f"at most {MOST_RUNS}",
         ),
         ({"variant": []}, "variant", "too few"),
+        ({"variant": ["fedavg"]}, "variant.0", "write [[variant]] on a line of its own"),
         ({"variant": [{"algorithm": "fedavgg"}]}, "variant.0.algorithm", "did you mean 'fedavg'"),
         ({"variant": [{"algorithm": "fedavg", "set": {"data.n": 1}}]}, 'variant.0.set."data.n"', "no key"),
         ({"set": {"data.n": 1}}, 'set."data.n"', "no key"),
