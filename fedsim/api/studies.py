@@ -10,7 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from fedsim.api.results import Result, Temporary
+from fedsim.errors import UserError
 from fedsim.page.write_report import write_report
+from fedsim.quoting import quoted
+from fedsim.ranges import Processes, ends
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
@@ -98,7 +101,11 @@ def study(
     Raises:
         ScenarioError: All that is wrong with the study.
         OutputError: The place of the results is occupied or cannot be written.
+        UserError: ``jobs`` is no number of processes.
     """
+    least, most = ends(Processes)
+    if jobs is not None and jobs not in range(least, most + 1):
+        raise UserError(f"jobs is {quoted(jobs)}: give a number from {least} to {most}, or leave it out")
     plan = load_study(study)
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))

@@ -16,7 +16,7 @@ from fedsim.report.rehearsal import rehearse
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.scenario import build, json_schema, load_scenario
-from fedsim.scenario.load import read_source
+from fedsim.scenario.load import is_study, read_source
 
 
 def schema() -> None:
@@ -24,20 +24,20 @@ def schema() -> None:
     say(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
-def is_study(file: Path) -> bool:
+def is_study_file(file: Path) -> bool:
     """Whether a file, or the example of a name, is a study."""
     try:
         tables, _, _ = read_source(file, studies=True)
     except ScenarioError:  # which is told as that of a scenario
         return False
-    return not tables.keys().isdisjoint({"base", "variant"})
+    return is_study(tables)
 
 
 def check(
     scenario_file: Path, overrides: Sequence[str], algorithm: str | None, jobs: int | None = None
 ) -> None:
     """Print what a scenario is made of, and what its first rounds cost; or which runs a study has."""
-    if is_study(scenario_file):
+    if is_study_file(scenario_file):
         from fedsim.cli.check_study import check_study  # studies take long to import
 
         check_study(scenario_file, overrides, algorithm, jobs)

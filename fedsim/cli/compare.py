@@ -9,7 +9,7 @@ from pathlib import Path
 from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import check_failed, goes_on, show_study, watching_study
+from fedsim.cli.study import check_failed, show_study, watching_study
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.places import TABLES, by_name, comparison_place
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
@@ -50,7 +50,8 @@ def compare(
         return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
 
     check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
-    remarks, faults, failed = list[str](), dict[str, str](), dict[str, str]()
+    remarks, faults = list[str](), dict[str, str]()
+    kept = f"runs that have ended are kept in {parent}"
     try:
         if jobs is None:
             for one in record_comparison(
@@ -63,12 +64,12 @@ def compare(
         else:
             with watching_study(name, quiet=quiet) as watch_study:
                 failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
+            if failed:
+                note(kept)
+            check_failed(failed, "comparison")
     except KeyboardInterrupt:
-        note(goes_on(parent))
+        note(kept)
         raise
-    if failed:
-        note(f"runs that have ended are kept in {parent}")
-    check_failed(failed, "comparison")
     summaries = write_comparison(scenarios, parent)
     found = write_answers(plan, parent)
     sentence(answer_sentence(found))

@@ -46,7 +46,7 @@ def show_study(
         with watching_study(plan.name, quiet=quiet) as watch:
             found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
     except KeyboardInterrupt:
-        note(goes_on(parent))
+        note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
     sentence(answer_sentence(found))
     for grid in found.tables:
@@ -68,11 +68,6 @@ def check_failed(failed: Mapping[str, str], of: str) -> None:
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
         raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
-
-
-def goes_on(parent: Path) -> str:
-    """Say what an interrupted study, or comparison, has left."""
-    return f"runs that have ended are kept in {parent}: the same command goes on from there"
 
 
 @contextmanager

@@ -48,6 +48,11 @@ SPELLING = (
 )
 
 
+_DO_STUDY = "use 'fedsim study', or fedsim.study in Python"
+
+DO_RUN = "use 'fedsim run', or fedsim.run in Python, or write a study that has it as its base"
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """One value to be put into a scenario.
@@ -137,9 +142,17 @@ def document_of(source: Source) -> tuple[dict[str, Any], str]:
     if isinstance(source, Scenario):
         return tomllib.loads(toml.document(tables_of(source))), source.run.name
     if isinstance(source, Mapping):
-        return plain(source, "scenario"), "scenario"
-    tables, said, _ = read_source(source)
+        tables, said = plain(source, "scenario"), "scenario"
+    else:
+        tables, said, _ = read_source(source)
+    if is_study(tables):
+        raise ScenarioError([Fault("", "this is a study, which has scenarios and is none", _DO_STUDY)], said)
     return tables, said
+
+
+def is_study(tables: Mapping[str, Any]) -> bool:
+    """Whether tables are those of a study, not of a scenario."""
+    return not tables.keys().isdisjoint({"base", "variant"})
 
 
 def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str, Any], str, Path]:
@@ -161,7 +174,11 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
         if not path.suffix and not os.path.exists(path):  # noqa: PTH110
             kind = "example of a study" if studies else "example"
             problem = f"there is no file {quoted(str(path))}, and no {kind} of that name"
-            raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
+            others = [one.removeprefix(examples.STUDIES) for one in examples.names(studies=not studies)]
+            mend = nearest(path, known)
+            if str(source).removeprefix(examples.STUDIES) in others:
+                mend = f"a scenario is: {DO_RUN}" if studies else f"a study is: {_DO_STUDY}"
+            raise ScenarioError([Fault("", problem, mend)], str(path))
     return _read_tables(path), str(path), path.parent
 
 

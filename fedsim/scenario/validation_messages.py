@@ -161,7 +161,10 @@ def _wrong_type(item: Any, wanted: str, loc: Sequence[str | int]) -> tuple[str, 
     if wanted == "a text" and isinstance(item, bool | int | float | date | time):
         return problem, f'write "{shown(item)}"'
     if wanted == "a table" and not isinstance(item, Mapping):
-        return problem, f"write [{shortened(toml.path(*loc))}] on a line of its own, and the keys below it"
+        header = f"[{shortened(toml.path(*loc))}]"
+        if loc and isinstance(loc[-1], int):  # an entry of a list of tables
+            header = f"[[{shortened(toml.path(*loc[:-1]))}]]"
+        return problem, f"write {header} on a line of its own, and the keys below it"
     if wanted.startswith("a list") and isinstance(item, bool | int | float | str):
         return problem, f"write [{shown(item)}]"
     number = _number(item)

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from fedsim.durable import telling
 from fedsim.report.atomic_folder import MEND, check_files, check_folders, is_free, write_file
@@ -120,8 +119,8 @@ def perform(
     with locked(parent / STUDY, wait=True):
         write_file(parent / STUDY, plan.toml.encode())
     total = len(trials) + len(plan.settings) * len(plan.seeds)
-    options = {"force": force, "verify": verify, "path": sys.path}
-    work = _Work(parent, jobs or default_jobs(len(plan.runs)), options, watch, total, known_as or parent)
+    jobs = jobs or default_jobs(len(plan.runs))
+    work = _Work(parent, jobs, force, verify, watch, total, known_as or parent)
     work.do(trials)
     work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
     found = write_answers(plan, parent)
@@ -138,8 +137,7 @@ def do_beside(
     """
     with telling(parent, MEND):
         parent.mkdir(parents=True, exist_ok=True)
-    options = {"force": force, "verify": verify, "path": sys.path}
-    work = _Work(parent, jobs, options, watch, len(runs), parent)
+    work = _Work(parent, jobs, force, verify, watch, len(runs), parent)
     work.do(runs)
     return work.failed
 
@@ -151,7 +149,8 @@ class _Work:
     Attributes:
         parent: The study's folder.
         jobs: Runs at once.
-        options: What tasks have in common.
+        force: Whether runs of other scenarios may be replaced.
+        verify: Whether every invariant is checked while running.
         watch: Told how far it is.
         total: Runs of the study.
         known_as: The folder by which trackers know the study.
@@ -162,7 +161,8 @@ class _Work:
 
     parent: Path
     jobs: int
-    options: Mapping[str, Any]
+    force: bool
+    verify: bool
     watch: Watch
     total: int
     known_as: Path
@@ -180,7 +180,9 @@ class _Work:
             return
         tasks = [
             {
-                **self.options,
+                "force": self.force,
+                "verify": self.verify,
+                "path": sys.path,
                 "scenario": run.scenario_toml,
                 "folder": str((self.parent / run.label).resolve()),
                 "source": run.label,

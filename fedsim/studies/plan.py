@@ -20,7 +20,7 @@ from fedsim import toml
 from fedsim.errors import Fault, ScenarioError
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
-from fedsim.scenario.load import document_of, keys_of, plain, read_source
+from fedsim.scenario.load import DO_RUN, document_of, is_study, keys_of, plain, read_source
 from fedsim.scenario.schema import plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order, shown
 from fedsim.studies.study_checks import between, table_of
@@ -214,6 +214,8 @@ def load_study(source: StudySource) -> StudyPlan:
         ScenarioError: All that is wrong with it.
     """
     document, said, folder = _document(source)
+    if not is_study(document) and not document.keys().isdisjoint(Scenario.model_fields):
+        raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], said)
     faults = _with_base(document, said, folder)
     document.setdefault("name", plain_name(Path(said).stem, "study"))
     config = None

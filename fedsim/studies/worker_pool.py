@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -25,6 +26,13 @@ BYTES_PER_JOB = 10**9
 """Memory that a run should find free."""
 
 Message = Mapping[str, Any]
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"its process ended with status {status}"
+    said = f"its process was ended by {signal.Signals(-status).name}"
+    return f"{said}, perhaps for want of memory: do fewer runs at once" if status == -signal.SIGKILL else said
 
 
 def default_jobs(runs: int) -> int:
@@ -113,7 +121,7 @@ class WorkerPool:
             if last is None:
                 status = process.wait()
                 process = None
-                last = {"failed": f"its process ended with status {status}"}
+                last = {"failed": _how_it_ended(status)}
             if "busy" in last:  # another study does it: the others first
                 self._left.append((number, {**task, "wait": True}))
             else:

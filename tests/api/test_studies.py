@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import fedsim
-from fedsim.errors import ScenarioError
+from fedsim.errors import ScenarioError, UserError
 from fedsim.studies import perform as performing
 from fedsim.studies.plan import StudyRun, load_study
 from fedsim.studies.unfinished import NOT_CHOSEN, NOT_FINITE, NOT_THERE
@@ -15,6 +15,12 @@ from fedsim.studies.unfinished import NOT_CHOSEN, NOT_FINITE, NOT_THERE
 def test_mistakes_are_scenario_errors(tiny: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError, match=r"study: 2 faults\n  targets\.0: 2\.0 is above 1"):
         fedsim.study({"base": tiny, "targets": [2.0], "variant": [{"algorithm": "fedavgg"}]})
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 2.5, "2", 257])
+def test_a_number_of_jobs_that_is_none(tiny: dict[str, Any], jobs: Any) -> None:
+    with pytest.raises(UserError, match="give a number from 1 to 256, or leave it out"):
+        fedsim.study({"base": tiny, "variant": [{"algorithm": "local"}]}, jobs=jobs)
 
 
 def test_a_study_whose_runs_all_fail_has_answers_all_the_same(

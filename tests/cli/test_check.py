@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from fedsim.cli.check import is_study
+from fedsim.cli.check import is_study_file
 from fedsim.errors import InvariantError
 
 Call = Callable[..., Result]
@@ -218,10 +218,10 @@ def test_mistakes_in_the_check_of_a_study(
 
 
 def test_an_example_of_a_study_is_known_by_its_name(call: Call) -> None:
-    assert is_study(Path("first_to_reach"))
-    assert is_study(Path("studies/first_to_reach"))
-    assert not is_study(Path("quickstart"))
-    assert not is_study(Path("nowhere.toml"))
+    assert is_study_file(Path("first_to_reach"))
+    assert is_study_file(Path("studies/first_to_reach"))
+    assert not is_study_file(Path("quickstart"))
+    assert not is_study_file(Path("nowhere.toml"))
 
 
 def test_who_cannot_hold_the_job_is_told(call: Call, here: Path) -> None:

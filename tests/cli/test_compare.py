@@ -107,20 +107,19 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert left(here / "o") == ["fedavg-seed0"]
 
 
-def test_an_interrupted_comparison_says_how_it_goes_on(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("jobs", [(), ("--jobs", "2")])
+def test_an_interrupted_comparison_says_what_is_kept(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, jobs: tuple[str, ...]
 ) -> None:
     async def interrupt(self: Local, *_: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Local, "train", interrupt)
-    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o", *jobs)
     assert result.exit_code == 130
-    assert result.stderr.endswith(
-        "runs that have ended are kept in o: the same command goes on from there\n"
-        "fedsim: interrupted: nothing was left half-written\n"
-    )
-    assert left(here / "o") == ["fedavg-seed0"]
+    assert "runs that have ended are kept in o\n" in result.stderr
+    assert "fedavg-seed0" in left(here / "o")
 
 
 def test_runs_that_are_not_finite_are_named_once_all_have_ended(

@@ -135,6 +135,7 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
             f"at most {MOST_RUNS}",
         ),
         ({"variant": []}, "variant", "too few"),
+        ({"variant": ["fedavg"]}, "variant.0", "write [[variant]] on a line of its own"),
         ({"variant": [{"algorithm": "fedavgg"}]}, "variant.0.algorithm", "did you mean 'fedavg'"),
         ({"variant": [{"algorithm": "fedavg", "set": {"data.n": 1}}]}, 'variant.0.set."data.n"', "no key"),
         ({"set": {"data.n": 1}}, 'set."data.n"', "no key"),
@@ -150,10 +151,26 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
             "{1} is nothing that a scenario can hold",
         ),
         ({"targets": [None]}, "targets.0", "None is no value, a number is wanted"),
+        (
+            {"grid": {"training.lr": [0.1], 'training."lr"': [0.2]}},
+            'grid."training.\\"lr\\""',
+            "[grid] gives training.lr too",
+        ),
+        (
+            {"grid": {"training.lr": [0.1], "training": [{"epochs": 2}]}},
+            "grid.training",
+            "[grid] gives training.lr too",
+        ),
+        (
+            {"set": {"training.epochs": 2}, "grid": {"training": [{"lr": 0.1}]}},
+            'set."training.epochs"',
+            "[grid] gives training too",
+        ),
         ({"base": "nowhere"}, "base", "no example of that name"),
         ({"base": {"run": {"rounds": 1}}}, "base.fleet", "a run needs clients"),
         ({"base": 3}, "base", "a table is wanted"),
         ({"tune": {"seeds": [1], "training.lr": [1]}}, "tune.seeds", "1 is a seed of the study too"),
+        ({"tune": {"seeds": [9]}}, "tune", 'add values to try, such as "training.lr" = [0.01, 0.1]'),
         ({"tune": {"training.lr": [1]}}, "tune.seeds", "add seeds = [100]"),
         ({"tune": {"seeds": [9], "training.lrr": [1]}}, 'tune."training.lrr"', "no key is called"),
         ({"tune": {"seeds": [9], "training.lr": 1}}, 'tune."training.lr"', "is not a list of values"),
@@ -229,11 +246,31 @@ def test_a_value_is_set_once(tiny: dict[str, Any]) -> None:
     }
 
 
+def test_a_key_of_a_table_that_was_given_before_is_set_in_it(tiny: dict[str, Any]) -> None:
+    grid = {"training": [{"batch_size": 5}, {"batch_size": 6}], "training.epochs": [2]}
+    (first, second) = load_study(tiny | {"seeds": [0], "variant": tiny["variant"][:1], "grid": grid}).runs
+    assert [scenario_of(one).training.batch_size for one in (first, second)] == [5, 6]
+    assert {scenario_of(one).training.epochs for one in (first, second)} == {2}
+
+
 def test_a_study_that_is_not_there() -> None:
     with pytest.raises(ScenarioError, match="no example of a study of that name"):
         load_study("nowhere")
     with pytest.raises(ScenarioError, match="cannot be read"):
         load_study("nowhere.toml")
+
+
+def test_a_scenario_is_no_study_nor_a_study_a_scenario(tiny: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"this is a scenario, and no study — use 'fedsim run'"):
+        load_study(tiny["base"])
+    with pytest.raises(ScenarioError, match=r"this is a study, .* — use 'fedsim study'"):
+        load_scenario(tiny)
+    assert "use 'fedsim study'" in faults(tiny | {"base": tiny})["base"]
+    with pytest.raises(ScenarioError, match="of that name — a scenario is: use 'fedsim run'"):
+        load_study("quickstart")
+    for name in ("first_to_reach", "studies/first_to_reach"):
+        with pytest.raises(ScenarioError, match="of that name — a study is: use 'fedsim study'"):
+            load_scenario(name)
 
 
 def test_a_name_that_is_too_long_for_a_file(tiny: dict[str, Any]) -> None:
