@@ -11,6 +11,7 @@ from fedsim.durable import telling
 from fedsim.errors import OutputError
 from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
+from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.read_whole import read_whole
@@ -21,6 +22,7 @@ from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
 from fedsim.timeline.run_events import RunEvents
 from fedsim.timeline.server_tracks import add_server
 from fedsim.timeline.shown_clients import MOST_CLIENTS, shown_clients
+from fedsim.timeline.worker_tracks import add_workers
 
 ORDER_IS_ASSUMED = (
     "clients ran in processes of their own, so it is known how long the phases of a dispatch lasted, but not "
@@ -93,6 +95,8 @@ def write_timeline(
     about |= {f"remark {number}": remark for number, remark in enumerate(remarks, 1)}
     frames = add_server(trace, process, events, rounds, end_ns, trace.notes(about))
     add_clients(trace, process, frames, shown, groups, replayed, events)
+    if (timed := read_job_times(folder)) is not None:
+        add_workers(trace, *timed)
     return Shown(num_clients, remarks)
 
 
