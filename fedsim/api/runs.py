@@ -18,7 +18,7 @@ from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
 from fedsim.report.places import RUNS, run_name
-from fedsim.report.record_comparison import record_comparison
+from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.report.record_run import record
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
@@ -150,10 +150,12 @@ def _compare(
     name = scenarios[0].run.name
     with _plain_torch():
         known_as = RUNS / name if temporary else None
+        check_comparison(scenarios, place, force=force)
         done = record_comparison(
             scenarios, name, place, watching, force=force, verify=verify, known_as=known_as
         )
         results = [Result(one.folder, models=one.models, temporary=temporary) for one in done]
+        write_comparison(scenarios, place)
     return Comparison(place, results)
 
 

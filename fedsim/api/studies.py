@@ -13,11 +13,9 @@ from fedsim.api.results import Result, Temporary
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
-from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
-from fedsim.studies.plan import StudyPlan, StudySource, load_study
+from fedsim.studies.perform import STUDY, Watch, perform
+from fedsim.studies.plan import StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
-
-UNFINISHED = "it is not there: it has not ended, or has failed"
 
 
 class StudyResult:
@@ -30,16 +28,10 @@ class StudyResult:
             folders. Of a folder that was opened: which runs are not there.
     """
 
-    def __init__(
-        self,
-        plan: StudyPlan,
-        folder: Path,
-        failed: Mapping[str, str],
-        temporary: Temporary | None = None,
-    ) -> None:
+    def __init__(self, found: Answers, folder: Path, temporary: Temporary | None = None) -> None:
         self.folder = folder
-        self.failed = failed
-        self._plan = plan
+        self.failed = found.failed
+        self._found = found
         self._temporary = temporary  # removed when nobody holds it any more
 
     @cached_property
@@ -47,29 +39,25 @@ class StudyResult:
         """The runs that have ended, by the names of their folders."""
         return {
             run.label: Result(self.folder / run.label, temporary=self._temporary)
-            for run in self._read.plan.runs
+            for run in self._found.plan.runs
             if holds_scenario(self.folder / run.label, run.scenario_toml)
         }
 
     @cached_property
     def answers(self) -> pa.Table:
         """One row for each variant, point of the grid and target: the columns of ``answers.csv``."""
-        return arrow_rows(ANSWERS.with_paths(self._read.plan.varied), answer_rows(self._read))
+        return arrow_rows(ANSWERS.with_paths(self._found.plan.varied), answer_rows(self._found))
 
     @cached_property
     def evaluations(self) -> pa.Table:
         """One row for each evaluation of each run: the columns of ``study.parquet``."""
-        plan = self._read.plan
-        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._read.curves))
-
-    @cached_property
-    def _read(self) -> Answers:
-        return read_answers(self._plan, self.folder)
+        plan = self._found.plan
+        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._found.curves))
 
     def __repr__(self) -> str:
         blocks = [
             "\n".join([grid.title, *grid.lines(), *(f"  {one}" for one in grid.notes)])
-            for grid in self._read.tables
+            for grid in self._found.tables
         ]
         failed = [f"{label}: {said}" for label, said in self.failed.items()]
         return "\n\n".join([*blocks, *failed])
@@ -109,7 +97,7 @@ def study(
     plan = load_study(study)
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
-    failed = perform(
+    found = perform(
         plan,
         folder,
         jobs=jobs,
@@ -118,13 +106,9 @@ def study(
         watch=progress or (lambda progress: None),
         known_as=RUNS / plan.name if temporary else None,
     )
-    return StudyResult(plan, folder.resolve(), failed, temporary)
+    return StudyResult(found, folder.resolve(), temporary)
 
 
 def open_study(folder: Path) -> StudyResult:
     """Return what the runs in the folder of a study answer, whether all of them are there or not."""
-    found = StudyResult(load_study(folder / STUDY), folder, {})
-    found.failed = {run.label: UNFINISHED for run in found._read.plan.runs if run.label not in found.runs} | {
-        label: NOT_FINITE for label, run in found.runs.items() if not run.summary["finite"]
-    }
-    return found
+    return StudyResult(read_answers(load_study(folder / STUDY), folder), folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -14,7 +14,6 @@ from rich.progress import Progress as Bar
 from fedsim.cli.console import note, table, terminal
 from fedsim.errors import RunError
 from fedsim.report import number_format
-from fedsim.studies.answer_files import read_answers
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
 
@@ -44,16 +43,29 @@ def show_study(
     parent = out or study_place(plan, force=force)
     try:
         with watching_study(plan.name, quiet=quiet) as watch:
-            failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
+            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
-    for grid in read_answers(plan, parent).tables:
+    for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
+    check_failed(found.failed, "study")
+
+
+def check_failed(failed: Mapping[str, str], of: str) -> None:
+    """Fail where runs have failed.
+
+    Args:
+        failed: Why, by their labels.
+        of: Of what they are runs.
+
+    Raises:
+        RunError: Some have.
+    """
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
-        raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")
+        raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
 
 
 @contextmanager
@@ -83,8 +95,7 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
 def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         if progress.run is None and progress.kept:
-            several = number_format.several(progress.kept, "run")
-            note(f"{name}: {several} of {progress.total} are there already")
+            note(f"{name}: {progress.kept} of {number_format.several(progress.total, 'run')} there already")
         elif progress.said:
             note(f"{name}: {words(progress, monotonic() - began_s)}")
 
@@ -100,12 +111,13 @@ def words(progress: Progress, passed_s: float) -> str:
     """
     number = progress.kept + progress.ended + (not progress.said)
     said = f"run {min(number, progress.total)} of {progress.total}"
-    if progress.run is not None and progress.said:
-        failed = "" if progress.said == "ended" else f" failed: {progress.said.splitlines()[-1]}"
-        said += f", {progress.run.label}{failed}"
-    elif progress.run is not None:
-        of = f"/{progress.run.rounds}" if progress.run.rounds else ""
-        said += f", {progress.run.label} round {progress.rounds[progress.run.label]}{of}"
+    if progress.run is not None:
+        said += f": {progress.run.label}, "
+        if not progress.said:
+            of = f" of {progress.run.rounds}" if progress.run.rounds else ""
+            said += f"round {progress.rounds[progress.run.label]}{of}"
+        else:
+            said += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
     if 0 < progress.share < 1:
         said += f", about {number_format.duration(max(1, round(passed_s / progress.share - passed_s)))} left"
     return said

@@ -29,7 +29,7 @@ from fedsim.scenario import examples
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
 from fedsim.scenario.schema import Scenario, plain_name, tables_of
-from fedsim.scenario.validation_messages import faults_of, in_order
+from fedsim.scenario.validation_messages import faults_of, in_order, shown
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 """Where a scenario comes from: a file, an example's name, a dictionary of tables, or a loaded scenario."""
@@ -177,7 +177,7 @@ def plain(value: Any, said: str) -> Any:
     """
     if isinstance(value, Mapping):
         return {str(key): plain(item, said) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [plain(item, said) for item in value]
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
@@ -286,8 +286,9 @@ def apply_override(document: dict[str, Any], override: Override) -> Fault | None
                     f"entries are numbered 0 to {len(place) - 1}" if place else "the file must give an entry",
                 )
         elif not isinstance(place, dict):
-            value = shortened(toml.value(place))
-            problem = f"override of {path}: {above} is {value}, not a table that could hold {quoted(name)}"
+            problem = (
+                f"override of {path}: {above} is {shown(place)}, not a table that could hold {quoted(name)}"
+            )
             return Fault(here, problem, f"set {above} itself")
         if depth == len(override.keys) - 1:
             place[index] = override.value

@@ -11,18 +11,21 @@ from fedsim.errors import Fault
 from fedsim.quoting import nearest, quoted
 from fedsim.report import number_format
 from fedsim.scenario.load import SPELLING, keys_of
+from fedsim.scenario.validation_messages import shown
 from fedsim.studies.intervals import FEWEST
 
 MOST_RUNS = 10_000
 """Runs of a study."""
 
+_NAMED = 'write algorithm = "fedavg", say, in a [[variant]], one for each algorithm'
+
 ELSEWHERE = {
-    "run.seed": "give seeds instead",
-    "algorithm": "give it to a variant",
-    "algorithm.name": "give it to a variant",
-    "algorithm.params": "give params to a variant",
+    "run.seed": "write {seeds} at the top of the study instead",
+    "algorithm": _NAMED,
+    "algorithm.name": _NAMED,
+    "algorithm.params": "write params = {{ mu = 0.1 }}, say, in a [[variant]]",
 }
-"""Values that another key of a study sets, and which."""
+"""Values that another key of a study gives, and what to write instead."""
 
 
 def between(document: Mapping[str, Any]) -> Iterator[Fault]:
@@ -82,12 +85,14 @@ def _set_faults(table: Mapping[str, Any], varied: Mapping[str, str], *above: str
 
 def _path_faults(values: Any, *above: str | int) -> Iterator[Fault]:
     """Yield what is wrong with paths that are keys of a table."""
-    for path in values if isinstance(values, dict) else ():
+    for path, value in table_of(values).items():
         keys = keys_of(path)
         if not keys:
             yield Fault(toml.path(*above, path), f"the path {quoted(path)} is malformed", SPELLING)
         elif mend := ELSEWHERE.get(toml.path(*keys)):
-            yield Fault(toml.path(*above, path), "it is not set here", mend)
+            seeds = f"seeds = {shown(value if isinstance(value, list) else [value])}"
+            problem = f"a study does not set {path} by its path"
+            yield Fault(toml.path(*above, path), problem, mend.format(seeds=seeds))
 
 
 def table_of(value: Any) -> dict[str, Any]:

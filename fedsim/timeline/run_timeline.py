@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsim.clock.running import quiet_collector
 from fedsim.durable import telling
 from fedsim.errors import OutputError
 from fedsim.params import Array
@@ -55,7 +56,8 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
             raise OutputError(f"{file} exists already, and is no timeline: choose another place")
         file.parent.mkdir(parents=True, exist_ok=True)
     pieces: list[bytes] = []
-    shown = write_timeline(folder, pieces.append, most_clients=most_clients)
+    with quiet_collector():  # what a timeline is made of has no cycles
+        shown = write_timeline(folder, pieces.append, most_clients=most_clients)
     write_file(file, b"".join(pieces))
     return shown
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import Dataset
 
 from fedsim import toml
 from fedsim.algorithms.fedprox import FedProxConfig
@@ -122,7 +124,10 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
         ({"grid": {"training.lr": []}}, 'grid."training.lr"', "too few"),
         ({"grid": {"training.lr": [0.1, 0.1]}}, 'grid."training.lr"', "given twice"),
         ({"grid": {"a..b": [1]}}, 'grid."a..b"', "malformed"),
-        ({"grid": {"run.seed": [1]}}, 'grid."run.seed"', "give seeds instead"),
+        ({"grid": {"run.seed": [1, 2]}}, 'grid."run.seed"', "write seeds = [1, 2] at the top of the study"),
+        ({"set": {"run.seed": 3}}, 'set."run.seed"', "write seeds = [3] at the top of the study instead"),
+        ({"set": {"algorithm.name": "local"}}, 'set."algorithm.name"', 'write algorithm = "fedavg", say'),
+        ({"set": {"algorithm.params": {}}}, 'set."algorithm.params"', "write params = { mu = 0.1 }, say"),
         ({"grid": {"training.lr": [0.1, -1]}}, 'grid."training.lr"', "not above 0"),
         (
             {"grid": {"fleet.0.count": [*range(99)], "run.rounds": [*range(99)]}},
@@ -135,6 +140,16 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
         ({"set": {"data.n": 1}}, 'set."data.n"', "no key"),
         ({"set": {"a..b": 1}}, 'set."a..b"', "malformed"),
         ({"set": {"training.lr": 1}, "grid": {"training.lr": [1]}}, 'set."training.lr"', "[grid] gives"),
+        ({"grid": {"training.lr": [0.1, None]}}, 'grid."training.lr".1', "None is nothing that a scenario"),
+        ({"grid": {"training.lr": [date(2026, 1, 1)]}}, 'grid."training.lr".0', "give a number, a text"),
+        ({"set": {"run.until": None}}, 'set."run.until"', "None is nothing that a scenario can hold"),
+        ({"tune": {"seeds": [9], "training.lr": [b"1"]}}, 'tune."training.lr".0', "b'1' is nothing that"),
+        (
+            {"variant": [{"algorithm": "fedprox", "params": {"mu": {1}}}]},
+            "variant.0.params.mu",
+            "{1} is nothing that a scenario can hold",
+        ),
+        ({"targets": [None]}, "targets.0", "None is no value, a number is wanted"),
         ({"base": "nowhere"}, "base", "no example of that name"),
         ({"base": {"run": {"rounds": 1}}}, "base.fleet", "a run needs clients"),
         ({"base": 3}, "base", "a table is wanted"),
@@ -171,6 +186,32 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
 def test_faults_teach(tiny: dict[str, Any], changes: dict[str, Any], path: str, said: str) -> None:
     found = faults(tiny | changes)
     assert said in found[path]
+
+
+def test_a_key_that_is_none_is_left_out(tiny: dict[str, Any]) -> None:
+    whole = load_study(tiny)
+    tiny["base"]["run"]["until"] = None
+    tiny["variant"][0]["name"] = None
+    given = tiny | {"grid": None, "tune": None, "at": {"simulated": None}}
+    assert load_study(given).runs == whole.runs
+    assert load_study(tomllib.loads(load_study(given).toml)).runs == whole.runs
+
+
+class Points(Dataset[Any]):
+    """Two classes of points."""
+
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, number: int) -> tuple[list[float], int]:
+        return [float(number), 1.0], number % 2
+
+
+def test_what_no_file_of_a_study_can_hold_is_a_fault_of_the_base(tiny: dict[str, Any]) -> None:
+    tiny["base"]["data"] = {"name": "torch_dataset", "params": {"dataset": Points()}}
+    found = faults(tiny)
+    assert list(found) == ["base.data.params.dataset"]
+    assert "give a dotted path" in found["base.data.params.dataset"]
 
 
 def test_parameters_that_the_base_has_wrong_are_told_there(tiny: dict[str, Any]) -> None:
