@@ -39,6 +39,7 @@ def run(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
+    profile: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """Run a scenario in virtual time, and return its result.
@@ -51,6 +52,7 @@ def run(
         out: Folder of the results; if left out a temporary one, which goes with the result.
         force: Whether ``out`` may replace another run; the same one is replaced in any case.
         verify: Whether every invariant is checked while running; slower.
+        profile: Whether to note when each worker was at which jobs, in real time, for ``fedsim timeline``.
         progress: Called with each round as it ends.
 
     Raises:
@@ -59,7 +61,7 @@ def run(
         RunError: The run failed.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return call(partial(_run, loaded, out, force, verify, progress))
+    return call(partial(_run, loaded, out, force, verify, profile, progress))
 
 
 async def arun(
@@ -71,6 +73,7 @@ async def arun(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
+    profile: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
@@ -78,7 +81,7 @@ async def arun(
     ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return await call_async(partial(_run, loaded, out, force, verify, progress))
+    return await call_async(partial(_run, loaded, out, force, verify, profile, progress))
 
 
 def compare(
@@ -114,14 +117,21 @@ def compare(
 
 
 def _run(
-    scenario: Scenario, out: str | Path | None, force: bool, verify: bool, progress: Progress | None
+    scenario: Scenario,
+    out: str | Path | None,
+    force: bool,
+    verify: bool,
+    profile: bool,
+    progress: Progress | None,
 ) -> Result:
     place, temporary = _place(out)
     with _plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
         known_as = RUNS / plan.name / run_name(plan.algorithm, plan.parts.seed) if temporary else place
         folder = place / "run" if temporary else place
-        done = record(plan, folder, force=force, watch=progress or _ignore, known_as=known_as)
+        done = record(
+            plan, folder, force=force, watch=progress or _ignore, known_as=known_as, profile=profile
+        )
     return Result(done.folder, models=done.models, temporary=temporary)
 
 

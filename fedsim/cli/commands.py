@@ -163,15 +163,25 @@ def main() -> None:
     help="Simulate in this process, or run in real time over sockets between processes of this machine.",
 )
 @_number("--processes", "Processes", "Client processes, with --bus http.  [default: 2]", "N")
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Also note when each worker was at which jobs, in real time, for 'fedsim timeline'.",
+)
 @_output_of_one
-def run(bus: str, processes: int | None, **values: Any) -> None:
+def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     """Run a scenario, and write a folder with its results."""
     if bus == "http":
+        if profile:
+            raise UserError(
+                "--profile notes the jobs of this process, but over sockets processes of clients do them: "
+                "leave out --profile or --bus http"
+            )
         late("cli.serve:run")(processes=processes or 2, **values)
     elif processes is not None:
         raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
     else:
-        late("cli.run:run")(**values)
+        late("cli.run:run")(profile=profile, **values)
 
 
 @main.command()

@@ -21,6 +21,7 @@ from fedsim import __version__
 from fedsim.durable import telling
 from fedsim.errors import OutputError
 from fedsim.report.atomic_folder import MARK, MEND, is_free
+from fedsim.report.job_time_file import REAL_TIME
 from fedsim.report.provenance import Bus
 from fedsim.report.run_columns import RUN_TABLES
 from fedsim.scenario import Scenario, resolved_toml
@@ -36,7 +37,7 @@ TABLES = ("comparison.csv", COMPARISON)
 
 CONTENTS = frozenset(
     {
-        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models"),
+        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME),
         *(table.file for table in RUN_TABLES.values()),
     }
 )

@@ -120,7 +120,8 @@ def test_what_cannot_be_read_is_another_run(content: str) -> None:
 def test_what_may_be_replaced_is_what_a_run_leaves(plan: Plan, tmp_path: Path) -> None:
     written = plan.scenario_toml + "save_models = true\n"
     parts = replace(plan.parts, evaluation=EvaluationConfig(per_class=True))
-    done = record(replace(plan, parts=parts, save_models=True, scenario_toml=written), tmp_path / "run")
+    all_is_left = replace(plan, parts=parts, save_models=True, scenario_toml=written)
+    done = record(all_is_left, tmp_path / "run", profile=True)
     assert {path.name for path in done.folder.iterdir()} == CONTENTS
     assert holds_run(done.folder, written)
     assert not holds_run(done.folder, written + "\n")
