@@ -305,7 +305,7 @@ def absurd(value: Any) -> Any:
     return value
 
 
-@every
+@main_else_slow
 def test_clients_that_send_absurd_values_end_no_run(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
