@@ -35,7 +35,7 @@ quick: $(READY)  ## run the tests that need neither sockets nor nets
 test: $(READY)  ## run the tests, but not the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick --durations 10
 
-slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between processes, more examples of properties
+slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between processes, more examples
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or hypothesis' --durations 10
 
 lint: $(READY)  ## check style and formatting
