@@ -27,16 +27,16 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)  ## compare four algorithms on twenty phones
-	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedmd,dsfl
+	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedmd,dsfl --report
 
 quick: $(READY)  ## run the tests that need neither sockets nor nets
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)
 
 test: $(READY)  ## run the tests, but not the slow ones
-	$(BIN)/python -m pytest $(PARALLEL) --durations 10
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick --durations 10
 
-slow: $(READY)  ## run what `make test` leaves out: longer runs, and runs between processes
-	$(BIN)/python -m pytest $(PARALLEL) -m slow --durations 10
+slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between processes, more examples
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or hypothesis' --durations 10
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .

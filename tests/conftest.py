@@ -38,12 +38,18 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.unfreeze()  # all that stays is old now, without having been looked through
     gc.enable()
     gc.set_threshold(20_000)  # looking through all that stays takes half a second
     # pytest puts its handlers, six times a test, on each logger that does not propagate: torch has forty.
     for logger in logging.Logger.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
             logger.propagate = True
+
+
+def pytest_sessionfinish() -> None:
+    gc.freeze()  # pytest collects garbage at the end, of which there is little
 
 
 CALLS = ("open", "fsync", "rename", "replace", "mkdir", "unlink")

@@ -27,6 +27,8 @@ PAPERS = sorted((FOLDER / "papers").glob("*.toml"))
 STUDIES = sorted((FOLDER / "studies").glob("*.toml"))
 TWINS = [path for path in PAPERS if path.stem.endswith(("_small", "_toy"))]
 """Those that need no files of data."""
+SOON_TWIN = ("ktpfl_small", "ktpfl")
+"""One of them, and its method, that runs whenever tests do."""
 PARTS = ("Shows", "Run", "Expect", "Costs")
 AT_SIZE = [path for path in PAPERS if path not in TWINS]
 """Those at their papers' size: their heads also list profiles, with what to set for each."""
@@ -253,7 +255,7 @@ def _compared(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "algorithm"),
     [
-        pytest.param(path, name, marks=[] if path.stem == f"{name}_small" else pytest.mark.slow)
+        pytest.param(path, name, marks=[] if (path.stem, name) == SOON_TWIN else pytest.mark.slow)
         for path in TWINS
         for name in _compared(path)
     ],

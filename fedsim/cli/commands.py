@@ -130,6 +130,9 @@ _output_of_several = _output(
     force="Replace other results that are in the way; runs that are there already are kept.",
     verify="Check every invariant while runs go on; slower. Runs that are there already are not checked.",
 )
+_report = click.option(
+    "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."
+)
 _one_run = _all(
     _scenario,
     _algorithm,
@@ -223,6 +226,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     "DIR",
     "Folder of the run folders.  [default: runs/<name>, with a number if it holds others]",
 )
+@_report
 @_output_of_several
 def compare(**values: Any) -> None:
     """Run several algorithms, and show side by side what each costs.
@@ -239,6 +243,7 @@ def compare(**values: Any) -> None:
 @click.argument("study_file", metavar="FILE", type=click.Path(path_type=Path))
 @_path("--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]")
 @_number("--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N")
+@_report
 @_output_of_several
 def study(**values: Any) -> None:
     """Run a study, and show what each variant costs to reach a target.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.progress import Watch, watching
+from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_finite
 from fedsim.cli.study import check_failed, show_study, watching_study
 from fedsim.report import comparison, cost_breakdown
@@ -31,13 +32,14 @@ def compare(
     out: Path | None,
     force: bool,
     verify: bool,
+    report: bool,
     track: Sequence[str],
     quiet: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
         plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
-        show_study(plan, out, jobs or 1, force=force, verify=verify, quiet=quiet)
+        show_study(plan, out, jobs or 1, force=force, verify=verify, report=report, quiet=quiet)
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
     scenarios = [tracked(one, track) for one in loaded]
@@ -50,6 +52,8 @@ def compare(
         return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
 
     check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
+    if report:
+        check_report_place(parent, force=force)
     remarks, faults = list[str](), dict[str, str]()
     kept = f"runs that have ended are kept in {parent}"
     try:
@@ -79,6 +83,8 @@ def compare(
     for grid in found.tables if targets else ():
         table(grid)
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
+    if report:
+        note_report(parent)
     for remark in remarks:
         note(remark)
     check_finite({**found.failed, **faults})

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, sentence, table, terminal
+from fedsim.cli.report import check_report_place, note_report
 from fedsim.errors import RunError
 from fedsim.report import number_format
 from fedsim.studies.answer_sentence import answer_sentence
@@ -25,16 +26,24 @@ def study(
     jobs: int | None,
     force: bool,
     verify: bool,
+    report: bool,
     track: Sequence[str],
     quiet: bool,
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
     plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, force=force, verify=verify, quiet=quiet)
+    show_study(plan, out, jobs, force=force, verify=verify, report=report, quiet=quiet)
 
 
 def show_study(
-    plan: StudyPlan, out: Path | None, jobs: int | None, *, force: bool, verify: bool, quiet: bool
+    plan: StudyPlan,
+    out: Path | None,
+    jobs: int | None,
+    *,
+    force: bool,
+    verify: bool,
+    report: bool,
+    quiet: bool,
 ) -> None:
     """Do the same for a plan.
 
@@ -42,6 +51,8 @@ def show_study(
         RunError: Runs have failed.
     """
     parent = out or study_place(plan, force=force)
+    if report:
+        check_report_place(parent, force=force)
     try:
         with watching_study(plan.name, quiet=quiet) as watch:
             found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
@@ -52,6 +63,8 @@ def show_study(
     for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
+    if report:
+        note_report(parent)
     check_failed(found.failed, "study")
 
 

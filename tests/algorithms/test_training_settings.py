@@ -34,7 +34,9 @@ def by_step(schedule: dict[str, Any]) -> dict[str, Any]:
     return {**schedule, "by": "step"}
 
 
-ALGORITHMS = ("fedavg", "fedavg_ft", "scaffold", "fedamp", "apfl", "fml", "perfedavg", "pfedme")
+SOON = ("fedavg", "scaffold", "pfedme")
+LATER = ("fedavg_ft", "fedamp", "apfl", "fml", "perfedavg")
+ALGORITHMS = [*SOON, *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
