@@ -43,10 +43,10 @@ $(AXE):
 	npm install --prefix build/npm --no-audit --no-fund --silent axe-core@4.14.1
 
 test: $(READY)  ## run the tests, but not the slow ones
-	$(BIN)/python -m pytest $(PARALLEL) --durations 10
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick --durations 10
 
-slow: $(READY)  ## run what `make test` leaves out: longer runs, and runs between processes
-	$(BIN)/python -m pytest $(PARALLEL) -m slow --durations 10
+slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between processes, more examples
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or hypothesis' --durations 10
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -192,6 +192,7 @@ def test_example_study_is_valid() -> None:
     assert (len(plan.settings), plan.seeds, len(plan.trials)) == (2 * 2, (0, 1, 2), 2 * 2 * 3)
 
 
+@pytest.mark.slow
 def test_what_the_demo_moves_is_what_its_table_says() -> None:
     """Times and bytes do not depend on what is learned, so nothing is trained here."""
     printed = _between("<!-- demo table -->", "<!-- end of demo table -->", "")
