@@ -43,10 +43,10 @@ $(AXE):
 	npm install --prefix build/npm --no-audit --no-fund --silent axe-core@4.14.1
 
 test: $(READY)  ## run the tests, but not the slow ones
-	$(BIN)/python -m pytest $(PARALLEL) --durations 10
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick --durations 10
 
-slow: $(READY)  ## run what `make test` leaves out: longer runs, and runs between processes
-	$(BIN)/python -m pytest $(PARALLEL) -m slow --durations 10
+slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between processes, more examples
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or hypothesis' --durations 10
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .
@@ -65,6 +65,7 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_train.py --variants --check
 	$(BIN)/python tools/bench_train.py --memory --check
 	$(BIN)/python tools/bench_dispatch.py --check
+	$(BIN)/python tools/bench_live.py --check
 	$(BIN)/python tools/bench_network.py --check
 	$(BIN)/python tools/bench_scale.py --check
 	$(BIN)/python tools/bench_http.py --check

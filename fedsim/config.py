@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
+from fedsim import toml
 from fedsim.quoting import nearest, quoted
 
 
@@ -95,6 +96,19 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
 
 Ascending = AfterValidator(_ascending)
 """Lets a tuple of numbers be a grid that is tried from low to high."""
+
+
+def _writable(value: Any) -> Any:
+    try:
+        toml.value(value)
+    except TypeError:
+        mend = "give a number, a text in quotation marks, true, false, or a list or a table of these"
+        raise fault(f"{quoted(value)} is nothing that a scenario can hold", mend) from None
+    return value
+
+
+Writable = Annotated[Any, AfterValidator(_writable)]
+"""Any value that a file of a scenario can hold: one from Python may be anything, one from TOML a date."""
 
 
 def fault(problem: str, mend: str = "") -> PydanticCustomError:

@@ -143,6 +143,15 @@ def test_the_confusion_matrix_is_one() -> None:
     assert matrix.sum() == result.evaluations.to_pandas().query("round == 1").num_samples.sum()
 
 
+def test_a_run_is_shown_live(capsys: pytest.CaptureFixture[str], tiny_scenario: str) -> None:
+    text = _between("<!-- live -->", "<!-- end of live -->", "python")
+    assert text.count('"quickstart"') == 1
+    names: dict[str, Any] = {"fedsim": fedsim, "tiny": tomllib.loads(tiny_scenario)}
+    exec(text.replace('"quickstart"', "tiny"), names)  # noqa: S102
+    assert names["result"].summary["rounds"] == 2
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     found = re.search(r"```toml\n(.*?)```", README, re.S)
@@ -183,6 +192,7 @@ def test_example_study_is_valid() -> None:
     assert (len(plan.settings), plan.seeds, len(plan.trials)) == (2 * 2, (0, 1, 2), 2 * 2 * 3)
 
 
+@pytest.mark.slow
 def test_what_the_demo_moves_is_what_its_table_says() -> None:
     """Times and bytes do not depend on what is learned, so nothing is trained here."""
     printed = _between("<!-- demo table -->", "<!-- end of demo table -->", "")

@@ -121,19 +121,22 @@ STEPS = [
     *(["list", kind, *options] for kind in commands.FOLDERS for options in ([], ["--json"])),
     ["list", "devices", "--details"],
     ["check", "quickstart"],
+    ["check of a study"],
     ["a run"],
 ]
-"""What one process does, from what imports least to what imports most; the last is no command."""
+"""What one process does, from what imports least to what imports most; the last two are no commands."""
 
 IMPORTING = """
 import json, sys
 from fedsim.cli import main
-*steps, last = json.loads(sys.argv[1])
+*steps, study, last = json.loads(sys.argv[1])
 def note(step):
     print(json.dumps([step, sorted(sys.modules)]), file=sys.stderr)
 for step in steps:
     main(step, prog_name="fedsim", standalone_mode=False)
     note(step)
+import fedsim.cli.check_study
+note(study)
 import fedsim.cli.run
 from fedsim.plugins import available
 available("fedsim.models")
@@ -179,8 +182,11 @@ def test_torch_is_not_loaded_to_describe_devices(imported: Callable[..., set[str
     )
 
 
-def test_a_check_imports_no_compiler_and_no_statistics(imported: Callable[..., set[str]]) -> None:
-    loaded = imported("check", "quickstart")
+@pytest.mark.parametrize("step", [("check", "quickstart"), ("check of a study",)])
+def test_a_check_imports_no_compiler_and_no_statistics(
+    step: tuple[str, ...], imported: Callable[..., set[str]]
+) -> None:
+    loaded = imported(*step)
     assert "torch" in loaded
     assert not {"torch._dynamo", "sklearn", "scipy", "pandas", "pyarrow", "torchvision", "aiohttp"} & loaded
 
