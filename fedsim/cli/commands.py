@@ -113,6 +113,15 @@ def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
             callback=_read_by("cli.track:known"),
             help=f"{track}; may be repeated. ('fedsim track' shows results.)",
         ),
+        click.option(
+            "--live",
+            metavar="[PORT]",
+            is_flag=False,
+            flag_value="0",
+            callback=_read_by("cli.values:port"),
+            help="Show what goes on in a page for a browser of this machine, whose address is printed.  "
+            "[default PORT: one that is free]",
+        ),
         click.option("--force", is_flag=True, help=force),
         click.option("--verify", is_flag=True, help=verify),
         _quiet,
@@ -281,7 +290,13 @@ def track(**values: Any) -> None:
     "FILE",
     "The file to write.  [default: report.html in the folder; of a run, a file beside its folder]",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is no report of fedsim.")
+@_path(
+    "--figures",
+    "DIR",
+    "Also write each figure into this folder, as SVG, PNG and PDF, and its data as CSV. (Needs the extra "
+    "fedsim[figures].)",
+)
+@click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
 def report(**values: Any) -> None:
     """Write what a run, a comparison or a study has shown as one HTML file.
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedsim.cli.console import note, say, sentence, table
+from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import check_failed, show_study, watching_study
+from fedsim.cli.study import both, check_failed, show_study, watching_study
+from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.places import TABLES, by_name, comparison_place
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
@@ -34,12 +36,13 @@ def compare(
     verify: bool,
     report: bool,
     track: Sequence[str],
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
         plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
-        show_study(plan, out, jobs or 1, force=force, verify=verify, report=report, quiet=quiet)
+        show_study(plan, out, jobs or 1, force=force, verify=verify, report=report, live=live, quiet=quiet)
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
     scenarios = [tracked(one, track) for one in loaded]
@@ -47,35 +50,48 @@ def compare(
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
     runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
 
-    def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        number = list(runs).index(label) + 1
-        return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
-
     check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
     if report:
         check_report_place(parent, force=force)
     remarks, faults = list[str](), dict[str, str]()
     kept = f"runs that have ended are kept in {parent}"
     try:
-        if jobs is None:
-            for one in record_comparison(
-                scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
-            ):
-                label = one.folder.name
-                remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-                if one.result.non_finite is not None:
-                    faults[label] = one.result.non_finite
-        else:
-            with watching_study(name, quiet=quiet) as watch_study:
-                failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
-            if failed:
-                note(kept)
-            check_failed(failed, "comparison")
+        with comparison_on(live_page(live), scenarios, parent, targets) as followed:
+            if jobs is None:
+
+                @contextmanager
+                def watch(label: str, rounds: int | None) -> Iterator[Watch]:
+                    named = f"run {list(runs).index(label) + 1} of {len(runs)}, {label}"
+                    with followed.running(label), watching(named, rounds, quiet=quiet) as watch:
+                        yield watch
+
+                for one in record_comparison(
+                    scenarios,
+                    str(scenario_file),
+                    parent,
+                    watch,
+                    observe=followed.observe,
+                    force=force,
+                    verify=verify,
+                    keep=True,
+                    tell=note,
+                ):
+                    label = one.folder.name
+                    remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+                    if one.result.non_finite is not None:
+                        faults[label] = one.result.non_finite
+            else:
+                with watching_study(name, quiet=quiet) as watch_study:
+                    told = both(watch_study, followed)
+                    failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
+                if failed:
+                    note(kept)
+                check_failed(failed, "comparison")
+            summaries = write_comparison(scenarios, parent)
+            found = write_answers(plan, parent)
     except KeyboardInterrupt:
         note(kept)
         raise
-    summaries = write_comparison(scenarios, parent)
-    found = write_answers(plan, parent)
     sentence(answer_sentence(found))
     say()
     table(comparison.table(summaries))

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from fedsim.cli.console import note
+from fedsim.cli.live import live_page
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite, show
+from fedsim.page.showing import run_on
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import holds_run, run_name, run_place
 from fedsim.report.provenance import Bus
@@ -29,6 +31,7 @@ class Options(TypedDict):
     force: bool
     verify: bool
     track: Sequence[str]
+    live: int | None
     quiet: bool
 
 
@@ -55,12 +58,16 @@ def run_and_show(
     """Do a run, write its folder, and print its results."""
     label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
     passed = SIMULATED if bus == "memory" else PASSED
-    with watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch:
+    with (
+        run_on(live_page(options["live"]), plan, folder, passed) as observe,
+        watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch,
+    ):
         recorded = record(
             plan,
             folder,
             force=options["force"],
             watch=watch,
+            observe=observe,
             perform=perform,
             bus=bus,
             tell=note,

@@ -7,17 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, sentence, table, terminal
+from fedsim.cli.live import live_page
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.errors import RunError
+from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import number_format
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
+
+if TYPE_CHECKING:
+    from fedsim.page.live_study import LiveStudy
 
 
 def study(
@@ -28,11 +34,12 @@ def study(
     verify: bool,
     report: bool,
     track: Sequence[str],
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
     plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, force=force, verify=verify, report=report, quiet=quiet)
+    show_study(plan, out, jobs, force=force, verify=verify, report=report, live=live, quiet=quiet)
 
 
 def show_study(
@@ -43,6 +50,7 @@ def show_study(
     force: bool,
     verify: bool,
     report: bool,
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Do the same for a plan.
@@ -54,8 +62,12 @@ def show_study(
     if report:
         check_report_place(parent, force=force)
     try:
-        with watching_study(plan.name, quiet=quiet) as watch:
-            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
+        with (
+            study_on(live_page(live), plan, parent) as followed,
+            watching_study(plan.name, quiet=quiet) as watch,
+        ):
+            told = both(watch, followed)
+            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=told)
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
@@ -81,6 +93,16 @@ def check_failed(failed: Mapping[str, str], of: str) -> None:
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
         raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
+
+
+def both(watch: Watch, followed: LiveStudy | Unfollowed) -> Watch:
+    """Return what tells a live page too."""
+
+    def tell(progress: Progress) -> None:
+        watch(progress)
+        followed.hear(progress)
+
+    return tell
 
 
 @contextmanager

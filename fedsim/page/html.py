@@ -27,7 +27,7 @@ SCRIPTS = (
 )
 """The files of ``scripts/``, in the order in which they are read; functions may call those of any other."""
 
-STYLES = ("base", "page", "table", "figure", "print")
+STYLES = ("base", "page", "table", "figure", "live", "print")
 """The files of ``styles/``; later ones win."""
 
 GENERATOR = '<meta name="generator" content="fedsim '

@@ -244,8 +244,10 @@ def test_parts_are_replaced_while_the_reader_reads(
     live = tmp_path / "live.html"
     live.write_text(sample_file.read_text().replace("\n})();", f"\n{offered}\n}})();"))
     with open_page(live, bypass_csp=True) as tab:
-        tab.evaluate("replaceAnswer('After 3 rounds: <b>72 %</b>.')")
-        assert tab.locator(".answer").text_content() == "After 3 rounds: <b>72 %</b>."
+        tab.evaluate("replaceAnswer('After 3 rounds, 1 min 3 s: <b>72 %</b>, 2 clients.')")
+        assert tab.locator(".answer").text_content() == (
+            "After 3 rounds, 1\u00a0min 3\u00a0s: <b>72\u00a0%</b>, 2 clients."
+        )
         tab.locator("#table-main thead button").nth(2).click()
         tab.evaluate("""() => {
             const table = structuredClone(DATA.page.table);
