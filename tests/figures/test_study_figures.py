@@ -13,8 +13,8 @@ from fedsim.errors import OutputError
 from fedsim.figures.base import BarChart, HeatChart, LineChart, Section
 from fedsim.figures.study_figures import study_sections
 from fedsim.studies import perform as performing
-from tests.figures.conftest import TINY
 from tests.conftest import InProcess
+from tests.figures.conftest import TINY
 
 
 @pytest.fixture(scope="module")
