@@ -4,7 +4,6 @@ A line ``<!-- made by: MODULE.FUNCTION ARGUMENTS -->`` in a page stands for the 
 ``tools/`` returns, so what the sources say is written nowhere twice.
 """
 
-import os
 import re
 import sys
 from importlib import import_module

@@ -46,7 +46,9 @@ class Config(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         texts = documented(cls.__module__).get(cls.__qualname__, {})
         for name, field in cls.__pydantic_fields__.items():
-            inherited = (base.__pydantic_fields__.get(name) for base in cls.__mro__[1:] if issubclass(base, Config))
+            inherited = (
+                base.__pydantic_fields__.get(name) for base in cls.__mro__[1:] if issubclass(base, Config)
+            )
             words = (one.description for one in inherited if one is not None and one.description)
             field.description = field.description or texts.get(name) or next(words, None)
 

@@ -119,7 +119,11 @@ class _Reference:
         if path != "algorithms":  # its keys are the parameters of all algorithms
             lines += self.keys(definition, f"{title}." if title else "")
         for below, inner in self.pending():
-            lines += [*self.heading("###" if title else "##", below), _markdown(inner.get("description", "")), ""]
+            lines += [
+                *self.heading("###" if title else "##", below),
+                _markdown(inner.get("description", "")),
+                "",
+            ]
             lines += self.keys(inner, f"{below}.")
         return lines
 
@@ -143,7 +147,7 @@ class _Reference:
         return lines
 
     def _facts(self, table: Json, path: str, name: str) -> Iterator[str]:
-        """Say what a value may be, what it is if it is left out, and give an example where that says no more."""
+        """Say what a value may be, what it is if left out, and give an example where that says no more."""
         property_ = table["properties"][name]
         yield self.words(property_)
         shown = None
@@ -243,7 +247,7 @@ class _Reference:
 
 
 def _made_up(property_: Json, definitions: Json) -> Any:
-    """Return a value that a key may have, as TOML, other than its default where there are few; None for a table."""
+    """Return a value that a key may have, as TOML; None for a table, and where nothing can be made up."""
     default = property_.get("default")
     for example in property_.get("examples", ()):
         # An example of a key is written as in a file, one of a quantity is its text.
@@ -338,7 +342,9 @@ def _of_any_dimension(distribution: Json) -> Json:
 def _written_in_examples() -> Mapping[str, str]:
     """Return what the example scenarios have at each path, and for each parameter of a plugin, as TOML."""
     found: dict[str, str] = {}
-    order = sorted(SCENARIOS.rglob("*.toml"), key=lambda file: (file.stem != "quickstart", file.parent, file.stem))
+    order = sorted(
+        SCENARIOS.rglob("*.toml"), key=lambda file: (file.stem != "quickstart", file.parent, file.stem)
+    )
     for file in order:
         prefix = "study: " if file.parent.name == "studies" else ""
         for path, value in _leaves(tomllib.loads(file.read_text("utf-8")), ""):
@@ -357,7 +363,9 @@ def _leaves(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 def _params(table: Mapping[str, Any], path: str, name: str) -> Iterator[tuple[str, Any]]:
     """Return the parameters of a plugin that a table chooses, by the plugin: ``pacing buffered: buffer``."""
-    word = {"models.": "model", "": {"data": "data set", "network": "network model"}.get(name, name)}.get(path, name)
+    word = {"models.": "model", "": {"data": "data set", "network": "network model"}.get(name, name)}.get(
+        path, name
+    )
     word = {"availability": "availability model", "source": "data set"}.get(word, word)
     chosen = name if path == "algorithms." else table.get("name", table.get("model", name))
     params = table if path == "algorithms." else table.get("params", {})

@@ -91,23 +91,35 @@ def _number(name: str, kind: str, words: str, metavar: str = "INTEGER") -> Calla
 
 _duration = _read_by("units:parse", "time", positive=True)
 _quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result.")
-_scenario_file = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
-_scenario = _all(
-    _scenario_file,
-    click.option(
-        "--set",
-        "overrides",
-        metavar="PATH=VALUE",
-        multiple=True,
-        help="Replace a value, such as --set training.lr=0.1; may be repeated.",
-    ),
+
+
+def _file(name: str, metavar: str, completed: str) -> Callable[[Any], Any]:
+    """Return an argument that is a file or an example, completed by a function of :mod:`cli.completion`."""
+    complete = late(f"cli.completion:{completed}")
+    return click.argument(name, metavar=metavar, type=click.Path(path_type=Path), shell_complete=complete)
+
+
+_set = click.option(
+    "--set",
+    "overrides",
+    metavar="PATH=VALUE",
+    multiple=True,
+    shell_complete=late("cli.completion:value"),
+    help="Replace a value, such as --set training.lr=0.1; may be repeated.",
 )
-_algorithm = click.option("--algorithm", metavar="NAME", help="Run this algorithm instead of the scenario's.")
+_scenario = _all(_file("scenario_file", "SCENARIO", "scenarios"), _set)
+_algorithm = click.option(
+    "--algorithm",
+    metavar="NAME",
+    shell_complete=late("cli.completion:algorithm"),
+    help="Run this algorithm instead of the scenario's.",
+)
 _track = click.option(
     "--track",
     metavar="TRACKER",
     multiple=True,
     callback=_read_by("cli.track:known"),
+    shell_complete=late("cli.completion:tracker"),
     help="Show the run in this tracker while it goes on, such as tensorboard, instead of the scenario's; may "
     "be repeated. ('fedsim track' shows results.)",
 )
@@ -171,12 +183,13 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
 
 
 @main.command()
-@_scenario_file
+@_file("scenario_file", "SCENARIO", "scenarios")
 @click.option(
     "--set",
     "overrides",
     metavar="PATH=V1,V2",
     multiple=True,
+    shell_complete=late("cli.completion:value"),
     help="Replace a value, or run with each of several, such as --set training.lr=0.1,0.5; may be repeated, "
     "which gives every combination. Commas in brackets, braces or quotation marks belong to a value: [8, 16] "
     "is one, a list.",
@@ -186,6 +199,7 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
     required=True,
     metavar="A,B",
     callback=_read_by("cli.values:algorithms"),
+    shell_complete=late("cli.completion:algorithms"),
     help="The algorithms to compare, separated by commas.",
 )
 @click.option(
@@ -226,7 +240,7 @@ def compare(**values: Any) -> None:
 
 
 @main.command()
-@click.argument("study_file", metavar="FILE", type=click.Path(path_type=Path))
+@_file("study_file", "FILE", "studies")
 @_path("--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]")
 @_number("--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N")
 @_output
@@ -246,6 +260,7 @@ def study(**values: Any) -> None:
     "--to",
     required=True,
     metavar="TRACKER",
+    shell_complete=late("cli.completion:tracker"),
     help="The tracker; 'fedsim list trackers' shows which there are.",
 )
 @_path("--out", "DIR", "Folder to write into.  [default: one called like the tracker, beside the run's]")
@@ -257,7 +272,7 @@ def study(**values: Any) -> None:
     help="Set a parameter of the tracker, such as --set uri=http://localhost:5000; may be repeated.",
 )
 def track(**values: Any) -> None:
-    """Show a run, or all runs of a comparison or a study, in a tracker.
+    """Show a run, or the runs of a comparison or study, in a tracker.
 
     FOLDER is that of the results. The tracker is told what their tables say of each round, by round, by
     simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
@@ -369,7 +384,8 @@ def list_(kind: str, **values: Any) -> None:
 
 
 @main.command()
-@_scenario
+@_file("scenario_file", "SCENARIO", "scenarios_and_studies")
+@_set
 @_algorithm
 @_number("--jobs", "Processes", "Of a study: runs at once.  [default: those of 'fedsim study']", "N")
 def check(**values: Any) -> None:
@@ -383,7 +399,7 @@ def check(**values: Any) -> None:
 
 
 @main.command()
-@click.argument("example")
+@click.argument("example", shell_complete=late("cli.completion:examples"))
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace a file.")
 def new(**values: Any) -> None:
@@ -399,3 +415,14 @@ def new(**values: Any) -> None:
 def schema() -> None:
     """Print the JSON schema of scenario files, for editors."""
     late("cli.check:schema")()
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete commands, scenarios, algorithms and other names.
+
+    In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
+    ~/.config/fish/config.fish: fedsim completion fish | source
+    """
+    late("cli.completion:print_script")(shell=shell)
