@@ -420,9 +420,9 @@ def schema() -> None:
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that makes a shell complete commands, scenarios, algorithms and other names.
+    """Print the script by which a shell completes commands and names.
 
-    In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
+    Names are those of scenarios, studies, algorithms (also in a list), trackers and kinds of plugins. In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
     ~/.config/fish/config.fish: fedsim completion fish | source
     """
     late("cli.completion:print_script")(shell=shell)
