@@ -422,7 +422,9 @@ def schema() -> None:
 def completion(shell: str) -> None:
     """Print the script by which a shell completes commands and names.
 
-    Names are those of scenarios, studies, algorithms (also in a list), trackers and kinds of plugins. In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
+    Names are those of scenarios, studies, algorithms (also in a list), trackers and kinds of plugins.
+
+    In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
     ~/.config/fish/config.fish: fedsim completion fish | source
     """
     late("cli.completion:print_script")(shell=shell)
