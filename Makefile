@@ -26,8 +26,8 @@ $(READY): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(READY)
 
-demo: $(READY)  ## run the main job and print its table
-	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedprox,fedmd
+demo: $(READY)  ## compare four algorithms on twenty phones
+	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedmd,dsfl
 
 quick: $(READY)  ## run the tests that need neither sockets nor nets
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)

@@ -187,7 +187,8 @@ def test_what_the_demo_moves_is_what_its_table_says() -> None:
     """Times and bytes do not depend on what is learned, so nothing is trained here."""
     printed = _between("<!-- demo table -->", "<!-- end of demo table -->", "")
     moved = {}
-    for algorithm in ("local", "fedavg", "fedprox", "fedmd"):
+    (compared,) = re.findall(r"fedsim compare .*--algorithms (\S+)", (ROOT / "Makefile").read_text())
+    for algorithm in compared.split(","):
         scenario = load_scenario(
             ROOT / "scenarios" / "quickstart.toml",
             ["engine.executor=null", "evaluation.every=0"],
@@ -205,6 +206,7 @@ def test_what_the_demo_moves_is_what_its_table_says() -> None:
             number_format.size(totals.bytes_down),
         ]
         assert cells[-2:] == [number_format.count(totals.parameters_up + totals.parameters_down), "0"]
+    assert len(moved) == 4
     assert 10 * moved["fedmd"] <= moved["fedavg"]
 
 

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from fedsim.cli.console import note, table
+from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import show_study, watching_study
+from fedsim.cli.study import goes_on, show_study, watching_study
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import check_files
 from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
 from fedsim.report.record_comparison import record_comparison
 from fedsim.report.summary import read_summary
 from fedsim.scenario import load_each, tracked
-from fedsim.studies.answer_files import FILES, read_answers, write_answers
+from fedsim.studies.answer_files import FILES, write_answers
+from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import NOT_FINITE, do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
@@ -44,32 +45,39 @@ def compare(
     scenarios = [tracked(one, track) for one in loaded]
     name = scenarios[0].run.name
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
+    runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
 
     def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        return watching(f"{name} {label}", rounds, quiet=quiet)
+        number = list(runs).index(label) + 1
+        return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
 
-    runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
-    if jobs is not None:
-        with watching_study(name, quiet=quiet) as watch_study:
-            do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
     remarks, faults = list[str](), dict[str, str | None]()
-    # Runs that have failed beside each other fail here again, and say why.
-    for one in record_comparison(
-        scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
-    ):
-        label = one.folder.name
-        remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-        faults[label] = one.result.non_finite
-    write_answers(plan, parent)
+    try:
+        if jobs is not None:
+            with watching_study(name, quiet=quiet) as watch_study:
+                do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
+        # Runs that have failed beside each other fail here again, and say why.
+        for one in record_comparison(
+            scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
+        ):
+            label = one.folder.name
+            remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+            faults[label] = one.result.non_finite
+    except KeyboardInterrupt:
+        note(goes_on(parent))
+        raise
+    found = write_answers(plan, parent)
     summaries = [read_summary(parent / label) for label in runs]
     for label, summary in zip(runs, summaries, strict=True):
         faults.setdefault(label, None if summary["finite"] else NOT_FINITE)
+    sentence(answer_sentence(found))
+    say()
     table(comparison.table(summaries))
     table(cost_breakdown.table(summaries))
     if targets:
-        for grid in read_answers(plan, parent).tables:
+        for grid in found.tables:
             table(grid)
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
     for remark in remarks:

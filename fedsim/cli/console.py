@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 
 import click
 from rich import box
@@ -35,6 +36,12 @@ def heading(text: str) -> None:
     click.echo(strong(text))
 
 
+def sentence(text: str) -> None:
+    """Print what was found, before its tables."""
+    for line in _wrapped(text):
+        click.echo(strong(line))
+
+
 def pairs(lines: Pairs) -> None:
     """Print names with what they stand for, aligned."""
     for line in aligned(lines):
@@ -45,21 +52,34 @@ def table(grid: TextTable) -> None:
     """Print a table."""
     if grid.title:
         heading(grid.title)
-    plain = grid.lines()
-    # Words wrap in a narrow terminal; numbers that were cut off would be worse than long lines.
+    # In a narrow terminal words wrap, and columns of numbers go below each other.
     wraps = len(grid.text_columns) == len(grid.headings)
-    if _is_dressed() and (wraps or max(map(len, plain)) < terminal().width):
-        _rich_table(grid)
-    else:
-        for line in plain:
-            click.echo(line)
+    parts = grid.parts(terminal().width) if sys.stdout.isatty() and not wraps else [grid]
+    for number, part in enumerate(parts):
+        if number:
+            click.echo()
+        plain = part.lines()
+        # Numbers that were cut off would be worse than long lines.
+        if _is_dressed() and (wraps or max(map(len, plain)) < terminal().width):
+            _rich_table(part)
+        else:
+            for line in plain:
+                click.echo(line)
     for remark in grid.notes:
-        click.echo(click.style(f"  {remark}", dim=True) if _is_dressed() else f"  {remark}")
+        for line in _wrapped(remark, "  "):
+            click.echo(click.style(line, dim=True) if _is_dressed() else line)
 
 
 def terminal(*, error: bool = False) -> Console:
     """Return rich's console on standard output, or on standard error; it respects NO_COLOR."""
     return Console(stderr=error, highlight=False)
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    """Return a text in lines, which a terminal would break within words."""
+    if not sys.stdout.isatty():
+        return [indent + text]
+    return textwrap.wrap(text, terminal().width, initial_indent=indent, subsequent_indent=indent)
 
 
 def _is_dressed() -> bool:

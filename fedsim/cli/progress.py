@@ -1,4 +1,4 @@
-"""What is seen while a run goes on: a bar on a terminal, now and then a line elsewhere. On standard error."""
+"""What is seen while a run goes on: a bar on a terminal, a few lines elsewhere. On standard error."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from fedsim.runtime.records.result import RoundRow
 Rounds = int | None
 """How many rounds there will be; None where nobody knows."""
 
-LINE_EVERY_S = 2.0
+LINE_EVERY_S = 10.0
 """At most one line in so much real time, ..."""
 
 LINE_EVERY_SHARE = 0.1
-"""... unless this share of the rounds has passed since the last one."""
+"""... and in this share of the real time since the first one."""
+
+WIDE = 100
+"""Columns of a terminal from which on a bar says how much real time has passed."""
 
 Watch = Callable[[RoundRow], None]
 
@@ -44,7 +47,9 @@ def watching(label: str, rounds: Rounds, *, quiet: bool = False, passed: str = S
         with _bar(label, rounds, Words(passed)) as watch:
             yield watch
     else:
-        yield Lines(label, rounds, Words(passed))
+        lines = Lines(label, rounds, Words(passed))
+        yield lines
+        lines.end()
 
 
 @dataclass(slots=True)
@@ -69,7 +74,7 @@ class Words:
 
 @dataclass(slots=True)
 class Lines:
-    """Prints a line when enough time or enough rounds have passed, and for the first and the last round.
+    """Prints a line for the first and the last round, and when enough time has passed.
 
     Attributes:
         label: What is running.
@@ -82,32 +87,42 @@ class Lines:
     rounds: Rounds
     words: Words = field(default_factory=Words)
     clock: Callable[[], float] = monotonic
-    _next_at_s: float = field(default=math.inf, init=False)
-    _next_round: float = field(default=1.0, init=False)
+    _began_s: float | None = field(default=None, init=False)
+    _next_at_s: float = field(default=-math.inf, init=False)
+    _unsaid: str = field(default="", init=False)
 
     def __call__(self, row: RoundRow) -> None:
         """Hear of a round."""
         words = self.words(row)
         if not 1 <= row.round <= (self.rounds or math.inf):
             return
+        of = f"/{self.rounds}" if self.rounds else ""
+        self._unsaid = f"{self.label}: round {row.round}{of}, {words}"
         now_s = self.clock()
-        if row.round >= self._next_round or now_s >= self._next_at_s or row.round == self.rounds:
-            of = f"/{self.rounds}" if self.rounds else ""
-            note(f"{self.label}: round {row.round}{of}, {words}")
-            self._next_at_s = now_s + LINE_EVERY_S
-            self._next_round = row.round + (self.rounds or math.inf) * LINE_EVERY_SHARE
+        if self._began_s is None:
+            self._began_s = now_s
+        if now_s >= self._next_at_s:
+            self.end()
+            self._next_at_s = now_s + max(LINE_EVERY_S, (now_s - self._began_s) * LINE_EVERY_SHARE)
+
+    def end(self) -> None:
+        """Print the line of the last round, unless it was printed."""
+        if self._unsaid:
+            note(self._unsaid)
+        self._unsaid = ""
 
 
 @contextmanager
 def _bar(label: str, rounds: Rounds, words: Words) -> Iterator[Watch]:
+    console = terminal(error=True)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        *([TimeElapsedColumn()] if console.width >= WIDE else []),
         TextColumn("{task.fields[words]}", markup=False),
     )
-    with Progress(*columns, console=terminal(error=True), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(label, total=rounds, words="")
         yield lambda row: progress.update(
             task, completed=min(row.round, rounds or row.round), words=words(row)

@@ -11,10 +11,11 @@ from time import monotonic
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from fedsim.cli.console import note, table, terminal
+from fedsim.cli.console import note, sentence, table, terminal
 from fedsim.errors import RunError
 from fedsim.report import number_format
 from fedsim.studies.answer_files import read_answers
+from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
 
@@ -46,14 +47,21 @@ def show_study(
         with watching_study(plan.name, quiet=quiet) as watch:
             failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
     except KeyboardInterrupt:
-        note(f"runs that have ended are kept in {parent}: the same command goes on from there")
+        note(goes_on(parent))
         raise
-    for grid in read_answers(plan, parent).tables:
+    found = read_answers(plan, parent)
+    sentence(answer_sentence(found))
+    for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
         raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")
+
+
+def goes_on(parent: Path) -> str:
+    """Say what an interrupted study, or comparison, has left."""
+    return f"runs that have ended are kept in {parent}: the same command goes on from there"
 
 
 @contextmanager

@@ -15,10 +15,34 @@ SIMULATED = "simulated"
 PASSED = "passed"
 """What the time of a run over sockets is called."""
 
+TIMES = {SIMULATED: "simulated time", PASSED: "real time"}
+
 
 def title(summary: Summary) -> str:
     """Return which run it is."""
     return f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}"
+
+
+def run_sentence(summary: Summary, passed: str = SIMULATED) -> str:
+    """Return the result of a run in one sentence; what ``passed`` calls is the time of the run."""
+    accuracy, loss = summary["accuracy"], summary["loss"]
+    if accuracy["personal_mean"] is not None:
+        worst = number_format.percent(accuracy["personal_worst_decile"])
+        measured = f"a mean accuracy of {number_format.percent(accuracy['personal_mean'])} % over clients"
+        measured += f", {worst} % over the worst 10 % of them"
+    elif accuracy["global"] is not None:
+        measured = f"an accuracy of {number_format.percent(accuracy['global'])} % on the global test set"
+    elif loss["personal_mean"] is not None:
+        measured = f"a mean loss of {number_format.number(loss['personal_mean'])} over clients"
+    elif loss["global"] is not None:
+        measured = f"a loss of {number_format.number(loss['global'])} on the global test set"
+    else:
+        measured = "not been measured"
+    time = f"{number_format.duration(summary['simulated_s'])} of {TIMES[passed]}"
+    size = sum(summary[name] for name in ("bytes_up", "bytes_down", "data_up", "data_down"))
+    spent = f"{number_format.several(summary['rounds'], 'round')}, {time} and {number_format.size(size)}"
+    end = "" if summary["finite"] else "; a model, or a loss, is not finite"
+    return f"After {spent} {summary['algorithm']} has {measured}{end}."
 
 
 def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:

@@ -47,6 +47,25 @@ class TextTable:
         lines.insert(height, "  ".join("-" * width for width in widths))
         return [line.rstrip() for line in lines]
 
+    def parts(self, width: int) -> list[TextTable]:
+        """Return the table in parts that are narrower than a width, as far as a column allows.
+
+        Each has the first column, and none the title or the notes.
+        """
+        parts, columns = [], [0]
+        for column in range(1, len(self.headings)):
+            if len(columns) > 1 and max(map(len, self._only([*columns, column]).lines())) >= width:
+                parts.append(columns)
+                columns = [0]
+            columns.append(column)
+        return [self._only(some) for some in (*parts, columns)]
+
+    def _only(self, columns: Sequence[int]) -> TextTable:
+        headings = [self.headings[column] for column in columns]
+        rows = [[row[column] for column in columns] for row in self.rows]
+        words = frozenset(place for place, column in enumerate(columns) if column in self.text_columns)
+        return TextTable(headings, rows, text_columns=words)
+
     def _aligned(self, cell: str, column: int, width: int) -> str:
         return cell.ljust(width) if column in self.text_columns else cell.rjust(width)
 

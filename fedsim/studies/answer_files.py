@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from fedsim.params import Array
+from fedsim.report import comparison
 from fedsim.report.atomic_folder import new, write_file
-from fedsim.report.cost_breakdown import Columns
+from fedsim.report.cost_breakdown import Columns, Figures, means
 from fedsim.report.csv_table import csv_of
 from fedsim.report.markup import to_latex, to_markdown
 from fedsim.report.places import holds_scenario
+from fedsim.report.summary import read_summary
 from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable
 from fedsim.studies.answer_tables import tables, tuning_table
@@ -47,6 +49,8 @@ class Answers:
     Attributes:
         plan: The study, with what was chosen for each setting.
         curves: What each run has shown, by setting and seed.
+        ends: Where the runs of each setting have ended: the mean over seeds of what comparisons compare
+            (:func:`fedsim.report.comparison.figures`), for settings of which a run has ended.
         budgets: Within which accuracies are compared.
         answers: One for each setting and target.
         fronts: The Pareto front for each budget.
@@ -56,6 +60,7 @@ class Answers:
 
     plan: StudyPlan
     curves: Mapping[Setting, Curves]
+    ends: Mapping[Setting, Figures]
     budgets: Sequence[Budget]
     answers: Sequence[Answer]
     fronts: Mapping[str, Sequence[FrontPoint]]
@@ -68,9 +73,11 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     tuning = read_tuning(whole, parent)
     plan, config = whole.chosen(tuning.chosen), whole.config
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
+    figures: dict[Setting, list[Figures]] = {}
     for run in plan.runs:
-        if holds_scenario(parent / run.label, run.scenario_toml):
-            curves[run.setting][run.seed] = read_curve(parent / run.label)
+        if holds_scenario(folder := parent / run.label, run.scenario_toml):
+            curves[run.setting][run.seed] = read_curve(folder)
+            figures.setdefault(run.setting, []).append(comparison.figures(read_summary(folder)))
     compared = budgets(curves, config.at)
     found = answers(
         curves,
@@ -96,11 +103,12 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     grids = tables(plan, found, fronts, compared)
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
-    return Answers(plan, curves, compared, found, fronts, grids, trials)
+    ends = {setting: means(some) for setting, some in figures.items()}
+    return Answers(plan, curves, ends, compared, found, fronts, grids, trials)
 
 
-def write_answers(whole: StudyPlan, parent: Path) -> None:
-    """Write the files of a study's answers.
+def write_answers(whole: StudyPlan, parent: Path) -> Answers:
+    """Write the files of a study's answers, and return the answers.
 
     Raises:
         FileError: They cannot be written.
@@ -127,6 +135,7 @@ def write_answers(whole: StudyPlan, parent: Path) -> None:
         write_file(parent / TUNING.file, csv_of(TUNING.with_paths(plan.varied), found.trials))
     write_file(parent / MARKDOWN, "\n".join(map(to_markdown, found.tables)).encode())
     write_file(parent / LATEX, "\n".join(map(to_latex, found.tables)).encode())
+    return found
 
 
 def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:

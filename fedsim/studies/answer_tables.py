@@ -15,7 +15,7 @@ from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget
 from fedsim.studies.fronts import FrontPoint, stretches
 from fedsim.studies.intervals import WORDS, Interval, interval
-from fedsim.studies.plan import Setting, StudyPlan
+from fedsim.studies.plan import StudyPlan
 from fedsim.studies.tuning import Tuning
 
 Show = Callable[[float], str]
@@ -123,7 +123,7 @@ def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) 
     notes += [f"{_amount(one)}: {_LEAST[one.bounds]}" for one in budgets if not one.is_stated]
     for one in budgets:
         ended = [
-            f"{' '.join([row.setting.variant, *_point(plan, row.setting)])} {number} of {row.seeds}"
+            f"{' '.join([row.setting.variant, *plan.point_words(row.setting)])} {number} of {row.seeds}"
             for row in rows
             if (number := row.ended_before[one.column])
         ]
@@ -213,7 +213,7 @@ def _fronts(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> Text
                 if low == high
                 else f"{number_format.percent(low)} to {number_format.percent(high)}"
             )
-            name = " ".join([piece[0].setting.variant, *_point(plan, piece[0].setting)])
+            name = " ".join([piece[0].setting.variant, *plan.point_words(piece[0].setting)])
             show = AMOUNTS[budget]
             until = show(later[0].cost) if later else ""
             rows.append((budget.removesuffix("_s"), show(piece[0].cost), until, name, accuracy))
@@ -258,10 +258,6 @@ def _headings(paths: Sequence[str]) -> list[str]:
     lasts = [keys_of(path)[-1] for path in paths]
     heads = (last if lasts.count(last) == 1 else path for last, path in zip(lasts, paths, strict=True))
     return [head.replace("_", "\n") for head in heads]
-
-
-def _point(plan: StudyPlan, setting: Setting) -> list[str]:
-    return [f"{keys_of(path)[-1]}={value}" for path, value in zip(plan.grid, setting.point, strict=True)]
 
 
 def _least(rows: Sequence[Answer], name: str, show: Show) -> Cell:

@@ -162,6 +162,10 @@ class StudyPlan:
         tuned = [None] * len(self.tuned) if one is None else one.values
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
 
+    def point_words(self, setting: Setting) -> list[str]:
+        """Return the values of the grid for people: ``["alpha=0.1"]``."""
+        return [f"{keys_of(path)[-1]}={value}" for path, value in zip(self.grid, setting.point, strict=True)]
+
 
 def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:
     """Return the plan of a comparison: the same scenario with several algorithms, and perhaps seeds."""

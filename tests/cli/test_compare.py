@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +41,9 @@ def test_algorithms_side_by_side(call: Call, here: Path) -> None:
     assert result.exit_code == 0, result.output
     parent = here / "runs" / "tiny"
     assert left(parent) == sorted([*FILES, "fedavg-seed0", "local-seed0"])
-    lines = result.stdout.splitlines()
+    said, empty, *lines = result.stdout.splitlines()
+    assert re.fullmatch(r"To \d+ % accuracy: (local|fedavg) took .* of simulated time and .*\.", said)
+    assert not empty
     assert max(map(len, lines)) <= 100
     assert [line.split()[0] for line in lines[3:5]] == ["fedavg", "local"]
     second = lines[lines.index("where time and bytes went") + 1 :]
@@ -103,6 +106,22 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert result.exit_code == 1
     assert "no such luck" in result.stderr
     assert "it was local-seed0" in result.stderr
+    assert left(here / "o") == ["fedavg-seed0"]
+
+
+def test_an_interrupted_comparison_says_how_it_goes_on(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupt(self: Local, *_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Local, "train", interrupt)
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
+    assert result.exit_code == 130
+    assert result.stderr.endswith(
+        "runs that have ended are kept in o: the same command goes on from there\n"
+        "fedsim: interrupted: nothing was left half-written\n"
+    )
     assert left(here / "o") == ["fedavg-seed0"]
 
 
@@ -179,7 +198,7 @@ def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: py
         assert call(*arguments).exit_code == 1
     first = call(*arguments)
     assert "fedavg" not in first.stderr  # it was there
-    assert "local-seed0: round 1/2" in first.stderr
+    assert "run 2 of 2, local-seed0: round 1/2" in first.stderr
     again = call(*arguments)
     assert (again.exit_code, again.stdout) == (0, first.stdout)
     assert "round" not in again.stderr

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from fedsim.cli.console import table
+from fedsim.cli.console import sentence, table
 from fedsim.report.text_table import TextTable
 
 GRID = TextTable(("name", "n"), [("a", "1*"), ("b", "[2]")], ["a note"], title="Title")
@@ -47,3 +47,15 @@ def test_numbers_are_never_cut_off_and_words_wrap(
     shown = show(words, capsys, monkeypatch, COLUMNS="20")
     assert shown.count("word") == 10
     assert max(map(len, shown.splitlines())) < 60  # 20, and what is invisible
+
+
+def test_a_sentence_wraps_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence("word " * 10 + "end.")
+    assert capsys.readouterr().out == "word " * 10 + "end.\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    sentence("word " * 10 + "end.")
+    assert capsys.readouterr().out == "word word word word\n" * 2 + "word word end.\n"

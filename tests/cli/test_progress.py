@@ -1,3 +1,4 @@
+import re
 import sys
 
 import numpy as np
@@ -17,26 +18,45 @@ def row(number: int, accuracy: float | None = None, loss: float = 0.5) -> RoundR
 
 
 def rounds_of(text: str) -> list[int]:
-    return [int(line.split("round ")[1].split("/")[0]) for line in text.splitlines()]
+    return [int(number) for number in re.findall(r"round (\d+)", text)]
 
 
-def test_quick_rounds_give_a_line_for_each_tenth(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines("x", 20, clock=lambda: 0.0)
-    for number in range(22):  # 0 and 21 are before the first and after the last
-        lines(row(number))
-    assert rounds_of(capsys.readouterr().err) == [1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 20]
+@pytest.mark.parametrize("rounds", [20, None])
+def test_quick_rounds_give_lines_for_the_first_and_the_last(
+    rounds: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with watching("x", rounds) as watch:
+        for number in range(22):  # 0 and, of 20, 21 are before the first and after the last
+            watch(row(number))
+    assert rounds_of(capsys.readouterr().err) == [1, rounds or 21]
 
 
-def test_slow_rounds_give_a_line_every_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = iter(range(100))
+def test_slow_rounds_give_a_line_every_ten_seconds_and_later_fewer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seconds = iter(range(0, 1000, 2))
     lines = Lines("x", 1000, clock=lambda: float(next(seconds)))
-    for number in range(1, 10):
+    for number in range(1, 101):  # round 1 at 0 s, 2 at 2 s, ...
         lines(row(number))
-    assert rounds_of(capsys.readouterr().err) == [1, 3, 5, 7, 9]
+    at_s = [2 * (number - 1) for number in rounds_of(capsys.readouterr().err)]
+    assert at_s == [*range(0, 120, 10), 122, 136, 150, 166, 184]  # from 100 s on a tenth more each time
+
+
+def test_of_a_run_that_fails_no_last_line_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        with watching("x", 20) as watch:
+            watch(row(1))
+            watch(row(2))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert rounds_of(capsys.readouterr().err) == [1]
 
 
 def test_the_last_accuracy_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines("x", 3, clock=lambda: 0.0)
+    seconds = iter((0.0, 10.0, 20.0))
+    lines = Lines("x", 3, clock=lambda: next(seconds))
     for one in (row(1), row(2, 0.5), row(3)):
         lines(one)
     assert capsys.readouterr().err.splitlines() == [
@@ -66,4 +86,19 @@ def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: 
             watch(row(number, 0.5))
     shown = capsys.readouterr().err
     assert "2/2" in shown
+    assert "0:00:00" in shown
     assert "accuracy 50.0 %" in shown
+
+
+def test_a_narrow_terminal_shows_no_real_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with watching("run 4 of 4, fedavg-seed0", 60) as watch:
+        watch(row(60, 0.5))
+    shown = capsys.readouterr().err
+    assert "60/60" in shown
+    assert "10 min simulated, accuracy 50.0 %" in shown
+    assert "0:00:00" not in shown

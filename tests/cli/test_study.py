@@ -42,6 +42,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
 def test_runs_that_failed_are_listed_at_the_end(call: Call, here: Path) -> None:
     result = call("study", "mine.toml")
     assert result.exit_code == 1
+    assert result.stdout.startswith("No run has ended; missing: fedavg-seed0 and 1 more.\n\nto reach 1 %\n")
     assert "0 of 0" in result.stdout
     assert "results are in runs/mine: answers.csv, study.parquet" in result.stderr
     assert result.stderr.endswith(

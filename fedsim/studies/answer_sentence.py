@@ -1,0 +1,204 @@
+"""What a study, or a comparison, has found, in one sentence.
+
+The sentence says what each variant took to reach one accuracy, the fastest first. Of the accuracies that a
+study asks for, or else of round ones, it is the highest that two variants reach with every seed. On a grid it
+is the highest that at every point some variant reaches, and the sentence says which is the fastest where.
+Where no accuracy was measured it says how the runs have ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedsim.report import number_format
+from fedsim.runtime.budget import MEASURES
+from fedsim.studies.answer_files import Answers
+from fedsim.studies.answers import Answer, Curves, answers
+from fedsim.studies.plan import Setting, StudyPlan
+
+MOST = 4
+"""Variants, or points of a grid, that are named one by one; of more only the best are."""
+
+ROUND = (0.01, 0.02, 0.03, 0.04, *(number / 20 for number in range(1, 20)))
+"""The accuracies of which one is taken where a study asks for none."""
+
+SIMULATED = " of simulated time"
+
+
+def _share(value: float) -> str:
+    return f"{number_format.percent(value)} %"
+
+
+ENDS: Mapping[str, tuple[str, Callable[[float], str], bool]] = {
+    "accuracy": ("an accuracy of", _share, True),
+    "global": ("an accuracy on the global test set of", _share, True),
+    "loss": ("a loss of", number_format.number, False),
+    "global_loss": ("a loss on the global test set of", number_format.number, False),
+}
+"""What may have been measured at the end: its words, how it is shown, whether more is better."""
+
+
+def answer_sentence(found: Answers) -> str:
+    """Return the sentence, with a full stop."""
+    said = _to_target(found) or _at_end(found)
+    missing = [run.label for run in found.plan.runs if run.seed not in found.curves[run.setting]]
+    if missing:
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        said += f"; missing: {missing[0]}{more}"
+    return f"{said}."
+
+
+def _to_target(found: Answers) -> str:
+    """Say what it took to reach an accuracy; nothing where none can be named."""
+    plan, column = found.plan, MEASURES[found.plan.config.of].column
+    measured = {
+        setting: curves
+        for setting, curves in found.curves.items()
+        if any(np.isfinite(curve[column]).any() for curve in curves.values())
+    }
+    target = _target(plan, measured) if measured else None
+    if target is None:
+        return ""
+    rows = sorted(
+        answers(measured, [target], plan.config.of, None),
+        key=lambda row: (row.reached < row.seeds, _mean(row, "time_to_target_s")),
+    )
+    reached = [row for row in rows if row.reached]
+    words = [] if plan.config.of == "personal_mean" else [MEASURES[plan.config.of].words]
+    accuracy = f"{100 * target:g} % accuracy{_aside(*words, *_over_seeds(plan))}"
+    if not reached:
+        best = max(rows, key=lambda row: _mean(row, "best_accuracy"))
+        shown = _share(_mean(best, "best_accuracy"))
+        return f"{accuracy} was not reached: the best was {shown}, of {_name(plan, best.setting)}"
+    if _is_grid(plan):
+        return _at_points(plan, reached, accuracy)
+    if len(rows) > MOST:
+        return _best(plan, rows, reached, accuracy)
+    took = [
+        f"{_name(plan, row.setting)} {_costs(row) if number else f'took {_costs(row, SIMULATED)}'}"
+        for number, row in enumerate(reached)
+    ]
+    said = f"To {accuracy}: {', '.join(took)}"
+    if short := [_name(plan, row.setting) for row in rows if not row.reached]:
+        said += f"; {_listed(short)} did not reach it"
+    if unknown := [_name(plan, setting) for setting in found.ends if setting not in measured]:
+        said += f"; it was not measured for {_listed(unknown)}"
+    return said
+
+
+def _target(plan: StudyPlan, measured: Mapping[Setting, Curves]) -> float | None:
+    """Return the accuracy to speak of; None where a study asks for none and nobody reaches a round one."""
+    column = MEASURES[plan.config.of].column
+    best = {
+        setting: [max(curve[column][np.isfinite(curve[column])], default=0.0) for curve in curves.values()]
+        for setting, curves in measured.items()
+    }
+    least = {setting: min(values) for setting, values in best.items()}
+    if _is_grid(plan):
+        points = {setting.point for setting in least}
+        wanted = min(max(value for one, value in least.items() if one.point == point) for point in points)
+    else:
+        wanted = sorted(least.values(), reverse=True)[:2][-1]
+    for level in (wanted, max(least.values()), max(max(values) for values in best.values())):
+        if below := [target for target in plan.config.targets or ROUND if target <= level]:
+            return max(below)
+    return min(plan.config.targets, default=None)
+
+
+def _at_points(plan: StudyPlan, reached: Sequence[Answer], accuracy: str) -> str:
+    """Say which variant is the fastest at which point of a grid."""
+    points = list(dict.fromkeys(setting.point for setting in plan.settings))
+    fastest = {row.setting.point: row for row in reversed(reached)}
+    others = [point for point in points if point not in fastest]
+    if len(points) > MOST:
+        counts = Counter(row.setting.variant for row in fastest.values()).most_common()
+        where = [
+            f"{variant} at {number}" + ("" if place else f" of {len(points)} points of the grid")
+            for place, (variant, number) in enumerate(counts)
+        ]
+        short = [str(len(others))] if others else []
+    else:
+        won = [fastest[point] for point in points if point in fastest]
+        where = [
+            f"{_name(plan, row.setting)} ({_costs(row, '' if number else SIMULATED)})"
+            for number, row in enumerate(won)
+        ]
+        short = [" ".join(plan.point_words(Setting("", "", point))) for point in others]
+    said = f"The fastest to {accuracy}: {', '.join(where)}"
+    return f"{said}; at {_listed(short)} nobody reached it" if short else said
+
+
+def _best(plan: StudyPlan, rows: Sequence[Answer], reached: Sequence[Answer], accuracy: str) -> str:
+    """Say how many have reached an accuracy, and which of them took least."""
+    fastest = reached[0]
+    fewest = min(reached, key=lambda row: (row.reached < row.seeds, _mean(row, "bytes_to_target")))
+    said = f"{len(reached)} of {len(rows)} reached {accuracy}: "
+    first = f"{_name(plan, fastest.setting)} took the least time"
+    if fewest is fastest:
+        return f"{said}{first} and the fewest bytes, {_costs(fastest, SIMULATED)}"
+    second = f"{_name(plan, fewest.setting)} the fewest bytes ({_costs(fewest)})"
+    return f"{said}{first} ({_costs(fastest, SIMULATED)}), {second}"
+
+
+def _at_end(found: Answers) -> str:
+    """Say what was measured at the end, and what all of it took."""
+    plan, ends = found.plan, found.ends
+    if not ends:
+        return "No run has ended"
+    what = next((name for name in ENDS if any(end[name] is not None for end in ends.values())), None)
+    words, show, is_more_better = ENDS[what] if what else ("", number_format.duration, False)
+    key = what or "simulated_s"
+    there = {setting: value for setting, end in ends.items() if (value := end[key]) is not None}
+    order = sorted(there, key=lambda setting: there[setting], reverse=is_more_better)
+    is_cut = len(order) > MOST
+    aside = [f"the {'best' if what else 'fastest'} {MOST} of {len(order)}"] if is_cut else []
+    said: list[str] = []
+    for setting in order[:MOST]:
+        size = number_format.size(ends[setting]["bytes"])
+        time = number_format.duration(ends[setting]["simulated_s"]) + ("" if said else SIMULATED)
+        verb = "" if said else f"has {words} " if what else "took "
+        measured = f"{show(there[setting])} after " if what else ""
+        said.append(f"{_name(plan, setting)} {verb}{measured}{time} and {size}")
+    head = "At the end" if what else "No accuracy was measured"
+    return f"{head}{_aside(*aside, *_over_seeds(plan))}: {', '.join(said)}"
+
+
+def _is_grid(plan: StudyPlan) -> bool:
+    """Whether several variants meet at several points."""
+    variants, points = {one.variant for one in plan.settings}, {one.point for one in plan.settings}
+    return min(len(variants), len(points)) > 1
+
+
+def _name(plan: StudyPlan, setting: Setting) -> str:
+    """Return what tells a setting apart: its variant, its point, or both."""
+    words = [setting.variant] if len({one.variant for one in plan.settings}) > 1 or not plan.grid else []
+    return " ".join([*words, *plan.point_words(setting)])
+
+
+def _costs(row: Answer, words: str = "") -> str:
+    time = number_format.duration(_mean(row, "time_to_target_s"))
+    of = f" ({row.reached} of {row.seeds} seeds)" if row.reached < row.seeds else ""
+    return f"{time}{words} and {number_format.size(_mean(row, 'bytes_to_target'))}{of}"
+
+
+def _mean(row: Answer, name: str) -> float:
+    """Return the mean of a quantity over seeds; of none what is last where the least is first."""
+    one = row.figures[name]
+    return np.inf if one is None else one.mean
+
+
+def _over_seeds(plan: StudyPlan) -> list[str]:
+    return ["means over seeds"] if len(plan.seeds) > 1 else []
+
+
+def _aside(*words: str) -> str:
+    return f" ({'; '.join(words)})" if words else ""
+
+
+def _listed(words: Sequence[Any]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
