@@ -328,14 +328,14 @@ def _markdown(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;")
 
 
-def _of_any_dimension(distribution: Json) -> Json:
-    keys = distribution["properties"].items()
-    return {
-        **distribution,
-        "properties": {
-            name: {key: one[key] for key in ("description", "const") if key in one} for name, one in keys
-        },
-    }
+def _of_any_dimension(node: Any) -> Any:
+    """Return a distribution of quantities as one of whatever the key is that has it."""
+    if not isinstance(node, dict):
+        return [_of_any_dimension(one) for one in node] if isinstance(node, list) else node
+    if "$comment" in node:
+        return {"$comment": "as the key has it", "description": node.get("description", "")}
+    dropped = {"default"} if "const" in node else set()
+    return {key: _of_any_dimension(one) for key, one in node.items() if key not in dropped}
 
 
 @cache
