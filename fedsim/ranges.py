@@ -79,6 +79,9 @@ Width = Annotated[int, Field(ge=1, le=10**6)]
 Widths = Annotated[tuple[Width, ...], AsTuple, Few]
 """Widths of layers, from the input on."""
 
+ShownClients = Annotated[int, Field(ge=3, le=10**6)]
+"""Clients of a timeline: some slow, some in the middle, some fast."""
+
 Workers = Annotated[int, Field(ge=1, le=1024)]
 """Jobs that run at once."""
 

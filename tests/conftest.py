@@ -5,15 +5,19 @@ import gc
 import io
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from fedsim import durable
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Nets this small only wait for other threads. Read when torch is imported, here and in processes of tests.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -131,3 +135,27 @@ size = 20
 count = 4
 device = "high"
 """
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A Chromium of the system, for the tests of one file, none of which may be asynchronous."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip(f"pages are tested in a browser, and here is none ({', '.join(names)}): make browser")
+    playwright = pytest.importorskip("playwright.sync_api", reason="a browser is driven by playwright")
+    with playwright.sync_playwright() as driver:
+        # Its sandbox needs what containers often do not have; what it opens here is ours.
+        running = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script axe-core, which looks for what keeps people out of a page."""
+    file = Path(__file__).parents[1] / "build/npm/node_modules/axe-core/axe.min.js"
+    if not file.exists():
+        pytest.skip("what keeps people out of a page is found by axe-core, and it is not here: make browser")
+    return file.read_text("utf-8")

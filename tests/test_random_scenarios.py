@@ -17,6 +17,7 @@ from dice import Dice
 from random_algorithms import ALGORITHMS
 from random_scenarios import random_scenario
 from recompute import NOT_DERIVABLE
+from run_folder import TABLES as ALWAYS
 from run_folder import RunFolder
 
 from fedsim.errors import InvariantError, RunError, UserError
@@ -27,6 +28,7 @@ from fedsim.scenario.choices import ALGORITHM
 SEEDS = range(30)
 SOON = SEEDS[:10]
 """Those that run whenever tests do."""
+TABLES = (*ALWAYS, "client_classes")
 TOOLS = Path(__file__).parents[1] / "tools"
 
 
@@ -267,11 +269,11 @@ def _leaves(table: dict[str, Any], *above: str) -> list[tuple[str, ...]]:
     ]
 
 
-@pytest.mark.parametrize("table", ["rounds", "clients", "evaluations", "dispatches", "messages"])
+@pytest.mark.parametrize("table", TABLES)
 def test_each_column_of_a_table_is_noticed_but_for_what_no_event_tells(
     eventful: RunFolder, table: str
 ) -> None:
-    untold = {"rounds": OF_NO_EVENT, "clients": OF_DEVICES}.get(table, ())
+    untold = {"rounds": OF_NO_EVENT, "clients": OF_DEVICES, "client_classes": ("class_name",)}.get(table, ())
     rows = eventful.tables[table]
     for column in rows[0]:
         changed = deepcopy(eventful)
@@ -280,7 +282,7 @@ def test_each_column_of_a_table_is_noticed_but_for_what_no_event_tells(
         assert faults_of(changed) or column in untold, column
 
 
-@pytest.mark.parametrize("table", ["rounds", "clients", "evaluations", "dispatches", "messages"])
+@pytest.mark.parametrize("table", TABLES)
 def test_a_row_too_few_is_noticed(eventful: RunFolder, table: str) -> None:
     changed = deepcopy(eventful)
     del changed.tables[table][-1]

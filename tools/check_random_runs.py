@@ -31,7 +31,7 @@ from time import perf_counter
 
 from check_run_folder import faults_of
 from random_scenarios import RandomScenario, random_scenario
-from run_folder import BY_CLASS, TABLES, RunFolder
+from run_folder import NOT_ALWAYS, TABLES, RunFolder
 
 from fedsim.errors import RunError, UserError
 from fedsim.report.record_run import record
@@ -105,8 +105,8 @@ def run(folder: Path, workers: int) -> tuple[str, str]:
 
 def differences(first: Path, second: Path) -> Iterator[str]:
     """Yield what two run folders do not have in common."""
-    by_class = [f"{name}.parquet" for name in BY_CLASS if (first / f"{name}.parquet").exists()]
-    for name in (*SAME, *by_class):
+    others = [f"{name}.parquet" for name in NOT_ALWAYS if (first / f"{name}.parquet").exists()]
+    for name in (*SAME, *others):
         contents = [(folder / name).read_bytes() for folder in (first, second)]
         if name == "summary.json":
             contents = [re.sub(rb'"wall_s": [0-9.e-]+', b"", content) for content in contents]

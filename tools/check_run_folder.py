@@ -60,9 +60,30 @@ def faults_of(run: RunFolder) -> list[str]:
         *_began_faults(tables["rounds"]),
         *_rows("clients", _without(tables["clients"], *OF_DEVICES), _client_rows(run, seen)),
         *_evaluation_faults(run, seen),
+        *_holding_faults(tables),
         *_class_faults(tables),
         *_log_faults(run, seen),
     ]
+
+
+def _holding_faults(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """Compare ``client_classes`` with the clients' numbers of training samples."""
+    if "client_classes" not in tables:
+        if "confusion" in tables:
+            yield "client_classes: it is not there, though classes were counted"
+        return
+    held: Counter[int] = Counter()
+    before = (-1, -1)
+    for row in tables["client_classes"]:
+        cell = row["client"], row["class"]
+        if cell <= before or row["num_samples"] < 1:
+            yield f"client_classes: {row} comes after client and class {before}"
+        held[row["client"]] += row["num_samples"]
+        before = cell
+    for row in tables["clients"]:
+        if held.pop(row["client"], 0) != row["num_train"]:
+            yield f"client_classes: client {row['client']} has {row['num_train']} training samples, not these"
+    yield from (f"client_classes: there is no client {client}" for client in held)
 
 
 def _class_faults(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:

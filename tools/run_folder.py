@@ -13,8 +13,8 @@ import msgpack
 import pyarrow.parquet as pq
 
 TABLES = ("rounds", "clients", "evaluations", "dispatches", "messages")
-BY_CLASS = ("classes", "confusion")
-"""Tables that are there under ``evaluation.per_class``."""
+NOT_ALWAYS = ("client_classes", "classes", "confusion")
+"""Tables of classifications, and under ``evaluation.per_class``."""
 
 Row = dict[str, Any]
 
@@ -48,7 +48,7 @@ class RunFolder:
             *_read_trace((folder / "trace.msgpack").read_bytes()),
             {
                 name: pq.read_table(folder / f"{name}.parquet").to_pylist()
-                for name in (*TABLES, *BY_CLASS)
+                for name in (*TABLES, *NOT_ALWAYS)
                 if name in TABLES or (folder / f"{name}.parquet").exists()
             },
             json.loads((folder / "summary.json").read_text("utf-8")),

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures
+from fedsim.page.write_report import write_report
 from fedsim.report import comparison, cost_breakdown, run_columns
 from fedsim.report.atomic_folder import check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
@@ -81,6 +82,17 @@ class Result:
     def clients(self) -> pa.Table:
         """One row per client of the population, selected or not."""
         return self._table("clients")
+
+    @cached_property
+    def client_classes(self) -> pa.Table:
+        """One row per client and class of which it has training samples; of a classification.
+
+        Raises:
+            UserError: The run has no such table.
+        """
+        if not (self.folder / run_columns.CLIENT_CLASSES.file).exists():
+            raise UserError("this run has no table client_classes: its data set has no samples of classes")
+        return self._table("client_classes")
 
     @cached_property
     def dispatches(self) -> pa.Table:
@@ -176,6 +188,18 @@ class Result:
                 write_models(hidden, self._models, place)
         return place
 
+    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+        """Write what `fedsim report` does, one HTML file with figures and tables, and return its place.
+
+        Args:
+            file: The place; missing parents are made.
+            force: Whether a file there may be replaced that is no report.
+
+        Raises:
+            OutputError: The place is occupied, or the results are damaged.
+        """
+        return write_report(self.folder, Path(file), force=force)
+
     def __repr__(self) -> str:
         return run_text(self.summary)
 
@@ -236,6 +260,10 @@ class Comparison:
         for table in TABLES:
             write_file(place / table, read_whole(self.folder / table, Path.read_bytes))
         return place
+
+    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+        """Write the report of the comparison, as :meth:`Result.write_report` does that of a run."""
+        return write_report(self.folder, Path(file), force=force)
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.runs)

@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from fedsim.api.results import Result, Temporary
+from fedsim.page.showing import study_on
+from fedsim.page.write_report import write_report
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
-from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
+from fedsim.studies.perform import NOT_FINITE, STUDY, Progress, Watch, perform
 from fedsim.studies.plan import StudyPlan, StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
+
+if TYPE_CHECKING:
+    from fedsim.page.live_page import LivePage
 
 UNFINISHED = "it is not there: it has not ended, or has failed"
 
@@ -62,6 +68,10 @@ class StudyResult:
         plan = self._read.plan
         return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._read.curves))
 
+    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+        """Write the report of the study, as :meth:`Result.write_report` does that of a run."""
+        return write_report(self.folder, Path(file), force=force)
+
     @cached_property
     def _read(self) -> Answers:
         return read_answers(self._plan, self.folder)
@@ -86,6 +96,7 @@ def study(
     force: bool = False,
     verify: bool = False,
     progress: Watch | None = None,
+    live: LivePage | None = None,
 ) -> StudyResult:
     """Do the runs of a study in processes of their own, and return what they answer.
 
@@ -101,6 +112,7 @@ def study(
         force: Whether ``out`` may replace runs of other scenarios.
         verify: Whether every invariant is checked while running; slower.
         progress: Told how far the study is (:class:`fedsim.studies.perform.Progress`).
+        live: A page that shows the runs while they go on.
 
     Raises:
         ScenarioError: All that is wrong with the study.
@@ -109,15 +121,22 @@ def study(
     plan = load_study(study)
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
-    failed = perform(
-        plan,
-        folder,
-        jobs=jobs,
-        force=force,
-        verify=verify,
-        watch=progress or (lambda progress: None),
-        known_as=RUNS / plan.name if temporary else None,
-    )
+    with study_on(live, plan, folder, "study") as followed:
+
+        def watch(now: Progress) -> None:
+            followed.hear(now)
+            if progress is not None:
+                progress(now)
+
+        failed = perform(
+            plan,
+            folder,
+            jobs=jobs,
+            force=force,
+            verify=verify,
+            watch=watch,
+            known_as=RUNS / plan.name if temporary else None,
+        )
     return StudyResult(plan, folder.resolve(), failed, temporary)
 
 

@@ -126,6 +126,15 @@ _track = click.option(
 _output = _all(
     _track,
     click.option(
+        "--live",
+        metavar="[PORT]",
+        is_flag=False,
+        flag_value="0",
+        callback=_read_by("cli.values:port"),
+        help="Show what goes on in a page for a browser of this machine, whose address is printed.  "
+        "[default PORT: one that is free]",
+    ),
+    click.option(
         "--force",
         is_flag=True,
         help="Replace the results of another run; those of the same one are replaced in any case.",
@@ -278,6 +287,38 @@ def track(**values: Any) -> None:
     simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
     """
     late("cli.track:track")(**values)
+
+
+@main.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@_path(
+    "--out",
+    "FILE",
+    "The file to write.  [default: report.html in the folder; of a run, a file beside its folder]",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is no report of fedsim.")
+def report(**values: Any) -> None:
+    """Write what a run, a comparison or a study has shown as one HTML file.
+
+    FOLDER is that of the results. The file has the answer, figures, tables and how it was done. It needs no
+    network and no other file: a browser opens it, and it can be sent to others.
+    """
+    late("cli.report:report")(**values)
+
+
+@main.command()
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@_path("--out", "FILE", "Where to write it.  [default: beside the run's folder, with .pftrace at its end]")
+@_number("--clients", "ShownClients", "Show at most so many clients.  [default: 60]", "N")
+def timeline(**values: Any) -> None:
+    """Write the timeline of a run, to look at in Perfetto.
+
+    RUN is the folder of its results. The file opens at https://ui.perfetto.dev, which reads it in the browser
+    and sends it nowhere. It shows each client's dispatches by phase, the frames between clients and server,
+    rounds and merges, and how the server's link was used. Of large fleets it shows the slowest, the median
+    and the fastest clients.
+    """
+    late("cli.timeline:timeline")(**values)
 
 
 @main.command()

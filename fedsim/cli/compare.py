@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedsim.cli.console import note, say, sentence, table
+from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import goes_on, show_study, watching_study
+from fedsim.cli.study import both, goes_on, show_study, watching_study
+from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.atomic_folder import check_files
 from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
@@ -34,12 +36,13 @@ def compare(
     force: bool,
     verify: bool,
     track: Sequence[str],
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
         plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
-        show_study(plan, out, jobs or 1, force=force, verify=verify, quiet=quiet)
+        show_study(plan, out, jobs or 1, force=force, verify=verify, live=live, quiet=quiet)
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
     scenarios = [tracked(one, track) for one in loaded]
@@ -47,28 +50,41 @@ def compare(
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
     runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
 
-    def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        number = list(runs).index(label) + 1
-        return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
-
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
     remarks, faults = list[str](), dict[str, str | None]()
     try:
-        if jobs is not None:
-            with watching_study(name, quiet=quiet) as watch_study:
-                do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
-        # Runs that have failed beside each other fail here again, and say why.
-        for one in record_comparison(
-            scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
-        ):
-            label = one.folder.name
-            remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-            faults[label] = one.result.non_finite
+        with comparison_on(live_page(live), scenarios, parent, targets) as followed:
+            if jobs is not None:
+                with watching_study(name, quiet=quiet) as watch_study:
+                    told = both(watch_study, followed)
+                    do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
+
+            @contextmanager
+            def watch(label: str, rounds: int | None) -> Iterator[Watch]:
+                named = f"run {list(runs).index(label) + 1} of {len(runs)}, {label}"
+                with followed.running(label), watching(named, rounds, quiet=quiet) as watch:
+                    yield watch
+
+            # Runs that have failed beside each other fail here again, and say why.
+            for one in record_comparison(
+                scenarios,
+                str(scenario_file),
+                parent,
+                watch,
+                observe=followed.observe,
+                force=force,
+                verify=verify,
+                keep=True,
+                tell=note,
+            ):
+                label = one.folder.name
+                remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+                faults[label] = one.result.non_finite
+            found = write_answers(plan, parent)
     except KeyboardInterrupt:
         note(goes_on(parent))
         raise
-    found = write_answers(plan, parent)
     summaries = [read_summary(parent / label) for label in runs]
     for label, summary in zip(runs, summaries, strict=True):
         faults.setdefault(label, None if summary["finite"] else NOT_FINITE)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from fedsim.cli.console import note
+from fedsim.cli.live import live_page
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite, show
+from fedsim.page.showing import run_on
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import holds_run, run_name, run_place
 from fedsim.report.provenance import Bus
@@ -29,6 +31,7 @@ class Options(TypedDict):
     force: bool
     verify: bool
     track: Sequence[str]
+    live: int | None
     quiet: bool
 
 
@@ -53,10 +56,12 @@ def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: 
     """Do a run, write its folder, and print its results."""
     label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
     passed = SIMULATED if bus == "memory" else PASSED
-    with watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch:
-        recorded = record(
-            plan, folder, force=options["force"], watch=watch, perform=perform, bus=bus, tell=note
-        )
+    with (
+        run_on(live_page(options["live"]), plan, folder, passed) as observe,
+        watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch,
+    ):
+        told = {"watch": watch, "observe": observe, "tell": note}
+        recorded = record(plan, folder, force=options["force"], perform=perform, bus=bus, **told)
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:
         note(f"note: {remark}")

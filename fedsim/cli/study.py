@@ -7,17 +7,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, sentence, table, terminal
+from fedsim.cli.live import live_page
 from fedsim.errors import RunError
+from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import number_format
 from fedsim.studies.answer_files import read_answers
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
+
+if TYPE_CHECKING:
+    from fedsim.page.live_study import LiveStudy
 
 
 def study(
@@ -27,15 +33,23 @@ def study(
     force: bool,
     verify: bool,
     track: Sequence[str],
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
     plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, force=force, verify=verify, quiet=quiet)
+    show_study(plan, out, jobs, force=force, verify=verify, live=live, quiet=quiet)
 
 
 def show_study(
-    plan: StudyPlan, out: Path | None, jobs: int | None, *, force: bool, verify: bool, quiet: bool
+    plan: StudyPlan,
+    out: Path | None,
+    jobs: int | None,
+    *,
+    force: bool,
+    verify: bool,
+    live: int | None,
+    quiet: bool,
 ) -> None:
     """Do the same for a plan.
 
@@ -44,8 +58,12 @@ def show_study(
     """
     parent = out or study_place(plan, force=force)
     try:
-        with watching_study(plan.name, quiet=quiet) as watch:
-            failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
+        with (
+            study_on(live_page(live), plan, parent) as followed,
+            watching_study(plan.name, quiet=quiet) as watch,
+        ):
+            told = both(watch, followed)
+            failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=told)
     except KeyboardInterrupt:
         note(goes_on(parent))
         raise
@@ -62,6 +80,16 @@ def show_study(
 def goes_on(parent: Path) -> str:
     """Say what an interrupted study, or comparison, has left."""
     return f"runs that have ended are kept in {parent}: the same command goes on from there"
+
+
+def both(watch: Watch, followed: LiveStudy | Unfollowed) -> Watch:
+    """Return what tells a live page too."""
+
+    def tell(progress: Progress) -> None:
+        watch(progress)
+        followed.hear(progress)
+
+    return tell
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Virtual time: an asyncio loop on integer nanoseconds, sleeping, waiting, and the trace."""
 
-from fedsim.clock.event_trace import RecordKind, Trace, read_trace
+from fedsim.clock.event_trace import RecordKind, Records, StoredTrace, Trace, read_trace
 from fedsim.clock.handles import EventClass
 from fedsim.clock.loop import VirtualTimeLoop
 from fedsim.clock.running import run
@@ -20,6 +20,8 @@ from fedsim.clock.timeouts import Timeout, Timeouts
 __all__ = [
     "EventClass",
     "RecordKind",
+    "Records",
+    "StoredTrace",
     "Timeout",
     "Timeouts",
     "Trace",

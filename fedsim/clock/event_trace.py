@@ -13,7 +13,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import msgpack
 
@@ -27,8 +27,11 @@ Listener = Callable[..., object]
 """Called with a record: its instant in ns, then its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
+_HEADER = msgpack.packb({_FORMAT_KEY: _FORMAT})
 _DIGESTED_AT_ONCE = 512
 """Records that are hashed at once: hashing each by itself costs several times as much."""
+
+_READ_AT_ONCE = 1 << 20
 
 _LAST_NS = 2**63 - 1
 """The latest instant, 292 years: tables of records hold instants as signed 64-bit integers."""
@@ -55,6 +58,13 @@ class RecordKind:
             )
 
 
+class Records(Protocol):
+    """Records that can be listened to: as they are made, or as they were stored."""
+
+    def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
+        """Call functions with the records of some kinds; see :meth:`Trace.listen`."""
+
+
 _Known = tuple[RecordKind, int, int, list[Listener]]
 """A kind with its number of fields, its number in the stream and who listens."""
 
@@ -76,13 +86,13 @@ class Trace:
         self.keep = keep
         self._sink = sink
         self._pack = msgpack.Packer().pack
-        self._digest = hashlib.blake2b(digest_size=16)
+        self._digest = _new_digest()
         self._undigested: list[bytes] = []
         self._num_digested = 0
         self._kinds: dict[str, _Known] = {}
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
         if sink is not None:
-            sink.write(self._pack({_FORMAT_KEY: _FORMAT}))
+            sink.write(_HEADER)
 
     @property
     def count(self) -> int:
@@ -146,14 +156,7 @@ class Trace:
         Returns:
             A function that removes the listeners.
         """
-        for name, listener in listeners.items():
-            self._listeners[name].append(listener)
-
-        def stop() -> None:
-            for name, listener in listeners.items():
-                self._listeners[name].remove(listener)
-
-        return stop
+        return _listen(self._listeners, listeners)
 
     def hash(self) -> str:
         """Return the hash of all records so far: 32 hexadecimal characters."""
@@ -184,6 +187,58 @@ class Trace:
         return known
 
 
+def _new_digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+def _listen(
+    listening: defaultdict[str, list[Listener]], listeners: Mapping[str, Listener]
+) -> Callable[[], None]:
+    for name, listener in listeners.items():
+        listening[name].append(listener)
+
+    def stop() -> None:
+        for name, listener in listeners.items():
+            listening[name].remove(listener)
+
+    return stop
+
+
+class StoredTrace:
+    """The records of a stream, told again to whoever listens.
+
+    Args:
+        file: The stream.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+
+    def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
+        """Call functions with the records of some kinds; see :meth:`Trace.listen`."""
+        return _listen(self._listeners, listeners)
+
+    def play(self) -> None:
+        """Tell all records.
+
+        Raises:
+            DataError: As :func:`read_trace`.
+        """
+        for kind, record in stored_records(self._file):
+            for listener in self._listeners.get(kind.name, ()):
+                listener(*record[1:])
+
+
+def stored_hash(file: BinaryIO) -> str:
+    """Return the hash of a stream's records: what :meth:`Trace.hash` has given when it was whole."""
+    digest = _new_digest()
+    file.read(len(_HEADER))
+    while piece := file.read(_READ_AT_ONCE):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
 def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the records of a stream, each as a map of ``kind``, ``at_ns`` and its fields by name.
 
@@ -192,8 +247,22 @@ def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
     Raises:
         DataError: When the file is no trace, or of a format that this version does not know.
     """
+    return (as_map(kind, record) for kind, record in stored_records(file))
+
+
+def as_map(kind: RecordKind, record: Sequence[Any]) -> dict[str, Any]:
+    """Return a record of :func:`stored_records` as a map of ``kind``, ``at_ns`` and its fields by name."""
+    return {"kind": kind.name, "at_ns": record[1], **dict(zip(kind.fields, record[2:], strict=True))}
+
+
+def stored_records(file: BinaryIO) -> Iterator[tuple[RecordKind, list[Any]]]:
+    """Yield the records of a stream as they are stored: the number of the kind, the instant in ns, values.
+
+    Raises:
+        DataError: As :func:`read_trace`.
+    """
     unpacker = msgpack.Unpacker(file)
-    kinds: list[tuple[str, list[str]]] = []
+    kinds: list[RecordKind] = []
     try:
         header = next(unpacker, None)
         if header != {_FORMAT_KEY: _FORMAT}:
@@ -202,10 +271,11 @@ def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
             )
         for item in unpacker:
             if isinstance(item, dict):
-                kinds.append((item["kind"], item["fields"]))
-            else:
-                number, at_ns, *values = item
-                name, fields = kinds[number]
-                yield {"kind": name, "at_ns": at_ns, **dict(zip(fields, values, strict=True))}
+                kinds.append(RecordKind(item["kind"], tuple(item["fields"])))
+                continue
+            kind = kinds[item[0]]
+            if len(item) != len(kind.fields) + len(_STAMPED):
+                raise ValueError(f"a record of {kind.name!r} has {len(item) - len(_STAMPED)} values")
+            yield kind, item
     except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
         raise DataError(f"the trace is damaged: {error}") from error

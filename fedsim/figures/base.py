@@ -42,7 +42,8 @@ class Line:
 
     Attributes:
         label: What it stands for.
-        x: Where its points are, ascending, ``[n]``.
+        x: Where its points are, ascending, ``[n]``. A line without points is neither drawn nor in the legend,
+            but keeps its place in the order of colours: what it stands for has one colour in all figures.
         y: Their values, ``[n]``.
         low: Lower end of the band, ``[n]``; None without a band.
         high: Upper end.

@@ -1,4 +1,4 @@
-"""The two tables of a run under ``evaluation.per_class``.
+"""The tables of classes: what clients hold, and under ``evaluation.per_class`` how well it is learned.
 
 :mod:`fedsim.report.run_columns` says what their columns mean. Shares are null where they would divide by 0.
 Samples of the global test set count once for each distinct global model.
@@ -11,10 +11,31 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fedsim.data import FederatedData
 from fedsim.engine.confusion import Confusion
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.records.result import RoundRow
+
+
+def client_classes(data: FederatedData) -> Columns | None:
+    """Return how many training samples of which class each client has, where it has any, as columns.
+
+    None where there are no classes: in a regression, of counts only, and where labels are the next tokens of
+    texts.
+    """
+    task, flat = data.task, data.holdings["train"].flat
+    if flat is None or task.kind != "classification" or task.vocabulary == task.num_outputs:
+        return None
+    holder = np.repeat(np.arange(data.num_clients), data.sizes("train"))
+    cells, num_samples = np.unique(holder * task.num_outputs + data.y[flat], return_counts=True)
+    client, number = np.divmod(cells, task.num_outputs)
+    return {
+        "client": client,
+        "class": number,
+        "class_name": _named(number, data.class_names),
+        "num_samples": num_samples,
+    }
 
 
 def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
@@ -35,7 +56,7 @@ def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
     return {
         **_where(found, list(map(len, there))),
         "class": every,
-        "class_name": np.array([names[one] if names else str(one) for one in every.tolist()], object),
+        "class_name": _named(every, names),
         **{name: joined(name, np.int64) for name in ("num_samples", "num_predicted", "num_correct")},
         **{name: joined(name, float) for name in ("recall", "precision", "f1")},
     }
@@ -73,3 +94,8 @@ def _where(found: Sequence[_Counted], times: Sequence[int]) -> Columns:
 
 def _joined(arrays: Sequence[Array], kind: type) -> Array:
     return np.concatenate([np.empty(0, kind), *arrays]).astype(kind, copy=False)
+
+
+def _named(numbers: Array, names: Sequence[str] | None) -> Array:
+    """Return what classes are called, given their numbers."""
+    return np.array([names[one] if names else str(one) for one in numbers.tolist()], object)

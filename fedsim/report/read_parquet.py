@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,10 +21,8 @@ def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
     """
 
     def table(file: Path) -> pa.Table:
-        try:
+        with _as_errors():
             found = parquet.read_table(file, columns=None if names is None else list(names))
-        except pa.ArrowException as error:  # some are no errors of Python's own
-            raise ValueError(error) from error
         return found if names is None else found.select(list(names))
 
     return read_whole(file, table)
@@ -37,3 +36,29 @@ def read_columns(file: Path, names: Sequence[str]) -> Columns:
     """
     table = read_table(file, names)
     return {name: table[name].to_numpy() for name in names}
+
+
+def read_there(file: Path, names: Sequence[str]) -> Columns:
+    """Return those of some columns that a Parquet file of results has; none where there is no file.
+
+    Raises:
+        OutputError: It is damaged.
+    """
+
+    def there(file: Path) -> set[str]:
+        with _as_errors():
+            return set(parquet.read_schema(file).names)
+
+    if not file.exists():
+        return {}
+    found = read_whole(file, there)
+    return read_columns(file, [name for name in names if name in found])
+
+
+@contextmanager
+def _as_errors() -> Iterator[None]:
+    """Raise what Arrow raises as an error of Python's own, which some of its exceptions are not."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise ValueError(error) from error

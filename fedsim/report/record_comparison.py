@@ -21,6 +21,7 @@ from fedsim.report.places import TABLES, by_name, holds_comparison, holds_run
 from fedsim.report.record_run import Recorded, record
 from fedsim.report.summary import read_summary
 from fedsim.report.tracking import Tell, warn
+from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Plan, Scenario
 
@@ -34,6 +35,7 @@ def record_comparison(
     parent: Path,
     watching: Watching,
     *,
+    observe: Observe = unobserved,
     force: bool = False,
     verify: bool = False,
     keep: bool = False,
@@ -47,6 +49,7 @@ def record_comparison(
         source: What errors call them.
         parent: The folder of the run folders.
         watching: Watches a run.
+        observe: Given what will record a run, once it is watched.
         force: Whether earlier results may be replaced; those of the same runs may be in any case.
         verify: Whether every invariant is checked while running.
         keep: Whether runs that are there already are left as they are, and not done again.
@@ -72,7 +75,9 @@ def record_comparison(
         with watching(label, plan.parts.rounds) as watch:
             try:
                 its_name = (known_as or parent) / label
-                done = record(plan, folder, force=force, watch=watch, tell=tell, known_as=its_name)
+                done = record(
+                    plan, folder, force=force, watch=watch, observe=observe, tell=tell, known_as=its_name
+                )
             except RunError as error:
                 error.add_note(f"it was {label}; runs that had ended before are kept in {parent}")
                 raise

@@ -33,6 +33,7 @@ from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
 from fedsim.report.tracking import Tell, following, warn
+from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.build import Plan
@@ -68,6 +69,7 @@ def record(
     *,
     force: bool = False,
     watch: Callable[[RoundRow], None] = lambda row: None,
+    observe: Observe = unobserved,
     perform: Perform = run,
     bus: Bus = "memory",
     tell: Tell = warn,
@@ -80,6 +82,7 @@ def record(
         folder: Where its results belong; missing parents are made.
         force: Whether a folder that holds another run may be replaced; the same run may be in any case.
         watch: Told of each round as it ends.
+        observe: Given what will record the run.
         perform: What does the run: in virtual time, unless told otherwise.
         bus: What carries its messages then.
         tell: Told where a tracker fails.
@@ -103,7 +106,8 @@ def record(
         with new(hidden / "trace.msgpack", folder) as events, new(hidden / "log.jsonl", folder) as lines:
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
-            result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=heard)
+            trace = Trace(events, keep=plan.parts.verify)
+            result = perform(plan.parts, trace=trace, log=log, watch=heard, observe=observe)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
             said = remarks(plan.parts, result) if bus == "memory" else []

@@ -150,6 +150,19 @@ MEASURED_ROUND = Column(
     "int32", NUMBER, "Number of the round at whose end it was measured; 0 is before the first."
 )
 
+CLIENT_CLASSES = Table(
+    "client_classes",
+    "client_classes.parquet",
+    "Of a classification: one row for each client and each class of which it has training samples, in this "
+    "order.",
+    {
+        "client": count("Number of the client."),
+        "class": count("Number of the class."),
+        "class_name": word("Name of the class; its number, where it has none."),
+        "num_samples": count("The client's training samples of the class."),
+    },
+)
+
 EVALUATIONS = Table(
     "evaluations",
     "evaluations.parquet",
@@ -307,6 +320,10 @@ COMPARISON = Table(
 )
 
 RUN_TABLES = {
-    table.name: table for table in (ROUNDS, CLIENTS, EVALUATIONS, DISPATCHES, MESSAGES, CLASSES, CONFUSION)
+    table.name: table
+    for table in (
+        *(ROUNDS, CLIENTS, CLIENT_CLASSES, EVALUATIONS, DISPATCHES, MESSAGES),
+        *(CLASSES, CONFUSION),
+    )
 }
 """Those in the folder of a run, by name."""

@@ -123,7 +123,7 @@ def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) 
     notes += [f"{_amount(one)}: {_LEAST[one.bounds]}" for one in budgets if not one.is_stated]
     for one in budgets:
         ended = [
-            f"{' '.join([row.setting.variant, *plan.point_words(row.setting)])} {number} of {row.seeds}"
+            f"{plan.name_of(row.setting)} {number} of {row.seeds}"
             for row in rows
             if (number := row.ended_before[one.column])
         ]
@@ -213,7 +213,7 @@ def _fronts(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> Text
                 if low == high
                 else f"{number_format.percent(low)} to {number_format.percent(high)}"
             )
-            name = " ".join([piece[0].setting.variant, *plan.point_words(piece[0].setting)])
+            name = plan.name_of(piece[0].setting)
             show = AMOUNTS[budget]
             until = show(later[0].cost) if later else ""
             rows.append((budget.removesuffix("_s"), show(piece[0].cost), until, name, accuracy))

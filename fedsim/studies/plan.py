@@ -156,6 +156,10 @@ class StudyPlan:
         """The paths of the grid, then those that are tuned."""
         return (*self.grid, *self.tuned)
 
+    def name_of(self, setting: Setting) -> str:
+        """Return what people call a setting: ``"fedavg"``, or ``"fedavg lr=0.1"`` where there is a grid."""
+        return " ".join([setting.variant, *self.point_words(setting)])
+
     def values(self, setting: Setting) -> dict[str, Any]:
         """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
         (one, *_) = self.candidates[setting] or (None,)

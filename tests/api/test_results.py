@@ -42,6 +42,23 @@ def test_tables_are_those_of_the_folder_in_any_library(made: dict[str, fedsim.Re
     assert rounds.bytes_up.sum() == result.summary["bytes_up"]
 
 
+def test_who_holds_which_classes(made: dict[str, fedsim.Result]) -> None:
+    result = made["fedavg"]
+    held = result.client_classes.group_by("client").aggregate([("num_samples", "sum")])
+    assert dict(zip(*held.to_pydict().values(), strict=True)) == dict(
+        zip(*result.clients.select(["client", "num_train"]).to_pydict().values(), strict=True)
+    )
+
+
+def test_data_without_classes_have_no_table_of_them(tiny: dict[str, Any]) -> None:
+    result = fedsim.run(
+        tiny | {"data": {"name": "sizes", "params": {"samples": 5, "input_shape": [4]}}},
+        overrides={"engine.executor": "null"},
+    )
+    with pytest.raises(UserError, match="its data set has no samples of classes"):
+        _ = result.client_classes
+
+
 def test_tables_by_class(tiny: dict[str, Any], made: dict[str, fedsim.Result]) -> None:
     result = fedsim.run(tiny, overrides={"evaluation.per_class": True})
     assert result.classes.column("class_name").to_pylist()[:3] == ["1", "2", "3"]  # 0 is not there

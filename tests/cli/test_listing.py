@@ -117,8 +117,9 @@ def test_columns_are_listed_with_unit_and_description(call: Call) -> None:
 def test_programs_are_told_of_all_columns(call: Call, details: bool) -> None:
     tables = json.loads(call("list", "columns", "--json", *["--details"] * details).stdout)
     assert [one["file"] for one in tables] == [
-        *("rounds.parquet", "clients.parquet", "evaluations.parquet", "dispatches.parquet"),
-        *("messages.parquet", "classes.parquet", "confusion.parquet", "comparison.csv"),
+        *("rounds.parquet", "clients.parquet", "client_classes.parquet", "evaluations.parquet"),
+        *("dispatches.parquet", "messages.parquet", "classes.parquet", "confusion.parquet"),
+        *("comparison.csv",),
         *("study.parquet", "answers.csv", "front.csv", "tuning.csv"),
     ]
     wanted = {"name", "unit", "description"} | ({"type"} if details else set())

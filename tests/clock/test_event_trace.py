@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim import clock
-from fedsim.clock import RecordKind, Trace, read_trace
+from fedsim.clock import RecordKind, StoredTrace, Trace, read_trace
+from fedsim.clock.event_trace import stored_hash
 from fedsim.errors import DataError, RunError
 
 SEND = RecordKind("send", ("client", "bytes"))
@@ -162,6 +163,28 @@ def test_a_truncated_stream_gives_its_whole_records() -> None:
     record_all(Trace(sink), EXAMPLE)
     cut = sink.getvalue()[:-3]
     assert [record["kind"] for record in read_trace(io.BytesIO(cut))] == ["send", "merge", "send"]
+
+
+def test_a_stored_trace_is_heard_again() -> None:
+    sink = io.BytesIO()
+    live, stored = Trace(sink), StoredTrace(sink)
+    heard: dict[str, list[tuple[Any, ...]]] = {"live": [], "stored": []}
+    live.listen({"send": lambda *values: heard["live"].append(values)})
+    stop = stored.listen({"send": lambda *values: heard["stored"].append(values)})
+    record_all(live, EXAMPLE)
+    sink.seek(0)
+    stored.play()
+    stop()
+    sink.seek(0)
+    stored.play()
+    assert heard["stored"] == heard["live"] == [(0, 3, 1000), (1_500_000_000, 4, 10)]
+
+
+def test_the_hash_of_a_stream_is_that_of_the_trace() -> None:
+    sink = io.BytesIO()
+    trace = record_all(Trace(sink), EXAMPLE)
+    sink.seek(0)
+    assert stored_hash(sink) == trace.hash()
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from fedsim.bus import Totals
+from fedsim.data import FederatedData
+from fedsim.data.federated import Holdings
 from fedsim.engine.confusion import Confusion
-from fedsim.report.class_tables import classes, confusion
+from fedsim.report.class_tables import classes, client_classes, confusion
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow
+from fedsim.task import Task
 
 NOTHING = np.empty(0)
 
@@ -59,6 +62,41 @@ def test_a_row_for_each_pair_of_classes_with_samples() -> None:
         "predicted_class": [0, 2, 1, 2],
         "num_samples": [1, 2, 1, 1],
     }
+
+
+def data_of(held: list[list[int]] | None, **task: Any) -> FederatedData:
+    """Return data of clients who hold these positions of a pool with the labels 2, 0, 2, 1."""
+    sizes = [len(own) for own in held] if held is not None else [3, 1]
+    offsets = np.cumsum([0, *sizes])
+    flat = None if held is None else np.array([one for own in held for one in own], np.int64)
+    none = Holdings(np.zeros(len(sizes) + 1, np.int64), None if held is None else np.empty(0, np.int64))
+    return FederatedData(
+        Task((1,), 3, **task),
+        np.zeros((4, 1), np.float32),
+        np.array([2, 0, 2, 1]),
+        public=np.empty(0, np.int64),
+        global_test=np.empty(0, np.int64),
+        num_clients=len(sizes),
+        holdings={"train": Holdings(offsets, flat), "val": none, "test": none},
+        class_names=("cat", "dog", "emu"),
+    )
+
+
+def test_a_row_for_each_client_and_class_that_it_has_samples_of() -> None:
+    found = client_classes(data_of([[0, 1, 2], [], [3]]))
+    assert found is not None
+    assert lists(found) == {
+        "client": [0, 0, 2],
+        "class": [0, 2, 1],
+        "class_name": ["cat", "emu", "dog"],
+        "num_samples": [1, 2, 1],
+    }
+
+
+def test_without_classes_nobody_holds_any() -> None:
+    assert client_classes(data_of(None)) is None
+    assert client_classes(data_of([[0], [1]], kind="regression")) is None
+    assert client_classes(data_of([[0], [1]], vocabulary=3)) is None
 
 
 def test_without_an_evaluation_there_are_columns_and_no_rows() -> None:

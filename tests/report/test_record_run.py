@@ -36,6 +36,7 @@ FILES = {
     "run.json",
     "rounds.parquet",
     "clients.parquet",
+    "client_classes.parquet",
     "evaluations.parquet",
     "dispatches.parquet",
     "messages.parquet",

@@ -1,10 +1,7 @@
 """Every dispatch, and where its time went: a table built by listening to the trace.
 
-From its start to its end a dispatch is, at each instant, in one *phase*: computing, uploading, downloading,
-or waiting, which is all the rest: queueing behind other work of a busy client, or a lease that runs out after
-a frame was lost. What overlaps counts once, in the order of this list. While its client is away, what would
-be computing, uploading or downloading stands still, and that is a phase of its own, *away*. Work that begins
-anew on the return counts twice, as it is done twice. Phases sum to the turnaround to the nanosecond.
+At each instant from its start to its end a dispatch is in one phase
+(:mod:`fedsim.runtime.records.dispatch_phases`).
 
 A dispatch *ends* with the last thing that happens to it: the arrival of its reply (with the client's last
 work, where no frame goes up), or, where none has come, the server's giving it up. Work that goes on after
@@ -21,25 +18,29 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fedsim.bus.ledger import Numbers
-from fedsim.clock import Trace
+from fedsim.clock import Records
 from fedsim.params import Array
-
-_WAITING, _DOWNLOAD, _UPLOAD, _COMPUTE, _AWAY = range(5)
-
-Phase = Literal["download", "compute", "upload", "away", "waiting"]
-PHASES: tuple[Phase, ...] = ("download", "compute", "upload", "away", "waiting")
-WORK: tuple[Phase, ...] = ("download", "compute", "upload")
-"""The phases in which somebody is at work; being away and waiting cost nothing."""
-
+from fedsim.runtime.records.dispatch_phases import (
+    AWAY,
+    COMPUTE,
+    DOWNLOAD,
+    PHASES,
+    PLACES,
+    UPLOAD,
+    WAITING,
+    WORK,
+    Phase,
+    Underway,
+    UnderwayInSpans,
+)
 
 OUTCOMES = ("asked", "merged", "dropped", "rejected", "late")
 """What is counted of dispatches, by round and by client; all were asked."""
@@ -64,49 +65,10 @@ _ASKED = {"client": "i", "dispatch": "i", "round": "i", "exchange": "h", "versio
 _ASKED_ROW, _ASKED_DTYPE = Struct("=" + "".join(_ASKED.values())), np.dtype(list(_ASKED.items()))
 
 # When it ended, then how long it was in each phase but waiting, which follows from the others; all in ns.
-_TIMES_ROW, _ENDED = Struct("=5q"), _WAITING
+_TIMES_ROW, _ENDED = Struct("=5q"), WAITING
 _NOT_MERGED = -1  # in place of a staleness
 _NO_TIMES = bytes(_TIMES_ROW.size)
-_PLACES = {"download": _DOWNLOAD, "compute": _COMPUTE, "upload": _UPLOAD, "away": _AWAY}
-_NO_DISPATCHES: dict[int, _Underway] = {}
-
-
-@dataclass(slots=True, eq=False)
-class _Underway:
-    """A dispatch of which more may come."""
-
-    client: int
-    dispatch: int
-    row: int
-    version: int
-    since_ns: int
-    is_away: bool
-    phase: int = _WAITING  # of what it is at; while its client is away, it stands still
-    has_replied: bool = False
-    is_lost: bool = False  # its reply will never arrive
-    spent_ns: list[int] = field(default_factory=[0, 0, 0, 0, 0].copy)
-    active: list[int] = field(default_factory=[0, 0, 0, 0].copy)
-
-    def advance(self, at_ns: int) -> None:
-        """Count the time since the last event."""
-        phase = self.phase
-        self.spent_ns[_AWAY if self.is_away and phase else phase] += at_ns - self.since_ns
-        self.since_ns = at_ns
-
-    def begin(self, at_ns: int, phase: int) -> None:
-        """Begin something of a phase."""
-        self.advance(at_ns)
-        self.active[phase] += 1
-        if phase > self.phase:
-            self.phase = phase
-
-    def end(self, at_ns: int, phase: int) -> None:
-        """End it."""
-        self.advance(at_ns)
-        active = self.active
-        active[phase] -= 1
-        while self.phase and not active[self.phase]:
-            self.phase -= 1
+_NO_DISPATCHES: dict[int, Underway] = {}
 
 
 class DispatchTable:
@@ -114,12 +76,14 @@ class DispatchTable:
 
     Args:
         trace: What to listen to, until :meth:`finish`.
+        hear: Told of each dispatch when nothing more is to come of it, with its spans; if left out, none are
+            kept.
 
     Attributes:
         counts: How many dispatches had which outcome until now, by the names of :meth:`outcomes`.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Records, hear: Callable[[UnderwayInSpans], object] | None = None) -> None:
         self.counts = Counter[str]()
         # Rows are written as a whole when a dispatch is asked and when it ends, not value by value.
         self._asked, self._times = array("b"), array("q")
@@ -127,7 +91,9 @@ class DispatchTable:
         self._merges = 0
         self._rounds_of_merges = array("i")  # the opening exchanges, before round 1, do not count
         self._words = Numbers({"": 0})
-        self._open: dict[int, dict[int, _Underway]] = {}  # by client, then by number
+        self._underway = Underway if hear is None else UnderwayInSpans
+        self._hear = hear
+        self._open: dict[int, dict[int, Underway]] = {}  # by client, then by number
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._handlers: dict[str, Callable[..., object]] = {
             "dispatch": self._dispatched,
@@ -153,10 +119,40 @@ class DispatchTable:
         """End the table with the run; what is under way counts until now."""
         self._stop()
         for one in (one for mine in self._open.values() for one in mine.values()):
-            if one.phase != _WAITING or self._fate[one.row] == Fate.OPEN:
+            if one.phase != WAITING or self._fate[one.row] == Fate.OPEN:
                 one.advance(at_ns)
             self._write(one)
         self._open.clear()
+
+    def at_work(self) -> Counter[Phase]:
+        """Return how many clients are in which phase, now; those without a dispatch are in none.
+
+        Another thread may ask while the run goes on: what it reads is copied in one step of the interpreter.
+        """
+        clients, names = Counter[Phase](), {place: name for name, place in PLACES.items()}
+        for client, mine in self._open.copy().items():
+            phase = max((one.phase for one in mine.copy().values()), default=WAITING)
+            clients[names[AWAY if client in self._away else phase]] += 1
+        return clients
+
+    def lately_at_work(self, most: int) -> Mapping[Phase, float]:
+        """Return how many clients were in which phase, on average over the last dispatches that ended.
+
+        Another thread may ask for this too.
+        """
+        count = len(self)
+        first = max(0, count - most)
+        rows = slice(first * _ASKED_ROW.size, count * _ASKED_ROW.size)
+        asked_ns = np.frombuffer(self._asked[rows].tobytes(), _ASKED_DTYPE)["asked_ns"]
+        times = np.array(self._times[first * 5 : count * 5]).reshape(-1, 5)
+        has_ended = times[:, _ENDED] > 0
+        asked_ns, times = asked_ns[has_ended], times[has_ended]
+        passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
+        if not passed_ns:
+            return {}
+        sums = {phase: times[:, PLACES[phase]].sum() for phase in PHASES if phase != "waiting"}
+        sums["waiting"] = (times[:, _ENDED] - asked_ns).sum() - sum(sums.values())
+        return {phase: float(sums[phase] / passed_ns) for phase in PHASES}
 
     # What the table says; valid once it is finished
 
@@ -182,7 +178,7 @@ class DispatchTable:
         if phase == "waiting":
             busy_ns: Array = self.work_ns() + self.phase_ns("away")
             return np.subtract(self.turnaround_ns(), busy_ns)
-        return self._times_rows()[:, _PLACES[phase]].copy()
+        return self._times_rows()[:, PLACES[phase]].copy()
 
     def work_ns(self) -> Array:
         """Return how long somebody was at work for each, int64 ``[dispatches]``, ns."""
@@ -284,7 +280,7 @@ class DispatchTable:
         *_: Any,
     ) -> None:
         version = len(self._rounds_of_merges)
-        one = _Underway(client, dispatch, len(self._fate), version, at_ns, client in self._away)
+        one = self._underway(client, dispatch, len(self._fate), version, at_ns, client in self._away)
         self._open.setdefault(client, {})[dispatch] = one
         self._asked.frombytes(_ASKED_ROW.pack(client, dispatch, round, self._words[exchange], version, at_ns))
         self._times.frombytes(_NO_TIMES)
@@ -296,7 +292,7 @@ class DispatchTable:
     def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:
-            one.begin(at_ns, _UPLOAD if up else _DOWNLOAD)
+            one.begin(at_ns, UPLOAD if up else DOWNLOAD)
 
     def _transfer_ended(
         self, at_ns: int, client: int, dispatch: int, up: bool, outcome: str, cause: str, *_: Any
@@ -304,7 +300,7 @@ class DispatchTable:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is None:
             return
-        one.end(at_ns, _UPLOAD if up else _DOWNLOAD)
+        one.end(at_ns, UPLOAD if up else DOWNLOAD)
         if outcome == "delivered":
             one.has_replied = up
         elif cause != "restarted":  # then it is under way again at the same instant
@@ -315,24 +311,18 @@ class DispatchTable:
         self, at_ns: int, client: int, dispatch: int, download_ns: int, compute_ns: int, upload_ns: int
     ) -> None:
         one = self._find(client, dispatch)
-        if one is None:
-            return
-        one.advance(at_ns)
-        left_ns = sum(one.spent_ns)
-        for phase, told_ns in ((_UPLOAD, upload_ns), (_DOWNLOAD, download_ns), (_COMPUTE, compute_ns)):
-            one.spent_ns[phase] = min(told_ns, left_ns)
-            left_ns -= one.spent_ns[phase]
-        one.spent_ns[_WAITING] = left_ns
+        if one is not None:
+            one.told(at_ns, download_ns, compute_ns, upload_ns)
 
     def _job_began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:  # else it is the server's own work
-            one.begin(at_ns, _COMPUTE)
+            one.begin(at_ns, COMPUTE)
 
     def _job_ended(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:
-            one.end(at_ns, _COMPUTE)
+            one.end(at_ns, COMPUTE)
             if one.is_lost:
                 self._close_if_over(one)
 
@@ -346,7 +336,7 @@ class DispatchTable:
 
     def _stand(self, at_ns: int, client: int, *, is_away: bool) -> None:
         for one in self._open.get(client, _NO_DISPATCHES).values():
-            if one.phase != _WAITING:  # which goes on meanwhile, and has perhaps ended before
+            if one.phase != WAITING:  # which goes on meanwhile, and has perhaps ended before
                 one.advance(at_ns)
             one.is_away = is_away
 
@@ -406,14 +396,14 @@ class DispatchTable:
         if counts:
             self._rounds_of_merges.append(round)
 
-    def _find(self, client: int, dispatch: int) -> _Underway | None:
+    def _find(self, client: int, dispatch: int) -> Underway | None:
         return self._open.get(client, _NO_DISPATCHES).get(dispatch)
 
-    def _close_if_over(self, one: _Underway) -> None:
-        if one.is_lost and one.phase == _WAITING and self._fate[one.row] == _DROPPED:
+    def _close_if_over(self, one: Underway) -> None:
+        if one.is_lost and one.phase == WAITING and self._fate[one.row] == _DROPPED:
             self._close(one, Fate.DROPPED)
 
-    def _close(self, one: _Underway, fate: Fate) -> None:
+    def _close(self, one: Underway, fate: Fate) -> None:
         mine = self._open[one.client]
         del mine[one.dispatch]
         if not mine:
@@ -421,6 +411,8 @@ class DispatchTable:
         self._fate[one.row] = fate
         self._write(one)
 
-    def _write(self, one: _Underway) -> None:
+    def _write(self, one: Underway) -> None:
         one.spent_ns[_ENDED] = one.since_ns
         _TIMES_ROW.pack_into(self._times, one.row * _TIMES_ROW.size, *one.spent_ns)
+        if self._hear is not None and isinstance(one, UnderwayInSpans):
+            self._hear(one)

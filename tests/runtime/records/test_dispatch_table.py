@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from fedsim.algorithms.base import Exchange
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.clients.interrupted_work import ABANDON, LEAVE, RETURN
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.records.dispatch_table import PHASES, DispatchTable, Fate
+from fedsim.runtime.records.dispatch_phases import PHASES, PLACES, UnderwayInSpans
+from fedsim.runtime.records.dispatch_table import DispatchTable, Fate
 from fedsim.runtime.server.actor import MERGE
 from fedsim.runtime.server.open_dispatches import DISPATCH, DROP, LATE
 
@@ -36,9 +37,9 @@ def rows(dispatches: DispatchTable) -> dict[tuple[int, int], tuple[Any, ...]]:
 
 
 def table(*records: tuple[Any, ...], end_s: float = 100.0) -> DispatchTable:
-    """Return the table of records, each as (instant in s, kind, values...)."""
-    trace = Trace()
-    dispatches = DispatchTable(trace)
+    """Return the table of records, each as (instant in s, kind, values...); its spans agree with it."""
+    trace, heard = Trace(), list[UnderwayInSpans]()
+    dispatches, told = DispatchTable(trace), DispatchTable(trace, heard.append)
 
     async def main() -> None:
         for at_s, kind, *values in records:
@@ -46,9 +47,28 @@ def table(*records: tuple[Any, ...], end_s: float = 100.0) -> DispatchTable:
             trace.record(kind, *values)
         await clock.sleep_until(end_s)
         dispatches.finish(clock.now_ns())
+        told.finish(clock.now_ns())
 
     clock.run(main())
+    assert_spans_agree(told, heard)
+    assert {name: column.tolist() for name, column in told.columns().items()} == {
+        name: column.tolist() for name, column in dispatches.columns().items()
+    }
     return dispatches
+
+
+def assert_spans_agree(dispatches: DispatchTable, heard: Sequence[UnderwayInSpans]) -> None:
+    """Check that spans lie end to end from each sending to its end, and sum to the phases of the table."""
+    assert sorted(one.row for one in heard) == list(range(len(dispatches)))
+    phase_ns = {phase: dispatches.phase_ns(phase) for phase in PHASES}
+    for one in heard:
+        edges = [dispatches.asked_ns()[one.row], *(ended_ns for _, _, ended_ns in one.spans)]
+        assert edges[-1] == dispatches.ended_ns()[one.row]
+        assert [began_ns for _, began_ns, _ in one.spans] == edges[:-1]
+        assert all(began_ns < ended_ns for _, began_ns, ended_ns in one.spans)
+        for phase, spent_ns in phase_ns.items():
+            lengths = [end - began for place, began, end in one.spans if place == PLACES[phase]]
+            assert sum(lengths) == spent_ns[one.row]
 
 
 def test_all_is_well(world: Any) -> None:
@@ -310,3 +330,41 @@ def test_what_the_server_has_been_told_stands_in_place_of_events(
 def test_what_is_told_of_a_dispatch_that_is_over_changes_nothing() -> None:
     again = (40, SPENT, 0, 0, 1, 1, 1)
     assert rows(table(*over_sockets(2, 9, 3), again)) == rows(table(*over_sockets(2, 9, 3)))
+
+
+def test_who_is_at_what_now_and_lately() -> None:
+    """Client 0 downloads for 1 s, computes for 3 s, uploads for 1 s; 1 downloads for long; 2 leaves."""
+    trace, seen = Trace(), list[dict[str, int]]()
+    dispatches = DispatchTable(trace)
+
+    async def main() -> None:
+        assert dispatches.lately_at_work(10) == {}
+        for at_s, kind, *values in [
+            *((0, DISPATCH, client, 0, 1, "talk", 0) for client in (0, 1, 2)),
+            *((0, START, client, 0, False, "word", 1, 1, False) for client in (0, 1, 2)),
+            (1, END, 0, 0, False, "delivered", ""),
+            (1, JOB_START, 0, 0, "fit", 1, 3.0),
+            (1, LEAVE, 2, "resume"),
+            (4, JOB_END, 0, 0, "fit", "done"),
+            (4, START, 0, 0, True, "word", 1, 1, False),
+            (4, RETURN, 2),
+            (5, END, 0, 0, True, "delivered", ""),
+            (8, END, 1, 0, False, "lost", "noise"),
+        ]:
+            await clock.sleep_until(at_s)
+            seen.append(dict(dispatches.at_work()))
+            trace.record(kind, *values)
+        seen.append(dict(dispatches.at_work()))
+        assert dispatches.lately_at_work(10) == {}, "none has ended"
+        trace.record(MERGE, 1, "talk", 1, [0], [0])
+
+    clock.run(main())
+    assert seen[0] == {}
+    assert seen[6] == {"download": 3}
+    assert seen[9] == {"compute": 1, "download": 1, "away": 1}
+    assert seen[12] == {"upload": 1, "download": 2}
+    assert seen[13] == {"waiting": 1, "download": 2}
+    assert seen[14] == {"waiting": 2, "download": 1}
+    assert dict(dispatches.at_work()) == {"waiting": 1, "download": 1}
+    lately = {"download": 0.2, "compute": 0.6, "upload": 0.2, "away": 0.0, "waiting": 0.0}
+    assert dispatches.lately_at_work(10) == pytest.approx(lately)

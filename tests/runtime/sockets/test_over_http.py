@@ -46,7 +46,7 @@ from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
-from fedsim.runtime.records.dispatch_table import PHASES
+from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.runtime.records.recorder import Log, silent
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of, run

@@ -1,0 +1,21 @@
+"""``fedsim timeline``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedsim.cli.console import note, say
+from fedsim.report.number_format import several, size
+from fedsim.timeline.run_timeline import save_timeline
+from fedsim.timeline.shown_clients import MOST_CLIENTS
+
+
+def timeline(folder: Path, out: Path | None, clients: int | None) -> None:
+    """Write the timeline of a run, and say how to look at it."""
+    file = out or folder.resolve().with_name(f"{folder.resolve().name}.pftrace")
+    shown = save_timeline(folder, file, most_clients=clients or MOST_CLIENTS)
+    for remark in shown.remarks:
+        note(f"note: {remark}")
+    written = f"{several(shown.num_clients, 'client')}, {size(file.stat().st_size)}"
+    note(f"{written}: open it at https://ui.perfetto.dev")
+    say(str(file))

@@ -1,0 +1,85 @@
+"""Writing figures to files: as SVG, PNG and PDF for papers, and their data as CSV.
+
+matplotlib draws them (:mod:`fedsim.figures.chart_drawing`). It is installed by ``pip install
+'fedsim[figures]'``, and imported only here. The same figures give the same files, byte for byte, with the
+same version of matplotlib.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedsim.durable import telling
+from fedsim.errors import UserError
+from fedsim.figures.base import Figure, Section
+from fedsim.figures.chart_csv import chart_csv
+from fedsim.report.atomic_folder import MEND, check_files, write_file
+
+FORMATS = ("svg", "png", "pdf")
+"""Of the pictures."""
+
+DPI = 200
+"""Of a PNG."""
+
+
+def write_figures(sections: Sequence[Section], folder: Path, *, force: bool = False) -> list[Path]:
+    """Write each figure into a folder, as ``<name>.svg``, ``.png``, ``.pdf`` and ``.csv``; return the files.
+
+    Args:
+        sections: Of :func:`fedsim.figures.run_figures.run_sections`, or of a study.
+        folder: Where they go; it is made if it is not there.
+        force: Whether files of these names may be replaced.
+
+    Raises:
+        UserError: matplotlib is not installed.
+        OutputError: A file is there already, or the place cannot be written, found before anything is.
+    """
+    _check_installed()
+    figures = [figure for section in sections for figure in section.figures]
+    files = {
+        figure.name: [folder / f"{figure.name}.{kind}" for kind in (*FORMATS, "csv")] for figure in figures
+    }
+    check_files([file for some in files.values() for file in some], force=force)
+    with telling(folder, MEND):
+        folder.mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        contents = [*_pictures(figure), chart_csv(figure.chart)]
+        for file, content in zip(files[figure.name], contents, strict=True):
+            write_file(file, content)
+    return [file for some in files.values() for file in some]
+
+
+def _pictures(figure: Figure) -> list[bytes]:
+    """Return a figure in each of :data:`FORMATS`."""
+    import matplotlib
+
+    from fedsim.figures.chart_drawing import STYLE, drawn
+
+    about = "\n".join([figure.text, *figure.notes])
+    metadata: dict[str, dict[str, str | None]] = {
+        "svg": {"Title": figure.title, "Description": about, "Date": None},
+        "png": {"Title": figure.title, "Description": about},
+        "pdf": {"Title": figure.title, "Subject": about, "CreationDate": None},
+    }
+    pictures = []
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)  # it is drawn as a box
+        page = drawn(figure.chart)
+        for kind in FORMATS:
+            content = io.BytesIO()
+            page.savefig(content, format=kind, dpi=DPI, metadata=metadata[kind])
+            pictures.append(content.getvalue())
+    return pictures
+
+
+def _check_installed() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"figures are drawn by matplotlib, which cannot be imported ({error}): pip install "
+            "'fedsim[figures]'"
+        ) from error

@@ -1,0 +1,195 @@
+"""Who did what when in some rounds, and for whom rounds had to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsim.figures.amounts import amount, bars_text
+from fedsim.figures.base import Axis, BarChart, Figure, GanttChart, Part
+from fedsim.params import Array
+from fedsim.report.cost_breakdown import Columns
+from fedsim.report.number_format import several
+from fedsim.runtime.records.dispatch_table import PHASES
+
+MOST_CLIENTS = 30
+"""Rows; of more clients, a third of so many are the slowest, the most typical and the fastest."""
+
+MOST_ROUNDS = 12
+"""Rounds that are shown, unless others are chosen: the first ones."""
+
+MOST_SPANS = 6000
+"""Spans; where there would be more, there are fewer rounds."""
+
+MOST_HOLDERS = 10
+"""Clients of whom is told for how long rounds waited for them alone."""
+
+
+class _Dispatches(NamedTuple):
+    """Dispatches, each made of spans that follow each other."""
+
+    of_span: Array
+    """Number of each span's dispatch, ``[spans]``."""
+    client: Array
+    """Of each dispatch, ``[dispatches]``; so are the others."""
+    round: Array
+    began_at_s: Array
+    ended_at_s: Array
+    outcome: Array
+
+
+def gantt_figure(
+    spans: Columns,
+    rounds: Columns,
+    groups: Sequence[str],
+    wanted: tuple[int, int] | None = None,
+    most_rounds: int = MOST_ROUNDS,
+) -> Figure | None:
+    """Return who did what when in some rounds; None where nobody did anything.
+
+    Args:
+        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
+        rounds: ``round``, ``began_at_s`` and ``ended_at_s`` of ``rounds``.
+        groups: The device group of each client.
+        wanted: The first and the last round; the first ones if None.
+        most_rounds: How many the first ones are at most.
+    """
+    if not len(spans["client"]):
+        return None
+    dispatches = _dispatches(spans)
+    busy = np.isin(rounds["round"], dispatches.round)
+    if wanted is None:
+        window = np.flatnonzero(busy)[:most_rounds]
+    else:
+        window = np.flatnonzero(busy & (rounds["round"] >= wanted[0]) & (rounds["round"] <= wanted[1]))
+    if not len(window):
+        return None
+    while True:
+        began_at_s, ended_at_s = rounds["began_at_s"][window], rounds["ended_at_s"][window]
+        within = (dispatches.began_at_s < ended_at_s[-1]) & (dispatches.ended_at_s > began_at_s[0])
+        within |= np.isin(dispatches.round, rounds["round"][window])
+        clients, at_work = _chosen(dispatches, within)
+        within &= np.isin(dispatches.client, clients)
+        chosen = within[dispatches.of_span] & (spans["ended_at_s"] > spans["began_at_s"])
+        if np.count_nonzero(chosen) <= MOST_SPANS or len(window) == 1:
+            break
+        window = window[: len(window) // 2]
+    row_of = {client: number for number, client in enumerate(clients.tolist())}
+    phase_of = {phase: number for number, phase in enumerate(PHASES)}
+    numbers = rounds["round"][window]
+    chart = GanttChart(
+        [_name(client, groups) for client in row_of],
+        PHASES,
+        np.array([row_of[client] for client in spans["client"][chosen].tolist()], np.int64),
+        np.array([phase_of[phase] for phase in spans["phase"][chosen].tolist()], np.int64),
+        spans["round"][chosen],
+        spans["began_at_s"][chosen],
+        spans["ended_at_s"][chosen],
+        numbers,
+        began_at_s,
+        ended_at_s,
+    )
+    notes = ["The slowest clients are at the top, by the mean time from sending to the end of a dispatch."]
+    if len(clients) < at_work:
+        third = MOST_CLIENTS // 3
+        notes.append(
+            f"Of {at_work} clients at work these are the {third} slowest, the {third} most typical and the "
+            f"{third} fastest."
+        )
+    if len(window) < np.count_nonzero(busy):
+        notes.append(f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown.")
+    title, text = f"Clients by phase, {_rounds(numbers)}", _text(dispatches, within, list(row_of))
+    return Figure("gantt", title, text, chart, notes)
+
+
+def held_up_figure(spans: Columns, rounds: Columns, groups: Sequence[str]) -> Figure | None:
+    """Return for how long rounds waited for one client alone, and why; None if they never did.
+
+    Only synchronous rounds do, which end when all have replied or have been given up.
+
+    Args:
+        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
+        rounds: ``began_at_s`` and ``ended_at_s`` of ``rounds``.
+        groups: The device group of each client.
+    """
+    held_s = _held_up(spans, _dispatches(spans)) if len(spans["client"]) else {}
+    total_s = {client: float(of.sum()) for client, of in held_s.items()}
+    if not sum(total_s.values()):
+        return None
+    order = sorted(total_s, key=lambda client: (-total_s[client], client))
+    bars = {_name(client, groups): held_s[client] for client in order[:MOST_HOLDERS]}
+    if others := order[MOST_HOLDERS:]:
+        bars[several(len(others), "other client")] = np.sum([held_s[client] for client in others], axis=0)
+    by_phase = zip(PHASES, np.array([*bars.values()]).T, strict=True)
+    parts = [Part(phase, values) for phase, values in by_phase if values.any()]
+    chart = BarChart(list(bars), parts, Axis("time in which all others had ended", "s"))
+    whole_s = float(np.sum(rounds["ended_at_s"] - rounds["began_at_s"]))
+    share = amount(sum(total_s.values()) / whole_s, "share") if whole_s else "0 %"
+    text = f"{share} of the time of all rounds was waiting for one client alone. {bars_text(chart)}"
+    return Figure("held-up", "For whom rounds waited, and why", text, chart)
+
+
+def _dispatches(spans: Columns) -> _Dispatches:
+    is_new = np.ones(len(spans["client"]), np.bool_)
+    is_new[1:] = np.any([np.diff(spans[name]) != 0 for name in ("client", "dispatch")], axis=0)
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], len(is_new)) - 1
+    return _Dispatches(
+        np.cumsum(is_new) - 1,
+        *(spans[name][first] for name in ("client", "round", "began_at_s")),
+        spans["ended_at_s"][last],
+        spans["outcome"][first],
+    )
+
+
+def _chosen(dispatches: _Dispatches, within: Array) -> tuple[Array, int]:
+    """Return which clients are shown, the slowest first, and of how many."""
+    lasted_s = (dispatches.ended_at_s - dispatches.began_at_s)[within]
+    clients, of = np.unique(dispatches.client[within], return_inverse=True)
+    mean_s = np.bincount(of, lasted_s) / np.bincount(of)
+    order = clients[np.argsort(-mean_s, kind="stable")]
+    if len(order) <= MOST_CLIENTS:
+        return order, len(order)
+    third = MOST_CLIENTS // 3
+    middle = (len(order) - third) // 2
+    return np.concatenate([order[:third], order[middle : middle + third], order[-third:]]), len(order)
+
+
+def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:
+    """Return for how long rounds waited for each client alone, by phase, ``[phases]``."""
+    found: dict[int, Array] = {}
+    able = np.flatnonzero(np.isin(dispatches.outcome, ("merged", "dropped", "rejected")))
+    order = able[np.lexsort((dispatches.ended_at_s[able], dispatches.round[able]))]
+    _, starts = np.unique(dispatches.round[order], return_index=True)
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        if end - start < 2:
+            continue
+        holder, since_s = int(order[end - 1]), float(dispatches.ended_at_s[order[end - 2]])
+        its = slice(*np.searchsorted(dispatches.of_span, (holder, holder + 1)))
+        began_at_s = np.maximum(spans["began_at_s"][its], since_s)
+        alone_s = np.maximum(spans["ended_at_s"][its] - began_at_s, 0.0)
+        by_phase = np.array([alone_s[spans["phase"][its] == phase].sum() for phase in PHASES])
+        client = int(dispatches.client[holder])
+        found[client] = found.get(client, 0.0) + by_phase
+    return found
+
+
+def _name(client: int, groups: Sequence[str]) -> str:
+    return f"client {client}, {groups[client]}" if len(set(groups)) > 1 else f"client {client}"
+
+
+def _text(dispatches: _Dispatches, within: Array, clients: Sequence[int]) -> str:
+    """Say how long dispatches of the slowest and of the fastest client took."""
+    lasted_s = dispatches.ended_at_s - dispatches.began_at_s
+    told = (
+        f"client {client}: {amount(float(lasted_s[within & (dispatches.client == client)].mean()), 's')}"
+        for client in dict.fromkeys((clients[0], clients[-1]))
+    )
+    return f"Mean time of a dispatch, of the slowest and of the fastest client shown. {'; '.join(told)}."
+
+
+def _rounds(numbers: Array) -> str:
+    first, last = int(numbers[0]), int(numbers[-1])
+    return f"round {first}" if first == last else f"rounds {first} to {last}"

@@ -1,0 +1,109 @@
+"""How much of the server's link is in use: bytes a second up and down, from the table of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedsim.errors import UnitError
+from fedsim.figures.amounts import amount
+from fedsim.figures.base import Axis, Figure, Line, LineChart, Target
+from fedsim.figures.round_curves import TIME
+from fedsim.params import Array
+from fedsim.report.cost_breakdown import Columns
+from fedsim.units import parse
+
+BINS = 60
+"""Stretches of equal length, of which each has a value."""
+
+SHOWN_FROM = 0.1
+"""Share of its capacity that has to be used for the capacity to be shown; otherwise a note tells it."""
+
+NEEDED = ("up", "bytes", "overhead", "sent_at_s", "arrived_at_s")
+"""Columns of ``messages`` that the figure is made of."""
+
+
+def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]:
+    """Return the bytes a second to the server and from it; nothing where no frame took time.
+
+    Args:
+        messages: Columns of ``messages``.
+        scenario: The tables of the run's scenario.
+    """
+    if not set(NEEDED) <= messages.keys():
+        return []
+    sent, arrived = messages["sent_at_s"], messages["arrived_at_s"]
+    there = np.isfinite(arrived) & (arrived > sent)
+    if not there.any():
+        return []
+    end_s = float(arrived[there].max())
+    edges = np.linspace(0.0, end_s, BINS + 1)
+    num_bytes = (messages["bytes"] + messages["overhead"]).astype(float)
+    capacities = capacity(scenario)
+    lines, targets, told = list[Line](), list[Target](), list[str]()
+    notes = [
+        "Bytes, overhead included, are spread evenly from the sending of a frame to its arrival, so a value "
+        "can be above what the link carried at the time.",
+        f"Each value is a mean over {amount(end_s / BINS, 's')}.",
+    ]
+    for label, is_up in (("to the server", True), ("from the server", False)):
+        of = there & (messages["up"] == is_up)
+        if not of.any():
+            continue
+        rate = bytes_by(edges, sent[of], arrived[of], num_bytes[of]) / (end_s / BINS)
+        lines.append(Line(label, edges, np.append(rate, rate[-1])))
+        mean, most = float(rate.mean()), float(rate.max())
+        told.append(f"{label}: {amount(mean, 'B/s')} on average, at most {amount(most, 'B/s')}")
+        if (most_possible := capacities.get(is_up)) is not None:
+            words = f"{amount(most_possible, 'B/s')} {label}"
+            if most >= SHOWN_FROM * most_possible:
+                targets.append(Target(most_possible, f"capacity, {words}"))
+            else:
+                used = amount(max(most / most_possible, 0.001), "share")
+                notes.append(f"The server's link can carry {words}, of which at most {used} was used.")
+    if lost := int(np.count_nonzero(~np.isfinite(arrived))):
+        notes.append(f"Without the frames that never arrived: {lost}.")
+    chart = LineChart(TIME, Axis("rate", "B/s"), lines, targets, is_stepped=True)
+    return [Figure("link-use", "Use of the server's link", f"{'; '.join(told)}.", chart, notes)]
+
+
+def bytes_by(edges: Array, sent_at_s: Array, arrived_at_s: Array, num_bytes: Array) -> Array:
+    """Return the bytes between each two edges, each frame spread evenly over its way.
+
+    Args:
+        edges: Ascending, s, ``[n + 1]``.
+        sent_at_s: Of each frame, ``[frames]``.
+        arrived_at_s: Likewise, later than that.
+        num_bytes: Its length.
+    """
+    rate = num_bytes / (arrived_at_s - sent_at_s)
+
+    def since(begins_at_s: Array) -> Array:
+        """Return what would have passed by each edge if no frame ended."""
+        order = np.argsort(begins_at_s, kind="stable")
+        begins, rates = begins_at_s[order], rate[order]
+        total, moment = (np.concatenate([[0.0], np.cumsum(one)]) for one in (rates, rates * begins))
+        before = np.searchsorted(begins, edges)
+        return total[before] * edges - moment[before]
+
+    return np.maximum(np.diff(since(sent_at_s) - since(arrived_at_s)), 0.0)
+
+
+def capacity(scenario: Mapping[str, Any]) -> dict[bool, float]:
+    """Return how many bytes a second the server's link carries to the server (True) and from it (False).
+
+    Nothing is known of links that change over time, or are not shared.
+    """
+    network, server = scenario.get("network", {}), scenario.get("server", {})
+    if network.get("model") != "fluid":
+        return {}
+    found = {}
+    for is_up, name in ((True, "down"), (False, "up")):  # what clients send up goes down the server's link
+        if f"server_{name}" not in network.get("params", {}):
+            try:
+                found[is_up] = parse(server.get(name), "bit rate") / 8
+            except UnitError:  # it is drawn, so no constant
+                continue
+    return found

@@ -1,0 +1,109 @@
+"""How good a run was when: accuracy against simulated time and against bytes, from its rounds.
+
+Everything here takes columns of ``rounds``, so it also serves a run that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedsim.figures.amounts import lines_text
+from fedsim.figures.base import Axis, Figure, Line, LineChart, Scale, Target
+from fedsim.figures.thinning import thinned
+from fedsim.params import Array
+from fedsim.report.cost_breakdown import Columns
+
+TIME = Axis("simulated time", "s")
+BYTES = Axis("bytes sent, up and down", "B")
+
+ACCURACY = {
+    "mean over clients": "accuracy_mean",
+    "10 % least accurate clients": "accuracy_worst_decile",
+    "global test set": "accuracy_global",
+}
+"""Labels of lines, and the columns that they show."""
+
+LOSS = {"mean over clients": "loss_mean", "global test set": "loss_global"}
+"""The same where there is no accuracy, as in a regression."""
+
+SENT = ("bytes_up", "bytes_down", "data_up", "data_down")
+"""Columns that sum to the bytes of all frames."""
+
+NEEDED = ("ended_at_s", *SENT, *ACCURACY.values(), *LOSS.values())
+"""Columns that these figures are made of."""
+
+MOST_RATIO = 20.0
+"""Values whose extremes are farther apart are shown on a logarithmic axis, if they are losses."""
+
+
+def quality_figures(rounds: Columns, targets: Sequence[Target] = ()) -> list[Figure]:
+    """Return accuracy, or else loss, against simulated time and bytes; nothing where neither was measured.
+
+    Args:
+        rounds: Columns of ``rounds``: those of :data:`NEEDED`.
+        targets: Accuracies that are marked.
+    """
+    what, measured = measured_in(rounds)
+    if not measured:
+        return []
+    time_s = rounds["ended_at_s"].astype(float)
+    figures = [_figure(what, TIME, time_s, measured, targets)]
+    sent = sent_by(rounds)
+    if sent[-1] > 0:
+        figures.append(_figure(what, BYTES, sent, measured, targets))
+    return figures
+
+
+def measured_in(rounds: Columns) -> tuple[str, Mapping[str, Array]]:
+    """Return ``"accuracy"``, or else ``"loss"``, and the columns that have values, by the labels of lines."""
+    for what, columns in (("accuracy", ACCURACY), ("loss", LOSS)):
+        found = {label: rounds[column].astype(float) for label, column in columns.items() if column in rounds}
+        if there := {label: values for label, values in found.items() if np.isfinite(values).any()}:
+            return what, there
+    return "accuracy", {}
+
+
+def sent_by(rounds: Columns) -> Array:
+    """Return the bytes of all frames by the end of each round."""
+    sent: Array = np.cumsum(sum(rounds[name] for name in SENT), dtype=float)
+    return sent
+
+
+def quality_axis(what: str, values: Sequence[Array], of: str = "") -> Axis:
+    """Return the axis of accuracies or losses.
+
+    Args:
+        what: Either of them.
+        values: Of each line.
+        of: What all lines are of, such as ``"mean over clients"``.
+    """
+    label = f"{what}, {of}" if of else what
+    if what == "accuracy":
+        return Axis(label, "share")
+    every = np.concatenate([one[np.isfinite(one)] for one in values])
+    wide = len(every) and every.min() > 0 and every.max() / every.min() > MOST_RATIO
+    scale: Scale = "log" if wide else "linear"
+    return Axis(label, "1", scale)
+
+
+def quality_figure(
+    what: str, x: Axis, lines: Sequence[Line], targets: Sequence[Target], of: str = ""
+) -> Figure:
+    """Return a figure of accuracy or loss against time or bytes; the last as in :func:`quality_axis`."""
+    y = quality_axis(what, [line.y for line in lines], of)
+    chart = LineChart(x, y, [thinned(line) for line in lines], targets if what == "accuracy" else ())
+    by = "time" if x.unit == "s" else "bytes"
+    title = f"{what.capitalize()} against {'simulated time' if by == 'time' else 'bytes sent'}"
+    return Figure(f"{what}-by-{by}", title, lines_text(chart), chart)
+
+
+def _figure(
+    what: str, x: Axis, at: Array, measured: Mapping[str, Array], targets: Sequence[Target]
+) -> Figure:
+    lines = []
+    for label, values in measured.items():
+        there = np.isfinite(values)
+        lines.append(Line(label, at[there], values[there]))
+    return quality_figure(what, x, lines, targets)

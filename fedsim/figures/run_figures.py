@@ -1,0 +1,156 @@
+"""The figures of a run: from its folder, or from its rounds alone while it goes on."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.figures import client_quality, gantt, holdings, link_use, participation, round_curves, spending
+from fedsim.figures.base import Figure, Section, Target
+from fedsim.figures.ticks import tick_label
+from fedsim.report.cost_breakdown import Columns
+from fedsim.report.phase_spans import read_spans
+from fedsim.report.read_parquet import read_there
+from fedsim.report.read_whole import read_whole
+from fedsim.runtime.budget import MEASURES
+
+ROUNDS_NEEDED = tuple(
+    dict.fromkeys(("round", "began_at_s", *round_curves.NEEDED, *spending.NEEDED, *participation.NEEDED))
+)
+"""Columns of ``rounds`` that figures are made of; where one is missing, what it would show is left out."""
+
+CLIENTS_NEEDED = tuple(
+    dict.fromkeys((*client_quality.CLIENTS_NEEDED, *spending.NEEDED, *participation.PARTS))
+)
+"""Columns of ``clients``."""
+
+MOST_GROUPS = 12
+"""Device groups that are told apart, those with the most clients; all others together are one more."""
+
+QUALITY = "quality", "How good it gets"
+SPENDING = "spending", "Where time and bytes went"
+WAITING = "waiting", "Who held the others up"
+CLIENTS = "clients", "Who is left behind"
+HOLDINGS = "holdings", "Who has which data"
+PARTICIPATION = "participation", "Who takes part"
+LINK = "link", "The server's link"
+
+
+def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Section]:
+    """Return the figures of a run, under headings; what was not measured has none.
+
+    Args:
+        folder: The run's.
+        rounds: The first and the last round of the Gantt chart; the first ones if None.
+
+    Raises:
+        OutputError: A file of the run is not there, or damaged.
+    """
+    scenario = read_scenario(folder)
+    of_rounds = read_there(folder / "rounds.parquet", ROUNDS_NEEDED)
+    clients = read_there(folder / "clients.parquet", CLIENTS_NEEDED)
+    groups = by_group(clients)
+    spent = {label: spending.spent(rows) for label, rows in groups.items()}
+    return filled(
+        Section(*QUALITY, round_curves.quality_figures(of_rounds, targets_of(scenario))),
+        Section(*SPENDING, spending.spending_figures(spent, "by device group" if len(spent) > 1 else "")),
+        Section(*WAITING, waiting_figures(folder, scenario, of_rounds, clients, rounds)),
+        Section(*CLIENTS, _client_figures(folder, of_rounds, clients, groups)),
+        Section(*HOLDINGS, holding_figures(folder, clients)),
+        Section(
+            *PARTICIPATION,
+            [*participation.participation_figures(of_rounds), *participation.outcomes_by_group(groups)],
+        ),
+        Section(
+            *LINK, link_use.link_figures(read_there(folder / "messages.parquet", link_use.NEEDED), scenario)
+        ),
+    )
+
+
+def round_sections(rounds: Columns, targets: Sequence[Target] = ()) -> list[Section]:
+    """Return the figures that the rounds of a run tell, such as those so far of a run that goes on.
+
+    Args:
+        rounds: Those columns of :data:`ROUNDS_NEEDED` that are known.
+        targets: Accuracies that are marked.
+    """
+    return filled(
+        Section(*QUALITY, round_curves.quality_figures(rounds, targets)),
+        Section(*SPENDING, spending.spending_figures({"all clients": spending.spent(rounds)})),
+        Section(*PARTICIPATION, participation.participation_figures(rounds)),
+    )
+
+
+def waiting_figures(
+    folder: Path,
+    scenario: Mapping[str, Any],
+    rounds: Columns,
+    clients: Columns,
+    wanted: tuple[int, int] | None = None,
+) -> list[Figure]:
+    """Return who did what when, and for whom rounds waited, given what was read of a run's folder."""
+    if "group" not in clients or not len(rounds.get("round", ())):
+        return []
+    spans, groups = read_spans(folder), clients["group"].tolist()
+    found = [gantt.gantt_figure(spans, rounds, groups, wanted)]
+    if scenario.get("participation", {}).get("pacing", {}).get("name") == "synchronous":
+        found.append(gantt.held_up_figure(spans, rounds, groups))
+    return [figure for figure in found if figure is not None]
+
+
+def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
+    """Return who has which data in a run's folder, given columns of ``clients``."""
+    held = read_there(folder / "client_classes.parquet", holdings.NEEDED)
+    amounts = holdings.amount_figures(clients["num_train"]) if "num_train" in clients else []
+    return [*holdings.class_figures(held), *amounts]
+
+
+def read_scenario(folder: Path) -> dict[str, Any]:
+    """Return the tables of a run's scenario.
+
+    Raises:
+        OutputError: It is not there, or damaged.
+    """
+    return read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
+
+
+def targets_of(scenario: Mapping[str, Any]) -> list[Target]:
+    """Return the accuracy that ends a run, if one does, given the tables of its scenario."""
+    until = scenario.get("run", {}).get("until", {})
+    if "accuracy" not in until:
+        return []
+    words = MEASURES[until.get("of", "personal_mean")].words
+    return [Target(until["accuracy"], f"target {tick_label(until['accuracy'], 'share')}, {words}")]
+
+
+def by_group(clients: Columns) -> dict[str, Columns]:
+    """Return the rows of ``clients`` of each device group, in the order of the fleet."""
+    if "group" not in clients:
+        return {}
+    sizes = Counter(clients["group"].tolist())
+    shown = {label for label, _ in sizes.most_common(MOST_GROUPS)} if len(sizes) > MOST_GROUPS + 1 else sizes
+    groups = {label: clients["group"] == label for label in sizes if label in shown}
+    if others := [label for label in sizes if label not in shown]:
+        groups[f"{len(others)} smaller groups"] = np.isin(clients["group"], others)
+    return {label: {name: column[of] for name, column in clients.items()} for label, of in groups.items()}
+
+
+def filled(*sections: Section) -> list[Section]:
+    """Return the sections that have figures."""
+    return [section for section in sections if section.figures]
+
+
+def _client_figures(
+    folder: Path, rounds: Columns, clients: Columns, groups: Mapping[str, Columns]
+) -> list[Figure]:
+    evaluations = read_there(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
+    return [
+        *client_quality.spread_figures(evaluations, rounds),
+        *client_quality.group_figures(groups),
+        *client_quality.by_data_figures(clients),
+    ]

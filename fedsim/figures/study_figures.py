@@ -1,0 +1,108 @@
+"""The figures of a study or a comparison, from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from fedsim.figures import gantt
+from fedsim.figures.base import Figure, Section, Target
+from fedsim.figures.client_quality import ranked_figure
+from fedsim.figures.compared_runs import compared_runs
+from fedsim.figures.participation import outcome_figures
+from fedsim.figures.run_figures import (
+    CLIENTS,
+    HOLDINGS,
+    PARTICIPATION,
+    QUALITY,
+    SPENDING,
+    WAITING,
+    filled,
+    holding_figures,
+)
+from fedsim.figures.spending import spending_figures
+from fedsim.figures.study_curves import study_curve_figures
+from fedsim.figures.ticks import tick_label
+from fedsim.report.cost_breakdown import figures, means
+from fedsim.report.phase_spans import read_spans
+from fedsim.report.read_parquet import read_columns, read_there
+from fedsim.report.summary import read_summary
+from fedsim.studies.curves import read_curve
+
+MOST_GANTTS = 8
+"""Variants of which one run is shown client by client: the first ones."""
+
+MOST_ROUNDS = 4
+"""Rounds that are shown of each of them."""
+
+
+def study_sections(folder: Path) -> list[Section]:
+    """Return the figures of a study or a comparison, under headings, of the runs that have ended.
+
+    Args:
+        folder: Its folder.
+
+    Raises:
+        OutputError: A file is not there, or damaged.
+        ScenarioError: The folder of a study whose scenarios are not valid here.
+    """
+    runs = compared_runs(folder)
+    targets = [Target(value, f"target {tick_label(value, 'share')}") for value in runs.targets]
+    curves = {
+        name: {seed: read_curve(place) for seed, place in by_seed.items()}
+        for name, by_seed in runs.folders.items()
+    }
+    summaries = {
+        name: [read_summary(place) for place in by_seed.values()] for name, by_seed in runs.folders.items()
+    }
+    spent = {name: means([figures(one) for one in some]) for name, some in summaries.items()}
+    of = "mean over seeds" if any(len(some) > 1 for some in summaries.values()) else ""
+    outcomes = {name: means([one["participation"] for one in some]) for name, some in summaries.items()}
+    return filled(
+        Section(*QUALITY, study_curve_figures(curves, runs.of, targets)),
+        Section(*SPENDING, spending_figures(spent, of)),
+        Section(*CLIENTS, _client_figures(runs.folders)),
+        Section(*PARTICIPATION, outcome_figures(outcomes, of)),
+        Section(*WAITING, _gantt_figures(runs.folders)),
+        Section(*HOLDINGS, _holding_figures(runs.folders)),
+    )
+
+
+def _client_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
+    """Return the accuracies of clients at the end, or else their losses, a line for each variant."""
+    columns = {
+        name: [read_there(place / "clients.parquet", ("accuracy", "loss")) for place in by_seed.values()]
+        for name, by_seed in folders.items()
+    }
+    for what in ("accuracy", "loss"):
+        values = {name: [one[what] for one in some if what in one] for name, some in columns.items()}
+        if (figure := ranked_figure(values, what, "variant")) is not None:
+            return [figure]
+    return []
+
+
+def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
+    """Return who did what when in the first run of each variant."""
+    found, notes = list[Figure](), list[str]()
+    if len(folders) > MOST_GANTTS:
+        notes.append(f"Of {len(folders)} variants only the first {MOST_GANTTS} are shown so.")
+    for number, (name, by_seed) in enumerate([*folders.items()][:MOST_GANTTS], 1):
+        seed, place = next(iter(by_seed.items()))
+        groups = read_columns(place / "clients.parquet", ("group",))["group"].tolist()
+        rounds = read_columns(place / "rounds.parquet", ("round", "began_at_s", "ended_at_s"))
+        figure = gantt.gantt_figure(read_spans(place), rounds, groups, most_rounds=MOST_ROUNDS)
+        if figure is not None:
+            title = f"{figure.title}: {name}, seed {seed}"
+            found.append(replace(figure, name=f"gantt-{number}", title=title, notes=[*figure.notes, *notes]))
+    return found
+
+
+def _holding_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
+    """Return who has which data in the first run."""
+    for name, by_seed in folders.items():
+        for seed, place in by_seed.items():
+            its_figures = holding_figures(place, read_there(place / "clients.parquet", ("num_train",)))
+            note = f"In the run of {name} with seed {seed}; other seeds, and perhaps variants, have others."
+            return [replace(figure, notes=[*figure.notes, note]) for figure in its_figures]
+    return []

@@ -1,0 +1,84 @@
+"""Where an axis has its marks, and what they are called: whole minutes, megabytes, per cents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fedsim.figures.base import Scale, Unit
+from fedsim.report import number_format
+from fedsim.units import format_quantity
+
+MOST = 6
+"""Marks of an axis, unless told otherwise."""
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
+_CLOCK_S = (
+    *(1.0, 2.0, 5.0, 10.0, 15.0, 30.0),
+    *(_MINUTE_S * many for many in (1, 2, 5, 10, 15, 30)),
+    *(_HOUR_S * many for many in (1, 2, 3, 6, 12)),
+)
+"""Steps between marks, from a second to a day; below and above steps are decimal."""
+
+_ROUND_S = (1.0, 10.0, _MINUTE_S, 10 * _MINUTE_S, _HOUR_S, 10 * _HOUR_S)
+"""Marks of a logarithmic axis, likewise."""
+
+
+def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: int = MOST) -> list[float]:
+    """Return where an axis has its marks, ascending.
+
+    Args:
+        low: The least value of the axis; above 0 if it is logarithmic.
+        high: The largest.
+        unit: Of the values.
+        scale: How they are spread.
+        most: How many marks there are at most, at least 2.
+    """
+    if scale == "log":
+        return _log_ticks(low, high, unit, most)
+    if not high > low:
+        return [low]
+    step = next(step for step in _steps(unit, (high - low) / most / 10) if (high - low) / step < most)
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def tick_label(value: float, unit: Unit) -> str:
+    """Return what a mark is called: ``"1 min 30 s"``, ``"50 MB"``, ``"80 %"``."""
+    match unit:
+        case "s":
+            return number_format.duration(value)
+        case "B":
+            return number_format.size(value)
+        case "B/s":
+            return format_quantity(value, "data rate")
+        case "share":
+            return f"{round(100 * value, 6):g} %"
+        case "1":
+            return number_format.count(value) if abs(value) >= 10_000 else f"{round(value, 9):g}"
+
+
+def _steps(unit: Unit, least: float) -> Iterator[float]:
+    """Yield steps between marks, ascending, from one that is not above ``least``, unless time has none."""
+    first = math.floor(math.log10(least))
+    if unit == "s":
+        yield from (many * 10.0**power for power in range(first, 0) for many in (1, 2, 5))
+        yield from _CLOCK_S
+        yield from (_DAY_S * many * 10**power for power in range(9) for many in (1, 2, 5))
+    while True:
+        yield from (many * 10.0**first for many in (1, 2, 5))
+        first += 1
+
+
+def _log_ticks(low: float, high: float, unit: Unit, most: int) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    decimal = [10.0**power for power in powers]
+    finer = [many * power for power in decimal for many in (1, 2, 5)]
+    if unit == "s":
+        days = [_DAY_S * 10.0**power for power in range(9)]
+        decimal = [*(value for value in decimal if value < 1), *_ROUND_S, *days]
+        finer = [*(value for value in finer if value < 1), *_CLOCK_S, *days]
+    found = [value for value in decimal if low <= value <= high]
+    if len(found) < 2:
+        found = [value for value in finer if low <= value <= high]
+    return found[:: max(1, math.ceil(len(found) / most))]

@@ -1,0 +1,1 @@
+"""Pages that browsers show: reports of runs, comparisons and studies, and the page of a run that goes on."""

@@ -1,0 +1,75 @@
+"""The page of a run that has ended, from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedsim.figures.run_figures import run_sections
+from fedsim.page.page import Page, named
+from fedsim.report import comparison, cost_breakdown, run_text
+from fedsim.report.atomic_folder import MARK
+from fedsim.report.cost_breakdown import Summary
+from fedsim.report.read_whole import read_whole
+from fedsim.report.summary import read_summary
+from fedsim.report.text_table import Pairs
+
+
+def run_page(folder: Path) -> Page:
+    """Return the page of a run.
+
+    Raises:
+        OutputError: A file of the run is not there, or damaged.
+    """
+    summary = read_summary(folder)
+    provenance = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8")))
+    sections = run_sections(folder)
+
+    def page(summary: Summary) -> Page:
+        passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED
+        answer, *tables = named([comparison.table([summary]), cost_breakdown.table([summary])])
+        return Page(
+            run_text.title(summary),
+            "run",
+            run_text.run_sentence(summary, passed),
+            answer,
+            read_remarks(folder),
+            sections,
+            tables,
+            [
+                *run_text.pairs(summary, passed),
+                *cost_breakdown.lines(summary),
+                *_provenance(provenance),
+                ("trace hash", summary["trace_hash"]),
+                ("model hash", summary["model_hash"]),
+            ],
+        )
+
+    return read_whole(folder / MARK, lambda file: page(summary))
+
+
+def read_remarks(folder: Path) -> list[str]:
+    """Return what the log of a run says that a reader has to know: of times, and of what is not finite.
+
+    Raises:
+        OutputError: The log is not there, or damaged.
+    """
+
+    def remarks(file: Path) -> Iterator[str]:
+        for line in file.read_text("utf-8").splitlines():
+            said = json.loads(line)
+            if said["event"] == "simulated time":
+                yield said["remark"]
+            elif said["event"] == "not finite":
+                yield f"not finite: {said['cause']}"
+
+    return read_whole(folder / "log.jsonl", lambda file: list(remarks(file)))
+
+
+def _provenance(said: dict[str, Any]) -> Pairs:
+    return [
+        ("fedsim", f"{said['fedsim']}, with torch {said['libraries']['torch']} on {said['device']}"),
+        ("began", f"{said['started_at']}, {said['platform']}"),
+    ]

@@ -1,0 +1,4 @@
+// Shows what the file holds.
+
+showPage(DATA.page);
+document.documentElement.dataset.ready = "";

@@ -1,0 +1,83 @@
+"""Writing the report of a folder of results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedsim.durable import telling
+from fedsim.errors import OutputError
+from fedsim.page.html import GENERATOR, html
+from fedsim.page.page import Page
+from fedsim.page.run_page import run_page
+from fedsim.page.study_page import study_page
+from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
+from fedsim.report.places import COMPARISON
+from fedsim.studies.perform import STUDY
+
+REPORT = "report.html"
+"""The report of a study or a comparison, in its folder."""
+
+_HEAD_BYTES = 1000
+"""Within which a file says what has made it."""
+
+
+def write_report(folder: Path, file: Path | None = None, *, force: bool = False) -> Path:
+    """Write the report of a run, a study or a comparison, and return its place.
+
+    Args:
+        folder: That of the results.
+        file: The place; missing parents are made. If left out, ``report.html`` in the folder; or of a run,
+            whose folder holds what a run leaves and nothing else, a file beside it with its name.
+        force: Whether a file there may be replaced that is no report.
+
+    Raises:
+        OutputError: The folder holds no results, or damaged ones; or the place is occupied.
+        FileError: The place cannot be written.
+        ScenarioError: The folder of a study whose scenarios are not valid here.
+    """
+    place = file or report_place(folder)
+    if (place.resolve().parent / MARK).is_file():
+        raise OutputError(
+            f"{place} is in the folder of a run, which holds what the run leaves and nothing else: choose "
+            "another place, such as beside the folder"
+        )
+    check_files([place], force=force or is_report(place))
+    content = html(page_of(folder)).encode()
+    with telling(place, MEND):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    write_file(place, content)
+    return place
+
+
+def page_of(folder: Path) -> Page:
+    """Return the page of what a folder holds.
+
+    Raises:
+        OutputError: It holds no results, or damaged ones.
+        ScenarioError: The folder of a study whose scenarios are not valid here.
+    """
+    if (folder / MARK).is_file():
+        return run_page(folder)
+    if (folder / STUDY).is_file() or (folder / COMPARISON).is_file():
+        return study_page(folder)
+    raise OutputError(
+        f"{folder} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
+        f"is {COMPARISON}, or of a study, in which is {STUDY}"
+    )
+
+
+def report_place(folder: Path) -> Path:
+    """Return where the report of a folder goes whose user names no place."""
+    if not (folder / MARK).is_file():
+        return folder / REPORT
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.with_name(f"{named.name}.html")
+
+
+def is_report(file: Path) -> bool:
+    """Whether a file is a page that fedsim has made."""
+    try:
+        with file.open("rb") as content:
+            return GENERATOR.encode() in content.read(_HEAD_BYTES)
+    except OSError:
+        return False

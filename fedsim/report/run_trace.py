@@ -1,0 +1,105 @@
+"""The trace of a run that has ended, read again from its folder."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from fedsim.clock import StoredTrace
+from fedsim.clock.event_trace import Listener, stored_hash
+from fedsim.errors import OutputError
+from fedsim.params import Array
+from fedsim.report.atomic_folder import MARK
+from fedsim.report.number_format import several
+from fedsim.report.read_whole import read_whole
+from fedsim.report.summary import read_summary
+from fedsim.runtime.records.dispatch_phases import UnderwayInSpans
+from fedsim.runtime.records.dispatch_table import DispatchTable
+
+TRACE = "trace.msgpack"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """A run's dispatches, made again from its trace.
+
+    Attributes:
+        dispatches: Their table.
+        spans: When they were in which phase, int64 ``[spans, 5]``: row in the table, phase, one of
+            :data:`~fedsim.runtime.records.dispatch_phases.PLACES`, begin and end in ns, and 1 where that is
+            when, 0 where only the length is known. In the order of rows, then of time.
+    """
+
+    dispatches: DispatchTable
+    spans: Array
+
+
+def check_is_run(folder: Path) -> None:
+    """Check that a folder is that of a run.
+
+    Raises:
+        OutputError: It is not; the message says what to name instead.
+    """
+    if (folder / MARK).is_file():
+        return
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{MARK}"))
+    if inside:
+        raise OutputError(
+            f"{folder} holds {several(len(inside), 'run')}: name one of them, such as {folder / inside[0]}"
+        )
+    raise OutputError(f"{folder} is not the folder of a run: it holds no {MARK}")
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[BinaryIO]:
+    """Open the trace of a run, at its beginning.
+
+    Raises:
+        OutputError: It is not there, or is not the one that the run's summary names.
+    """
+    check_is_run(folder)
+    file, wanted = folder / TRACE, read_summary(folder).get("trace_hash")
+    if read_whole(file, _hash) != wanted:
+        raise OutputError(
+            f"{file} is not the trace of this run, whose hash {wanted} its summary gives: these results are "
+            "not whole, so do the run again"
+        )
+    with file.open("rb") as stream:
+        yield stream
+
+
+def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Replayed:
+    """Return a run's dispatches, made again from its trace.
+
+    Args:
+        folder: The run's.
+        listeners: Called with its records too, as by :meth:`fedsim.clock.Trace.listen`.
+
+    Raises:
+        OutputError: The folder holds no whole run.
+    """
+    cells = array("q")
+
+    def hear(one: UnderwayInSpans) -> None:
+        for span in one.spans:
+            cells.extend((one.row, *span, one.are_exact))
+
+    with opened(folder) as file:
+        trace = StoredTrace(file)
+        dispatches = DispatchTable(trace, hear)
+        trace.listen(listeners or {})
+        trace.play()
+    dispatches.finish(round(read_summary(folder)["simulated_s"] * 1e9))
+    spans = np.frombuffer(cells, np.int64).reshape(-1, 5)
+    return Replayed(dispatches, spans[np.lexsort((spans[:, 2], spans[:, 0]))])
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as stream:
+        return stored_hash(stream)

@@ -1,0 +1,1 @@
+"""A run as a timeline: a trace that Perfetto shows."""

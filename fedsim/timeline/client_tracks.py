@@ -1,0 +1,184 @@
+"""What a timeline shows of clients: their dispatches, the phases within, frames, and what went wrong."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsim.params import Array
+from fedsim.report.number_format import several
+from fedsim.report.phase_spans import PHASE_WORDS
+from fedsim.report.run_trace import Replayed
+from fedsim.timeline.lanes import lanes
+from fedsim.timeline.perfetto_trace import PerfettoTrace
+from fedsim.timeline.run_events import RunEvents, SentFrame
+
+
+@dataclass(slots=True, eq=False)
+class _Dispatch:
+    """A dispatch of a client that is shown; instants in ns."""
+
+    number: int
+    name: str
+    notes: bytes
+    asked_ns: int
+    ended_ns: int
+    spans: Sequence[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Happening:
+    """What takes no time."""
+
+    at_ns: int
+    track: int
+    name: str
+    notes: bytes = b""
+    leaves: int | None = None
+    arrives: int | None = None
+
+
+def add_clients(
+    trace: PerfettoTrace,
+    process: int,
+    server_frames: int,
+    shown: Mapping[str, Array],
+    groups: Array,
+    replayed: Replayed,
+    events: RunEvents,
+) -> None:
+    """Add a track for each client that is shown.
+
+    Args:
+        trace: Where.
+        process: The process of simulated time.
+        server_frames: The track on which frames leave the server and arrive there.
+        shown: The clients by what they are, from :func:`fedsim.timeline.shown_clients.shown_clients`.
+        groups: The device group of each client, ``[K]``.
+        replayed: Their dispatches.
+        events: What else has happened.
+    """
+    chosen = np.concatenate(list(shown.values()))
+    of_client = _dispatches(trace, replayed, chosen)
+    frames = _frames(events, set(chosen.tolist()))
+    for what, clients in shown.items():
+        parent = trace.track(f"{several(len(clients), 'client')}, {what}", process) if what else process
+        for client in clients.tolist():
+            name = f"client {client} ({groups[client]})"
+            mine = of_client[client]
+            tracks: list[int] = []
+            for one, lane in zip(mine, lanes((one.asked_ns, one.ended_ns) for one in mine), strict=True):
+                if lane == len(tracks):
+                    tracks.append(trace.track(name, parent))
+                of = client, one.number
+                happened = sorted(
+                    _happenings(trace, frames[of], events, of, tracks[lane], server_frames),
+                    key=lambda happening: happening.at_ns,
+                )
+                _add_dispatch(trace, tracks[lane], one, happened)
+
+
+def _dispatches(trace: PerfettoTrace, replayed: Replayed, clients: Array) -> dict[int, list[_Dispatch]]:
+    """Return the dispatches of some clients, in the order of sending."""
+    table = replayed.dispatches.columns()
+    chosen = np.flatnonzero(np.isin(table["client"], clients))
+    row_of_span, phase, began, ended, is_exact = replayed.spans.T
+    phases = list(zip(PHASE_WORDS[phase].tolist(), began.tolist(), ended.tolist(), strict=True))
+    first = np.searchsorted(row_of_span, chosen)
+    last = np.searchsorted(row_of_span, chosen, side="right")
+    assumed = np.zeros(len(table["client"]), np.bool_)
+    assumed[row_of_span[is_exact == 0]] = True
+    names = ("client", "dispatch", "round", "exchange", "outcome", "cause", "version", "staleness")
+    columns = [table[name][chosen].tolist() for name in names]
+    times = [
+        array[chosen].tolist() for array in (replayed.dispatches.asked_ns(), replayed.dispatches.ended_ns())
+    ]
+    found: dict[int, list[_Dispatch]] = {client: [] for client in clients.tolist()}
+    for client, number, round_, exchange, outcome, cause, version, staleness, is_assumed, *place in zip(
+        *columns, assumed[chosen].tolist(), *times, first.tolist(), last.tolist(), strict=True
+    ):
+        asked_ns, ended_ns, begin, end = place
+        notes = {
+            "dispatch": number,
+            "outcome": outcome,
+            "cause": cause,
+            "version": version,
+            "staleness": staleness,
+            "phases": "only their lengths are known" if is_assumed else None,
+        }
+        found[client].append(
+            _Dispatch(
+                number,
+                f"round {round_}: {exchange}",
+                trace.notes(notes),
+                asked_ns,
+                ended_ns,
+                phases[begin:end],
+            )
+        )
+    return found
+
+
+def _frames(
+    events: RunEvents, clients: set[int]
+) -> defaultdict[tuple[int, int], list[tuple[int, SentFrame]]]:
+    """Return the frames of some clients by client and number of the dispatch, each with its own number."""
+    found: defaultdict[tuple[int, int], list[tuple[int, SentFrame]]] = defaultdict(list)
+    for number, frame in enumerate(events.frames, 1):
+        if frame.client in clients:
+            found[frame.client, frame.dispatch].append((number, frame))
+    return found
+
+
+def _happenings(
+    trace: PerfettoTrace,
+    frames: Sequence[tuple[int, SentFrame]],
+    events: RunEvents,
+    of: tuple[int, int],
+    track: int,
+    server_frames: int,
+) -> Iterator[_Happening]:
+    for number, frame in frames:
+        sender, receiver = (track, server_frames) if frame.up else (server_frames, track)
+        notes = trace.notes({"client": frame.client, "bytes": frame.num_bytes})
+        yield _Happening(frame.sent_ns, sender, f"send {frame.kind}", notes, leaves=number)
+        if frame.ended_ns is None:
+            continue
+        if frame.outcome == "delivered":
+            yield _Happening(frame.ended_ns, receiver, f"receive {frame.kind}", notes, arrives=number)
+        else:
+            why = notes + trace.notes({"cause": frame.cause or None})
+            yield _Happening(frame.ended_ns, track, f"{frame.kind} {frame.outcome}", why, arrives=number)
+    for at_ns, words in events.remarks.get(of, ()):
+        yield _Happening(at_ns, track, words)
+
+
+def _add_dispatch(trace: PerfettoTrace, track: int, one: _Dispatch, happened: Sequence[_Happening]) -> None:
+    """Add a dispatch; what happens between two phases is written between them, so it lies within neither."""
+    waiting = iter(happened)
+    nearest = next(waiting, None)
+
+    def add_until(at_ns: int | None) -> None:
+        nonlocal nearest
+        while nearest is not None and (at_ns is None or nearest.at_ns <= at_ns):
+            trace.instant(
+                nearest.track,
+                nearest.at_ns,
+                nearest.name,
+                nearest.notes,
+                leaves=nearest.leaves,
+                arrives=nearest.arrives,
+            )
+            nearest = next(waiting, None)
+
+    trace.begin(track, one.asked_ns, one.name, one.notes)
+    for phase, began_ns, ended_ns in one.spans:
+        add_until(began_ns)
+        trace.begin(track, began_ns, phase)
+        trace.end(track, ended_ns)
+    add_until(one.ended_ns)
+    trace.end(track, one.ended_ns)
+    add_until(None)

@@ -1,0 +1,205 @@
+"""A trace of Perfetto: tracks, and slices, instants, arrows and values on them.
+
+It is written as ``TrackEvent`` packets of one sequence, in the format of Perfetto's ``trace_packet.proto``.
+Instants are nanoseconds. Packets need not be in the order of time; of those of one instant, the first counts
+as the earlier. Names are sent once and then named by a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fedsim.timeline.protobuf import double, fixed64, message, number, tag, text, varint
+
+# Fields of messages, by their names in trace_packet.proto and the files that it includes.
+_PACKET = 1
+_TIMESTAMP, _SEQUENCE_ID, _TRACK_EVENT, _INTERNED_DATA = 8, 10, 11, 12
+_SEQUENCE_FLAGS, _TRACK_DESCRIPTOR = 13, 60
+_ANNOTATION, _TYPE, _NAME_IID, _TRACK = 4, 9, 10, 11
+_COUNTER_VALUE, _DOUBLE_VALUE, _FLOW, _LAST_FLOW = 30, 44, 47, 48
+_UUID, _NAME, _PROCESS, _PARENT, _COUNTER, _ORDERING, _RANK, _DESCRIPTION = 1, 2, 3, 5, 8, 11, 12, 14
+_PID, _PROCESS_NAME, _LABEL = 1, 6, 8
+_EVENT_NAME, _ANNOTATION_NAME = 2, 3
+_ANNOTATION_IID, _AS_INT, _AS_DOUBLE, _AS_TEXT = 1, 4, 5, 6
+_UNIT, _UNIT_NAME = 3, 6
+
+_BEGIN, _END, _INSTANT, _COUNT = 1, 2, 3, 4  # types of events
+_IS_FIRST, _NEEDS_NAMES = 1, 2  # flags: names sent before are void; names sent before are needed
+_BY_RANK, _BYTES = 3, 3  # an order of tracks, and a unit
+
+_SEQUENCE = number(_SEQUENCE_ID, 1)
+_IN_SEQUENCE = _SEQUENCE + number(_SEQUENCE_FLAGS, _NEEDS_NAMES)
+_PACKET_TAG, _TIMESTAMP_TAG, _EVENT_TAG = tag(_PACKET, 2), tag(_TIMESTAMP, 0), tag(_TRACK_EVENT, 2)
+_FIRST = message(_PACKET, _SEQUENCE, number(_SEQUENCE_FLAGS, _IS_FIRST | _NEEDS_NAMES))
+
+
+def is_perfetto_trace(file: Path) -> bool:
+    """Whether a file begins as a trace does that was written here."""
+    with file.open("rb") as stream:
+        return stream.read(len(_FIRST)) == _FIRST
+
+
+class PerfettoTrace:
+    """Writes a trace.
+
+    Args:
+        write: Takes its bytes, piece by piece.
+    """
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._num_tracks = 0
+        self._num_processes = 0
+        self._names: dict[int, dict[str, int]] = {_EVENT_NAME: {}, _ANNOTATION_NAME: {}}
+        self._new_names: list[bytes] = []
+        self._bodies: dict[tuple[int, int, str], bytes] = {}
+        self._ends: dict[int, bytes] = {}
+        self._values: dict[int, tuple[bytes, bytes]] = {}
+        self._notes: dict[tuple[str, str], bytes] = {}
+        self._written_ns, self._at = -1, b""
+        write(_FIRST)
+
+    def process(self, name: str, label: str = "") -> int:
+        """Add a process, which groups tracks.
+
+        Args:
+            name: What it is called.
+            label: Shown beside its name.
+
+        Returns:
+            It as the parent of tracks.
+        """
+        self._num_processes += 1
+        labels = [text(_LABEL, label)] if label else []
+        who = message(_PROCESS, number(_PID, self._num_processes), text(_PROCESS_NAME, name), *labels)
+        return self._describe(who)
+
+    def track(self, name: str, parent: int, description: str = "") -> int:
+        """Add a track below those of its parent that there are; tracks of one name there are shown as one.
+
+        Args:
+            name: What it is called.
+            parent: A process, or a track.
+            description: What is on it.
+        """
+        return self._describe(number(_PARENT, parent), text(_NAME, name), *_description(description))
+
+    def counter(self, name: str, parent: int, unit: str = "", description: str = "") -> int:
+        """Add a track of a value that changes.
+
+        Args:
+            name: What it is called.
+            parent: A process, or a track.
+            unit: Of its values; ``B`` for bytes.
+            description: What it means.
+        """
+        kind = number(_UNIT, _BYTES) if unit == "B" else text(_UNIT_NAME, unit)
+        track = self._describe(
+            number(_PARENT, parent),
+            text(_NAME, name),
+            message(_COUNTER, kind if unit else b""),
+            *_description(description),
+        )
+        prefix = number(_TYPE, _COUNT) + number(_TRACK, track)
+        self._values[track] = prefix + tag(_COUNTER_VALUE, 0), prefix
+        return track
+
+    def notes(self, known: Mapping[str, int | float | str | None]) -> bytes:
+        """Return what is known of slices or instants, as they take it; None is left out."""
+        found = b""
+        for name, value in known.items():
+            if isinstance(value, str):
+                note = self._notes.get((name, value))
+                if note is None:
+                    note = self._notes[name, value] = self._note(name, text(_AS_TEXT, value))
+                found += note
+            elif value is not None:
+                said = number(_AS_INT, value) if isinstance(value, int) else double(_AS_DOUBLE, value)
+                found += self._note(name, said)
+        return found
+
+    def begin(self, track: int, at_ns: int, name: str, notes: bytes = b"") -> None:
+        """Begin a slice, within the one on the track that has begun last and not ended."""
+        body = self._bodies.get((_BEGIN, track, name)) or self._body(_BEGIN, track, name)
+        self._event(at_ns, body + notes)
+
+    def end(self, track: int, at_ns: int) -> None:
+        """End the slice on the track that has begun last."""
+        self._event(at_ns, self._ends[track])
+
+    def instant(
+        self,
+        track: int,
+        at_ns: int,
+        name: str,
+        notes: bytes = b"",
+        *,
+        leaves: int | None = None,
+        arrives: int | None = None,
+    ) -> None:
+        """Add something that takes no time.
+
+        Args:
+            track: Where.
+            at_ns: When.
+            name: What.
+            notes: What is known of it.
+            leaves: The number of the arrow that begins here, if one does.
+            arrives: That of the arrow that ends here.
+        """
+        body = self._bodies.get((_INSTANT, track, name)) or self._body(_INSTANT, track, name)
+        body += notes
+        if leaves is not None:
+            body += fixed64(_FLOW, leaves)
+        if arrives is not None:
+            body += fixed64(_LAST_FLOW, arrives)
+        self._event(at_ns, body)
+
+    def count(self, track: int, at_ns: int, value: float) -> None:
+        """Say the value of a counter from now on."""
+        before, prefix = self._values[track]
+        if isinstance(value, int):
+            self._event(at_ns, before + varint(value))
+        else:
+            self._event(at_ns, prefix + double(_DOUBLE_VALUE, value))
+
+    def _describe(self, *fields: bytes) -> int:
+        self._num_tracks += 1
+        uuid = self._num_tracks
+        order = number(_ORDERING, _BY_RANK) + number(_RANK, uuid)
+        self._write(
+            message(_PACKET, _SEQUENCE, message(_TRACK_DESCRIPTOR, number(_UUID, uuid), order, *fields))
+        )
+        self._ends[uuid] = number(_TYPE, _END) + number(_TRACK, uuid)
+        return uuid
+
+    def _body(self, kind: int, track: int, name: str) -> bytes:
+        body = number(_TYPE, kind) + number(_TRACK, track) + self._name(_EVENT_NAME, _NAME_IID, name)
+        self._bodies[kind, track, name] = body
+        return body
+
+    def _name(self, kind: int, field: int, name: str) -> bytes:
+        """Return the field that names something, which is sent with the next packet if it is new."""
+        names = self._names[kind]
+        known = names.get(name)
+        if known is None:
+            known = names[name] = len(names) + 1
+            self._new_names.append(message(kind, number(1, known), text(2, name)))
+        return number(field, known)
+
+    def _note(self, name: str, value: bytes) -> bytes:
+        return message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), value)
+
+    def _event(self, at_ns: int, body: bytes) -> None:
+        if at_ns != self._written_ns:  # as one phase ends, the next one begins
+            self._written_ns, self._at = at_ns, _TIMESTAMP_TAG + varint(at_ns) + _IN_SEQUENCE + _EVENT_TAG
+        packet = self._at + varint(len(body)) + body
+        if self._new_names:
+            packet += message(_INTERNED_DATA, *self._new_names)
+            self._new_names.clear()
+        self._write(_PACKET_TAG + varint(len(packet)) + packet)
+
+
+def _description(words: str) -> list[bytes]:
+    return [text(_DESCRIPTION, words)] if words else []

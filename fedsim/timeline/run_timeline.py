@@ -1,0 +1,107 @@
+"""The timeline of a run: what its folder tells, on the tracks of a trace for Perfetto."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsim.durable import telling
+from fedsim.errors import OutputError
+from fedsim.params import Array
+from fedsim.report.atomic_folder import MEND, write_file
+from fedsim.report.number_format import several
+from fedsim.report.read_parquet import read_columns
+from fedsim.report.read_whole import read_whole
+from fedsim.report.run_trace import replay
+from fedsim.report.summary import read_summary
+from fedsim.timeline.client_tracks import add_clients
+from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
+from fedsim.timeline.run_events import RunEvents
+from fedsim.timeline.server_tracks import add_server
+from fedsim.timeline.shown_clients import MOST_CLIENTS, shown_clients
+
+ORDER_IS_ASSUMED = (
+    "clients ran in processes of their own, so it is known how long the phases of a dispatch lasted, but not "
+    "when each began: they are shown in their usual order"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a timeline shows.
+
+    Attributes:
+        num_clients: How many clients have a track.
+        remarks: What is left out, and what is not known, one sentence each.
+    """
+
+    num_clients: int
+    remarks: Sequence[str]
+
+
+def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS) -> Shown:
+    """Write the timeline of a run to a file, whole or not at all; an older timeline there is replaced.
+
+    Raises:
+        OutputError: The folder holds no whole run, or something else is at the place.
+        FileError: It cannot be written.
+    """
+    with telling(file, MEND, error=OutputError):
+        if file.exists() and not is_perfetto_trace(file):
+            raise OutputError(f"{file} exists already, and is no timeline: choose another place")
+        file.parent.mkdir(parents=True, exist_ok=True)
+    pieces: list[bytes] = []
+    shown = write_timeline(folder, pieces.append, most_clients=most_clients)
+    write_file(file, b"".join(pieces))
+    return shown
+
+
+def write_timeline(
+    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MOST_CLIENTS
+) -> Shown:
+    """Write the timeline of a run.
+
+    Args:
+        folder: The run's.
+        write: Takes the bytes of the trace, piece by piece.
+        most_clients: Of how many clients at most, at least 3; of more, the slowest, the median and the
+            fastest are shown.
+
+    Raises:
+        OutputError: The folder holds no whole run.
+    """
+    events = RunEvents()
+    replayed = replay(folder, events.listeners())
+    summary = read_summary(folder)
+    rounds = read_columns(folder / "rounds.parquet", ("round", "began_at_s", "ended_at_s"))
+    groups = read_columns(folder / "clients.parquet", ("group",))["group"]
+    is_real = read_whole(folder / "run.json", lambda file: json.loads(file.read_text())["bus"]) == "http"
+    end_ns = round(summary["simulated_s"] * 1e9)
+
+    dispatches = replayed.dispatches
+    shown = shown_clients(dispatches.client(), dispatches.turnaround_ns(), most_clients)
+    num_clients = sum(map(len, shown.values()))
+    remarks = _left_out(shown, summary["participation"]["clients_asked"])
+    if not replayed.spans[:, -1].all():
+        remarks.append(ORDER_IS_ASSUMED)
+
+    trace = PerfettoTrace(write)
+    process = trace.process("real time" if is_real else "simulated time", f"{folder.resolve().name}")
+    about = {name: summary[name] for name in ("scenario", "algorithm", "seed", "fedsim", "trace_hash")}
+    about |= {f"remark {number}": remark for number, remark in enumerate(remarks, 1)}
+    frames = add_server(trace, process, events, rounds, end_ns, trace.notes(about))
+    add_clients(trace, process, frames, shown, groups, replayed, events)
+    return Shown(num_clients, remarks)
+
+
+def _left_out(shown: Mapping[str, Array], num_asked: int) -> list[str]:
+    """Return which clients are left out, in words."""
+    if "" in shown:
+        return []
+    parts = [f"the {len(clients)} {what}" for what, clients in shown.items()]
+    return [
+        f"of {several(num_asked, 'client')} that were asked, {', '.join(parts[:-1])} and {parts[-1]} are "
+        "shown, by the mean time of their dispatches; counters are of all clients"
+    ]

@@ -1,0 +1,38 @@
+"""Which clients of a large fleet a timeline shows: the slowest, those in the middle, and the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedsim.params import Array
+
+MOST_CLIENTS = 60
+"""How many are shown unless told otherwise."""
+
+
+def shown_clients(client: Array, turnaround_ns: Array, most: int = MOST_CLIENTS) -> Mapping[str, Array]:
+    """Return the clients to show, ascending, by what they are; all as ``""`` if there are no more than that.
+
+    A third of them each are the slowest, those in the middle and the fastest, by the mean time of their
+    dispatches. Clients without any are not shown.
+
+    Args:
+        client: Whose each dispatch is, ``[dispatches]``.
+        turnaround_ns: How long each took, ``[dispatches]``, ns.
+        most: How many clients, at least 3.
+    """
+    asked, of = np.unique(client, return_inverse=True)
+    if len(asked) <= most:
+        return {"": asked}
+    mean_ns = np.bincount(of, turnaround_ns) / np.bincount(of)
+    slowest_first = asked[np.lexsort((asked, -mean_ns))]
+    each, extra = divmod(most, 3)
+    middle = (len(asked) - each) // 2
+    parts = {
+        "slowest": slowest_first[: each + extra],
+        "median": slowest_first[middle : middle + each],
+        "fastest": slowest_first[len(asked) - each :],
+    }
+    return {name: np.sort(part) for name, part in parts.items()}
