@@ -322,6 +322,18 @@ def timeline(**values: Any) -> None:
 
 
 @main.command()
+@click.argument("first", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("second", metavar="RUN", type=click.Path(path_type=Path))
+def diff(**values: Any) -> None:
+    """Find the first event at which two runs part.
+
+    Shows what differs in their settings, versions and hosts, the last events that they have in common, and
+    the first that differs. The exit status is 0 if both have the same events and models, 1 if they differ.
+    """
+    late("cli.diff:diff")(**values)
+
+
+@main.command()
 @_one_run
 @click.option(
     "--listen",
