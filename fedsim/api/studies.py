@@ -68,9 +68,11 @@ class StudyResult:
         plan = self._read.plan
         return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._read.curves))
 
-    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+    def write_report(
+        self, file: str | Path, *, figures: str | Path | None = None, force: bool = False
+    ) -> Path:
         """Write the report of the study, as :meth:`Result.write_report` does that of a run."""
-        return write_report(self.folder, Path(file), force=force)
+        return write_report(self.folder, file, figures=figures, force=force)
 
     @cached_property
     def _read(self) -> Answers:

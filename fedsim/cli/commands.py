@@ -296,7 +296,13 @@ def track(**values: Any) -> None:
     "FILE",
     "The file to write.  [default: report.html in the folder; of a run, a file beside its folder]",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is no report of fedsim.")
+@_path(
+    "--figures",
+    "DIR",
+    "Also write each figure into this folder, as SVG, PNG and PDF, and its data as CSV. (Needs the extra "
+    "fedsim[figures].)",
+)
+@click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
 def report(**values: Any) -> None:
     """Write what a run, a comparison or a study has shown as one HTML file.
 

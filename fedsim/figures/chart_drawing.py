@@ -215,7 +215,7 @@ def _gantt(axes: Axes, chart: GanttChart) -> None:
         axes.axvline(ended_at_s, color=_MARK, linewidth=0.6, zorder=3)
     _name_rounds(axes, chart)
     _names(axes, "y", chart.rows)
-    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
+    axes.set_ylim(max(len(chart.rows), 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     _scaled(axes, "x", Axis("simulated time", "s"))
     _legend(axes, handles)
@@ -278,4 +278,4 @@ def _legend(axes: Axes, handles: Sequence[Any] | None = None) -> None:
     columns = max(1, min(len(shown), 78 // (longest + 7)))
     page = axes.get_figure()
     if page is not None:
-        page.legend(handles=shown, loc="outside lower center", ncols=columns)
+        page.legend(handles=shown, loc="outside lower center", ncols=columns, handlelength=2.6)

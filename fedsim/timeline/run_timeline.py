@@ -15,12 +15,12 @@ from fedsim.report.number_format import several
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.read_whole import read_whole
 from fedsim.report.run_trace import replay
+from fedsim.report.shown_clients import MOST_CLIENTS, shown_clients
 from fedsim.report.summary import read_summary
 from fedsim.timeline.client_tracks import add_clients
 from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
 from fedsim.timeline.run_events import RunEvents
 from fedsim.timeline.server_tracks import add_server
-from fedsim.timeline.shown_clients import MOST_CLIENTS, shown_clients
 
 ORDER_IS_ASSUMED = (
     "clients ran in processes of their own, so it is known how long the phases of a dispatch lasted, but not "
