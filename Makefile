@@ -27,7 +27,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)  ## compare four algorithms on twenty phones
-	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedmd,dsfl
+	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedmd,dsfl --report
 
 quick: $(READY)  ## run the tests that need neither sockets nor nets
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)

@@ -147,6 +147,9 @@ _output = _all(
     ),
     _quiet,
 )
+_report = click.option(
+    "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."
+)
 _one_run = _all(
     _scenario,
     _algorithm,
@@ -236,6 +239,7 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
     "DIR",
     "Folder of the run folders.  [default: runs/<name>, with a number if it holds others]",
 )
+@_report
 @_output
 def compare(**values: Any) -> None:
     """Run several algorithms, and show side by side what each costs.
@@ -252,6 +256,7 @@ def compare(**values: Any) -> None:
 @_file("study_file", "FILE", "studies")
 @_path("--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]")
 @_number("--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N")
+@_report
 @_output
 def study(**values: Any) -> None:
     """Run a study, and show what each variant costs to reach a target.

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
+from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_finite
 from fedsim.cli.study import both, goes_on, show_study, watching_study
 from fedsim.page.showing import comparison_on
@@ -35,6 +36,7 @@ def compare(
     out: Path | None,
     force: bool,
     verify: bool,
+    report: bool,
     track: Sequence[str],
     live: int | None,
     quiet: bool,
@@ -42,7 +44,7 @@ def compare(
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
         plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
-        show_study(plan, out, jobs or 1, force=force, verify=verify, live=live, quiet=quiet)
+        show_study(plan, out, jobs or 1, force=force, verify=verify, report=report, live=live, quiet=quiet)
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
     scenarios = [tracked(one, track) for one in loaded]
@@ -52,6 +54,8 @@ def compare(
 
     files = [parent / file for file in FILES]
     check_files(files, force=force or holds_comparison(parent, runs))
+    if report:
+        check_report_place(parent, force=force)
     remarks, faults = list[str](), dict[str, str | None]()
     try:
         with comparison_on(live_page(live), scenarios, parent, targets) as followed:
@@ -96,6 +100,8 @@ def compare(
         for grid in found.tables:
             table(grid)
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
+    if report:
+        note_report(parent)
     for remark in remarks:
         note(remark)
     check_finite(faults)

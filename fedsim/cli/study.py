@@ -14,6 +14,7 @@ from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, sentence, table, terminal
 from fedsim.cli.live import live_page
+from fedsim.cli.report import check_report_place, note_report
 from fedsim.errors import RunError
 from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import number_format
@@ -32,13 +33,14 @@ def study(
     jobs: int | None,
     force: bool,
     verify: bool,
+    report: bool,
     track: Sequence[str],
     live: int | None,
     quiet: bool,
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
     plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, force=force, verify=verify, live=live, quiet=quiet)
+    show_study(plan, out, jobs, force=force, verify=verify, report=report, live=live, quiet=quiet)
 
 
 def show_study(
@@ -48,6 +50,7 @@ def show_study(
     *,
     force: bool,
     verify: bool,
+    report: bool,
     live: int | None,
     quiet: bool,
 ) -> None:
@@ -57,6 +60,8 @@ def show_study(
         RunError: Runs have failed.
     """
     parent = out or study_place(plan, force=force)
+    if report:
+        check_report_place(parent, force=force)
     try:
         with (
             study_on(live_page(live), plan, parent) as followed,
@@ -72,6 +77,8 @@ def show_study(
     for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
+    if report:
+        note_report(parent)
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
         raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")

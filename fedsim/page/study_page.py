@@ -47,7 +47,7 @@ def study_page(folder: Path) -> Page:
         answer_sentence(found),
         answer,
         _remarks(folder, found, summaries),
-        study_sections(folder),
+        read_whole(folder, study_sections),
         others,
         _facts(found, list(summaries.values())),
     )

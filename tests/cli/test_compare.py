@@ -61,6 +61,21 @@ def test_algorithms_side_by_side(call: Call, here: Path) -> None:
     assert [row["algorithm"] for row in rows] == ["fedavg", "local"]
 
 
+def test_its_report_is_written_where_it_is_wished(call: Call, here: Path) -> None:
+    arguments = ("compare", "tiny.toml", "--algorithms", "local", "--out", "o", "--quiet", "--report")
+    (here / "o").mkdir()
+    (here / "o" / "report.html").write_text("dear")
+    result = call(*arguments)
+    assert (result.exit_code, left(here / "o")) == (2, ["report.html"])
+    assert "report.html exists already" in result.stderr
+    assert call(*arguments, "--force").exit_code == 0
+    again = call(*arguments)  # a report is replaced in any case
+    assert again.exit_code == 0, again.output
+    assert "for a browser, is o/report.html\n" in again.stderr
+    assert "o/report.html" not in again.stdout
+    assert "local" in (here / "o" / "report.html").read_text()
+
+
 def test_several_seeds_become_means(call: Call, here: Path) -> None:
     arguments = ("--algorithms", "local", "--seeds", "0, 1", "--out", "o", "--quiet", "--set", "run.rounds=1")
     result = call("compare", "tiny.toml", *arguments)

@@ -53,6 +53,18 @@ def test_runs_that_failed_are_listed_at_the_end(call: Call, here: Path) -> None:
 
 
 @pytest.mark.usefixtures("failing")
+def test_its_report_is_written_even_where_runs_failed(call: Call, here: Path) -> None:
+    result = call("study", "mine.toml", "--out", "o", "--report")
+    assert result.exit_code == 1
+    assert "for a browser, is o/report.html\n" in result.stderr
+    assert "No run has ended" in (here / "o" / "report.html").read_text()
+    (here / "o" / "report.html").write_text("dear")
+    result = call("study", "mine.toml", "--out", "o", "--report")
+    assert result.exit_code == 2
+    assert "report.html exists already" in result.stderr
+
+
+@pytest.mark.usefixtures("failing")
 def test_an_interrupted_study_says_how_it_goes_on(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
