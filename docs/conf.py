@@ -12,6 +12,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
+from demo_report import EXTRA
+
 import fedsim
 
 project = "fedsim"
@@ -25,6 +27,7 @@ nitpicky = True
 # Signatures name types that this manual leaves out, fedsim's own and those of other libraries.
 nitpick_ignore_regex = [("py:.*", ".*")]
 napoleon_use_ivar = True
+smartquotes = False  # commands have dashes
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 default_role = "code"
@@ -33,6 +36,8 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_title = f"fedsim {release}"
 html_static_path = ["static"]
+EXTRA.mkdir(parents=True, exist_ok=True)
+html_extra_path = [str(EXTRA)]  # the demo's report, which a page of the manual makes
 html_css_files = ["manual.css"]
 html_copy_source = False
 html_show_sourcelink = False

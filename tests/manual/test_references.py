@@ -87,16 +87,18 @@ def test_every_key_has_a_kind_and_a_sentence() -> None:
 
 def test_kinds_say_unit_range_default_and_an_example() -> None:
     described = _described(SCENARIO)
-    assert (
-        described["training.lr"][0]
-        == "number above 0, at most 1,000,000 · default `0.05` · example `lr = 0.3`"
-    )
-    assert described["participation.client_timeout"][0] == (
-        'a time: a number with a unit, from 1 ns to 10000 d · default `"1 h"` · example `client_timeout = "10 min"`'
-    )
-    assert described["fleet.count"][0] == (
-        "whole number from 1 to 10,000,000 · required · example `count = 8`"
-    )
+    kinds = {name: kind.split(" · ") for name, (kind, _) in described.items()}
+    assert kinds["training.lr"] == [
+        "number above 0, at most 1,000,000",
+        "default `0.05`",
+        "example `lr = 0.3`",
+    ]
+    assert kinds["participation.client_timeout"] == [
+        "a time: a number with a unit, from 1 ns to 10000 d",
+        'default `"1 h"`',
+        'example `client_timeout = "10 min"`',
+    ]
+    assert kinds["fleet.count"] == ["whole number from 1 to 10,000,000", "required", "example `count = 8`"]
     assert described["run.until.of"][0] == (
         '`"personal_mean"`, `"personal_worst_decile"` or `"global"` · default `"personal_mean"` · '
         'example `of = "global"`'
