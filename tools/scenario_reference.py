@@ -35,6 +35,7 @@ CHOICE = re.compile(r"(.*\.)?(\w+Choice|PublicSource)")
 
 
 ROLE = re.compile(r":(class|func|data|mod|meth):`")
+CODE_OR_TAG = re.compile(r"(`+).*?\1|<", re.S)
 UNKNOWN = re.compile(r"specification|D-\d{3}-\d", re.IGNORECASE)
 """What readers of the manual do not have."""
 
@@ -83,7 +84,7 @@ def _docstring(found: Found) -> list[str]:
         if paragraph.startswith("    "):
             lines += ["```text", inspect.cleandoc(paragraph), "```", ""]
         else:
-            lines += [_markdown(ROLE.sub("`", paragraph)).removesuffix(":"), ""]
+            lines += [_markdown(ROLE.sub("`", re.sub("::$", ":", paragraph))), ""]
     return lines
 
 
@@ -115,13 +116,13 @@ class _Reference:
         """Return the section of a table, and those of the tables in it."""
         definition = self._table_of(property_)
         path = title.partition(".")[0]
-        lines = [*self.heading("##", title), _markdown(property_.get("description", "")), ""] if title else []
+        lines = [*self.heading("##", title), _line(property_.get("description", "")), ""] if title else []
         if path != "algorithms":  # its keys are the parameters of all algorithms
             lines += self.keys(definition, f"{title}." if title else "")
         for below, inner in self.pending():
             lines += [
                 *self.heading("###" if title else "##", below),
-                _markdown(inner.get("description", "")),
+                _line(inner.get("description", "")),
                 "",
             ]
             lines += self.keys(inner, f"{below}.")
@@ -141,9 +142,10 @@ class _Reference:
         lines = []
         for name, property_ in table.get("properties", {}).items():
             self._follow(f"{path}{name}", property_)
-            lines += [f"```{{confval}} {self.prefix}{path}{name}", "", "{.kind}"]
+            lines += [f"```{{confval}} {self.prefix}{path}{name}"]
+            lines += [*([":no-contents-entry:"] if self.prefix else []), "", "{.kind}"]
             lines += [" · ".join(self._facts(table, path, name)), ""]
-            lines += [_markdown(property_.get("description", "")), "```", ""]
+            lines += [_line(property_.get("description", "")), "```", ""]
         return lines
 
     def _facts(self, table: Json, path: str, name: str) -> Iterator[str]:
@@ -197,7 +199,7 @@ class _Reference:
                 shown.setdefault(match[1], definition)
         for definition in shown.values():
             law = definition["properties"]["distribution"]["const"]
-            lines += [f"### {law}", "", _markdown(definition.get("description", "")), ""]
+            lines += [f"### {law}", "", _line(definition.get("description", "")), ""]
             lines += self.keys(_of_any_dimension(definition), f"{law}.")
         return lines
 
@@ -324,8 +326,13 @@ def _either(words: list[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return a description as Markdown: what looks like HTML is text."""
-    return " ".join(text.split()).replace("<", "&lt;")
+    """Return a description as Markdown: what looks like HTML is text, but for code, where nothing does."""
+    return CODE_OR_TAG.sub(lambda found: found[0].replace("<", "&lt;", not found[1]), text)
+
+
+def _line(text: str) -> str:
+    """Return a description as one line of Markdown."""
+    return _markdown(" ".join(text.split()))
 
 
 def _of_any_dimension(node: Any) -> Any:

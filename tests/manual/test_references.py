@@ -20,7 +20,7 @@ from fedsim.plugins import available
 from fedsim.scenario import json_schema
 from fedsim.studies.study_file import StudyConfig
 
-KEY = re.compile(r"^```\{confval\} (.+)\n\n\{\.kind\}\n(.+)\n\n(.*)\n```$", re.M)
+KEY = re.compile(r"^```\{confval\} (.+)\n(?::no-contents-entry:\n)?\n\{\.kind\}\n(.+)\n\n(.*)\n```$", re.M)
 SCENARIO = scenario_reference.scenario()
 
 
