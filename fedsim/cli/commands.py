@@ -274,7 +274,7 @@ def compare(**values: Any) -> None:
 @_report
 @_output_of_several
 def study(**values: Any) -> None:
-    """Run a study, and show what each variant costs to reach a target.
+    """Run a study, and show what reaching its targets costs.
 
     FILE says what is varied: variants of a scenario, a grid of values, seeds. Runs go in processes of their
     own. A run that is there already is not done again, so a study that was stopped goes on where it was.
@@ -295,7 +295,7 @@ def study(**values: Any) -> None:
 @_path("--out", "DIR", "Folder to write into.  [default: one called like the tracker, beside the run's]")
 @_set("KEY=VALUE", "Set a parameter of the tracker, such as --set uri=http://localhost:5000", "params")
 def track(**values: Any) -> None:
-    """Show a run, or the runs of a comparison or study, in a tracker.
+    """Show a run, a comparison or a study in a tracker.
 
     FOLDER is that of the results. The tracker is told what their tables say of each round, by round, by
     simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
@@ -318,7 +318,7 @@ def track(**values: Any) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
 def report(**values: Any) -> None:
-    """Write what a run, a comparison or a study has shown as one HTML file.
+    """Show a run, a comparison or a study in one HTML file.
 
     FOLDER is that of the results. The file has the answer, figures, tables and how it was done. It needs no
     network and no other file: a browser opens it, and it can be sent to others.
@@ -493,7 +493,7 @@ def schema() -> None:
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script by which a shell completes commands and names.
+    """Print the script that completes commands in a shell.
 
     Names are those of scenarios, studies, algorithms (also in a list), trackers and kinds of plugins.
 
