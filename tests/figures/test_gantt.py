@@ -30,8 +30,10 @@ def columns(spans: list[Span]) -> Columns:
     names = ("client", "dispatch", "round", "phase", "began_at_s", "ended_at_s", "outcome")
     kinds = (int, int, int, object, float, float, object)
     rows = zip(*spans, strict=True) if spans else [()] * len(names)
-    found = {name: np.array(values, kind) for name, kind, values in zip(names, kinds, rows, strict=True)}
-    return found | {"is_exact": np.ones(len(spans), np.bool_)}
+    found: Columns = {
+        name: np.array(values, kind) for name, kind, values in zip(names, kinds, rows, strict=True)
+    }
+    return {**found, "is_exact": np.ones(len(spans), np.bool_)}
 
 
 def test_rows_are_clients_the_slowest_first() -> None:
