@@ -19,7 +19,7 @@ QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/network te
 	$(addprefix tests/test_, $(addsuffix .py, bounded_unpacking config constraints csv_rows durable errors layers \
 	numerals params plugins quoting ranges rng shares toml units walk)) --hypothesis-profile quick
 
-.PHONY: help demo quick browser test slow lint types check bench wheel install clean
+.PHONY: help demo quick browser test slow lint types check docs bench wheel install clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
@@ -43,10 +43,10 @@ $(AXE):
 	npm install --prefix build/npm --no-audit --no-fund --silent axe-core@4.14.1
 
 test: $(READY)  ## run the tests, but not the slow ones
-	$(BIN)/python -m pytest $(PARALLEL) --durations 10
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick --durations 10
 
-slow: $(READY)  ## run what `make test` leaves out: longer runs, and runs between processes
-	$(BIN)/python -m pytest $(PARALLEL) -m slow --durations 10
+slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between processes, more examples
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or hypothesis' --durations 10
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .
@@ -57,6 +57,9 @@ types: $(READY)  ## check types
 
 check: lint types test  ## check style, types and tests
 
+docs: $(READY)  ## build the manual into build/docs
+	$(BIN)/sphinx-build -q -E -W --keep-going docs build/docs
+
 bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_startup.py --check
 	$(BIN)/python tools/bench_loop.py --check
@@ -65,6 +68,7 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_train.py --variants --check
 	$(BIN)/python tools/bench_train.py --memory --check
 	$(BIN)/python tools/bench_dispatch.py --check
+	$(BIN)/python tools/bench_live.py --check
 	$(BIN)/python tools/bench_network.py --check
 	$(BIN)/python tools/bench_scale.py --check
 	$(BIN)/python tools/bench_http.py --check

@@ -170,6 +170,7 @@ def test_ktpfl_sends_55_times_less_than_fedavg_with_its_cnn_and_50_times_with_th
     assert fedavg.array_bytes / ktpfl.array_bytes == pytest.approx(50.4, abs=0.1)
 
 
+@pytest.mark.slow
 def test_perfed_ckt_sends_308_times_fewer_parameters_than_fedavg_with_vgg11(tmp_path: Path) -> None:
     vgg = '[models.vgg]\nparams = { depth = 11, form = "cifar" }'
     shared: dict[str, Any] = {"models": vgg, "shape": COLOUR, "asked": 2}
@@ -215,7 +216,10 @@ params = { representation = {} }
     assert fedavg.array_bytes == 4 * (fedavg.parameters(1) + fedavg.parameters(2))
 
 
-@pytest.mark.parametrize("models", ["[models.cnn]", "[models.resnet18]\nparams = { width = 4 }"])
+@pytest.mark.parametrize(
+    "models",
+    ["[models.cnn]", pytest.param("[models.resnet18]\nparams = { width = 4 }", marks=pytest.mark.slow)],
+)
 def test_fedme_sends_twice_what_fedavg_does(models: str, tmp_path: Path) -> None:
     # The ResNet normalises: its running statistics are part of a model, and travel with it.
     fedavg = outcome(tmp_path, "fedavg", models=models)

@@ -22,8 +22,8 @@ from fedsim.scenario import build, load_scenario
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(FOLDER.glob("*.toml"))
-LATER = {"availability", "bandwidth_traces", "buffered", "fleet_files", "shared_links"}
-"""Each of their runs takes seconds: they are left for later, and of the others all but the first."""
+SOON = {"failed_rounds", "leaving", "overhead", "quickstart", "stragglers"}
+"""Of these the first run is done whenever tests are; all others are left for later."""
 
 Options = tuple[tuple[str, str], ...]
 
@@ -98,7 +98,7 @@ RUNS = [
     pytest.param(
         path,
         options,
-        marks=[pytest.mark.slow] if number or path.stem in LATER else [],
+        marks=[] if path.stem in SOON and not number else [pytest.mark.slow],
         id=f"{path.stem}{number}",
     )
     for path in FILES

@@ -124,14 +124,14 @@ def outcome(document: dict[str, Any], workers: int) -> tuple[str, str]:
     return result.trace_hash, result.model_hash
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 2)
 @given(document=scenarios())
 def test_every_run_keeps_its_promises_and_repeats_itself(document: dict[str, Any]) -> None:
     assert outcome(document, workers=1) == outcome(document, workers=2)
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples * 4 // 3)
 @given(document=scenarios())
 def test_so_does_each_of_many_runs(document: dict[str, Any]) -> None:
     assert outcome(document, workers=1) == outcome(document, workers=2)

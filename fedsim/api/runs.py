@@ -19,7 +19,7 @@ from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
 from fedsim.page.showing import comparison_on, run_on
 from fedsim.report.places import RUNS, run_name
-from fedsim.report.record_comparison import record_comparison
+from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.report.record_run import record
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
@@ -43,6 +43,7 @@ def run(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
+    profile: bool = False,
     progress: Progress | None = None,
     live: LivePage | None = None,
 ) -> Result:
@@ -56,6 +57,7 @@ def run(
         out: Folder of the results; if left out a temporary one, which goes with the result.
         force: Whether ``out`` may replace another run; the same one is replaced in any case.
         verify: Whether every invariant is checked while running; slower.
+        profile: Whether to note when each worker was at which jobs, in real time, for ``fedsim timeline``.
         progress: Called with each round as it ends.
         live: A page that shows the run while it goes on.
 
@@ -65,7 +67,7 @@ def run(
         RunError: The run failed.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return call(partial(_run, loaded, out, force, verify, progress, live))
+    return call(partial(_run, loaded, out, force, verify, profile, progress, live))
 
 
 async def arun(
@@ -77,6 +79,7 @@ async def arun(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
+    profile: bool = False,
     progress: Progress | None = None,
     live: LivePage | None = None,
 ) -> Result:
@@ -85,7 +88,7 @@ async def arun(
     ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return await call_async(partial(_run, loaded, out, force, verify, progress, live))
+    return await call_async(partial(_run, loaded, out, force, verify, profile, progress, live))
 
 
 def compare(
@@ -127,6 +130,7 @@ def _run(
     out: str | Path | None,
     force: bool,
     verify: bool,
+    profile: bool,
     progress: Progress | None,
     live: LivePage | None,
 ) -> Result:
@@ -136,8 +140,15 @@ def _run(
         known_as = RUNS / plan.name / run_name(plan.algorithm, plan.parts.seed) if temporary else place
         folder = place / "run" if temporary else place
         with run_on(live, plan, folder) as observe:
-            watch = progress or _ignore
-            done = record(plan, folder, force=force, watch=watch, observe=observe, known_as=known_as)
+            done = record(
+                plan,
+                folder,
+                force=force,
+                watch=progress or _ignore,
+                observe=observe,
+                known_as=known_as,
+                profile=profile,
+            )
     return Result(done.folder, models=done.models, temporary=temporary)
 
 
@@ -152,6 +163,7 @@ def _compare(
     place, temporary = _place(out)
     name = scenarios[0].run.name
     known_as = RUNS / name if temporary else None
+    check_comparison(scenarios, place, force=force)
     with _plain_torch(), comparison_on(live, scenarios, place) as followed:
 
         @contextmanager
@@ -159,9 +171,18 @@ def _compare(
             with followed.running(label):
                 yield progress or _ignore
 
-        options = {"force": force, "verify": verify, "known_as": known_as, "observe": followed.observe}
-        done = record_comparison(scenarios, name, place, watching, **options)
+        done = record_comparison(
+            scenarios,
+            name,
+            place,
+            watching,
+            observe=followed.observe,
+            force=force,
+            verify=verify,
+            known_as=known_as,
+        )
         results = [Result(one.folder, models=one.models, temporary=temporary) for one in done]
+        write_comparison(scenarios, place)
     return Comparison(place, results)
 
 

@@ -11,17 +11,15 @@ from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import both, goes_on, show_study, watching_study
+from fedsim.cli.study import both, check_failed, show_study, watching_study
 from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.atomic_folder import check_files
-from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
-from fedsim.report.record_comparison import record_comparison
-from fedsim.report.summary import read_summary
+from fedsim.report.places import TABLES, by_name, comparison_place
+from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.scenario import load_each, tracked
 from fedsim.studies.answer_files import FILES, write_answers
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import NOT_FINITE, do_beside
+from fedsim.studies.perform import do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
 
@@ -52,56 +50,57 @@ def compare(
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
     runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
 
-    files = [parent / file for file in FILES]
-    check_files(files, force=force or holds_comparison(parent, runs))
+    check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
     if report:
         check_report_place(parent, force=force)
-    remarks, faults = list[str](), dict[str, str | None]()
+    remarks, faults = list[str](), dict[str, str]()
+    kept = f"runs that have ended are kept in {parent}"
     try:
         with comparison_on(live_page(live), scenarios, parent, targets) as followed:
-            if jobs is not None:
+            if jobs is None:
+
+                @contextmanager
+                def watch(label: str, rounds: int | None) -> Iterator[Watch]:
+                    named = f"run {list(runs).index(label) + 1} of {len(runs)}, {label}"
+                    with followed.running(label), watching(named, rounds, quiet=quiet) as watch:
+                        yield watch
+
+                for one in record_comparison(
+                    scenarios,
+                    str(scenario_file),
+                    parent,
+                    watch,
+                    observe=followed.observe,
+                    force=force,
+                    verify=verify,
+                    keep=True,
+                    tell=note,
+                ):
+                    label = one.folder.name
+                    remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+                    if one.result.non_finite is not None:
+                        faults[label] = one.result.non_finite
+            else:
                 with watching_study(name, quiet=quiet) as watch_study:
                     told = both(watch_study, followed)
-                    do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
-
-            @contextmanager
-            def watch(label: str, rounds: int | None) -> Iterator[Watch]:
-                named = f"run {list(runs).index(label) + 1} of {len(runs)}, {label}"
-                with followed.running(label), watching(named, rounds, quiet=quiet) as watch:
-                    yield watch
-
-            # Runs that have failed beside each other fail here again, and say why.
-            for one in record_comparison(
-                scenarios,
-                str(scenario_file),
-                parent,
-                watch,
-                observe=followed.observe,
-                force=force,
-                verify=verify,
-                keep=True,
-                tell=note,
-            ):
-                label = one.folder.name
-                remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-                faults[label] = one.result.non_finite
+                    failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
+                if failed:
+                    note(kept)
+                check_failed(failed, "comparison")
+            summaries = write_comparison(scenarios, parent)
             found = write_answers(plan, parent)
     except KeyboardInterrupt:
-        note(goes_on(parent))
+        note(kept)
         raise
-    summaries = [read_summary(parent / label) for label in runs]
-    for label, summary in zip(runs, summaries, strict=True):
-        faults.setdefault(label, None if summary["finite"] else NOT_FINITE)
     sentence(answer_sentence(found))
     say()
     table(comparison.table(summaries))
     table(cost_breakdown.table(summaries))
-    if targets:
-        for grid in found.tables:
-            table(grid)
+    for grid in found.tables if targets else ():
+        table(grid)
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
     if report:
         note_report(parent)
     for remark in remarks:
         note(remark)
-    check_finite(faults)
+    check_finite({**found.failed, **faults})

@@ -35,10 +35,10 @@ class Options(TypedDict):
     quiet: bool
 
 
-def run(**options: Unpack[Options]) -> None:
+def run(profile: bool, **options: Unpack[Options]) -> None:
     """Run a scenario in virtual time."""
     plan, folder = planned(options, "memory")
-    run_and_show(plan, folder, simulate, "memory", options)
+    run_and_show(plan, folder, simulate, "memory", options, profile=profile)
 
 
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
@@ -52,7 +52,9 @@ def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
     return Plan.of(scenario, str(file), verify=options["verify"]), folder
 
 
-def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: Options) -> None:
+def run_and_show(
+    plan: Plan, folder: Path, perform: Perform, bus: Bus, options: Options, *, profile: bool = False
+) -> None:
     """Do a run, write its folder, and print its results."""
     label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
     passed = SIMULATED if bus == "memory" else PASSED
@@ -60,8 +62,17 @@ def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: 
         run_on(live_page(options["live"]), plan, folder, passed) as observe,
         watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch,
     ):
-        told = {"watch": watch, "observe": observe, "tell": note}
-        recorded = record(plan, folder, force=options["force"], perform=perform, bus=bus, **told)
+        recorded = record(
+            plan,
+            folder,
+            force=options["force"],
+            watch=watch,
+            observe=observe,
+            perform=perform,
+            bus=bus,
+            tell=note,
+            profile=profile,
+        )
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:
         note(f"note: {remark}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -18,7 +18,6 @@ from fedsim.cli.report import check_report_place, note_report
 from fedsim.errors import RunError
 from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import number_format
-from fedsim.studies.answer_files import read_answers
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
@@ -68,25 +67,32 @@ def show_study(
             watching_study(plan.name, quiet=quiet) as watch,
         ):
             told = both(watch, followed)
-            failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=told)
+            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=told)
     except KeyboardInterrupt:
-        note(goes_on(parent))
+        note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
-    found = read_answers(plan, parent)
     sentence(answer_sentence(found))
     for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
     if report:
         note_report(parent)
+    check_failed(found.failed, "study")
+
+
+def check_failed(failed: Mapping[str, str], of: str) -> None:
+    """Fail where runs have failed.
+
+    Args:
+        failed: Why, by their labels.
+        of: Of what they are runs.
+
+    Raises:
+        RunError: Some have.
+    """
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
-        raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")
-
-
-def goes_on(parent: Path) -> str:
-    """Say what an interrupted study, or comparison, has left."""
-    return f"runs that have ended are kept in {parent}: the same command goes on from there"
+        raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
 
 
 def both(watch: Watch, followed: LiveStudy | Unfollowed) -> Watch:
@@ -126,8 +132,7 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
 def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         if progress.run is None and progress.kept:
-            several = number_format.several(progress.kept, "run")
-            note(f"{name}: {several} of {progress.total} are there already")
+            note(f"{name}: {progress.kept} of {number_format.several(progress.total, 'run')} there already")
         elif progress.said:
             note(f"{name}: {words(progress, monotonic() - began_s)}")
 
@@ -143,12 +148,13 @@ def words(progress: Progress, passed_s: float) -> str:
     """
     number = progress.kept + progress.ended + (not progress.said)
     said = f"run {min(number, progress.total)} of {progress.total}"
-    if progress.run is not None and progress.said:
-        failed = "" if progress.said == "ended" else f" failed: {progress.said.splitlines()[-1]}"
-        said += f", {progress.run.label}{failed}"
-    elif progress.run is not None:
-        of = f"/{progress.run.rounds}" if progress.run.rounds else ""
-        said += f", {progress.run.label} round {progress.rounds[progress.run.label]}{of}"
+    if progress.run is not None:
+        said += f": {progress.run.label}, "
+        if not progress.said:
+            of = f" of {progress.run.rounds}" if progress.run.rounds else ""
+            said += f"round {progress.rounds[progress.run.label]}{of}"
+        else:
+            said += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
     if 0 < progress.share < 1:
         said += f", about {number_format.duration(max(1, round(passed_s / progress.share - passed_s)))} left"
     return said

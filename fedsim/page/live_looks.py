@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -22,7 +22,7 @@ from fedsim.page.page import Page, PageTable, table_json
 from fedsim.page.run_at_hand import LATELY, Counts, RunAtHand
 from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
-from fedsim.runtime.records.dispatch_phases import PHASES
+from fedsim.runtime.records.dispatch_phases import PHASES, Phase
 
 State: TypeAlias = Literal["waiting", "running", "ended", "failed"]
 
@@ -146,7 +146,9 @@ class Rates:
 def fleet_section(run: RunAtHand) -> Section:
     """Return how many clients are at what: now, and lately."""
     now, population = run.at_work(), run.parts.data.num_clients
-    bars = {"now": now, "lately, mean": lately} if (lately := run.lately_at_work()) else {"now": now}
+    bars: dict[str, Mapping[Phase, float]] = {"now": now}
+    if lately := run.lately_at_work():
+        bars["lately, mean"] = lately
     parts = [Part(phase, np.array([float(of.get(phase, 0)) for of in bars.values()])) for phase in PHASES]
     chart = BarChart(list(bars), parts, Axis("clients with a dispatch"))
     idle = max(0, population - sum(now.values()))

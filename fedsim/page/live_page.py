@@ -49,8 +49,9 @@ class LivePage:
         return self._server.url
 
     def follow(self, what: Followed) -> None:
-        """Show this from now on."""
+        """Show this from now on; to be called again when it has ended."""
         self._followed = what
+        self._server.renew()
 
     def close(self) -> None:
         """Give those who look the last state, and end. Their pages keep what they show."""

@@ -10,9 +10,12 @@ from fedsim.page.live_looks import Ended, Look, Rates, event_tables, fleet_secti
 from fedsim.page.page import Page
 from fedsim.page.run_at_hand import RunAtHand
 from fedsim.report import number_format
-from fedsim.report.run_text import SIMULATED
+from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Recorder
+
+_BEFORE = {SIMULATED: "It is about to begin.", PASSED: "Waiting for clients to join."}
+"""What is said of a run before its first event, by what its time is called."""
 
 
 class LiveRun:
@@ -53,7 +56,7 @@ class LiveRun:
             return self._end.look
         run = self._at_hand
         if run is None:
-            answer = self._failed or "The data and the models are being made."
+            answer = self._failed or _BEFORE[self._passed]
             return Look(Page(self._title, "run", answer), "failed" if self._failed else "waiting")
         counts, rounds = run.counts(), run.parts.rounds
         share = run.share(counts)

@@ -34,7 +34,7 @@ EVERY_S = 1.0
 """Real time between two looks, or more, ..."""
 
 MOST_OF_THE_TIME = 0.005
-"""... so that the server has taken this share of one core at most, since its start."""
+"""... so that the server has taken this share of one core at most, since what it shows began."""
 
 MOST_PAGES = 16
 MOST_HEAD = 16_384
@@ -155,7 +155,7 @@ class LiveServer:
             target=lambda: asyncio.run(self._serve()), name="fedsim live page", daemon=True
         )
         self._is_ready = threading.Event()
-        self._news, self._over = asyncio.Condition(), asyncio.Event()
+        self._news, self._over, self._is_new = asyncio.Condition(), asyncio.Event(), asyncio.Event()
         self._is_last = False
 
     @property
@@ -169,6 +169,10 @@ class LiveServer:
         self._is_ready.wait()
         return self
 
+    def renew(self) -> None:
+        """Look at once, since what is shown is something else from now on; its share of time begins anew."""
+        self._loop.call_soon_threadsafe(self._is_new.set)
+
     def close(self) -> None:
         """Let pages have what the panels are now, for :data:`GOODBYE_S` at most, and end."""
         if self._thread.is_alive():
@@ -180,15 +184,15 @@ class LiveServer:
         """Return how long nobody looks, s.
 
         Args:
-            spent_s: Time of a core that the server has taken until now.
-            passed_s: Real time since its start.
+            spent_s: Time of a core that the server has taken.
+            passed_s: Real time in which it has.
         """
         return max(self._every_s, spent_s / self._most_of_the_time - passed_s)
 
     # In the server's thread
 
     async def _serve(self) -> None:
-        self._loop, self._started_s = asyncio.get_running_loop(), monotonic()
+        self._loop, self._since_s = asyncio.get_running_loop(), (thread_time(), monotonic())
         server = await asyncio.start_server(self._answer, sock=self._socket, limit=MOST_HEAD)
         self._is_ready.set()
         await self._over.wait()
@@ -213,7 +217,12 @@ class LiveServer:
             self._look()
             async with self._news:
                 self._news.notify_all()
-            await asyncio.sleep(self.pause_s(thread_time(), monotonic() - self._started_s))
+            spent_s, passed_s = thread_time() - self._since_s[0], monotonic() - self._since_s[1]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.pause_s(spent_s, passed_s)):
+                    await self._is_new.wait()
+                self._is_new.clear()
+                self._since_s = thread_time(), monotonic()
         self._looking = None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -32,6 +32,9 @@ from fedsim.studies.plan import StudyPlan, StudyRun
 MOST_LISTED = 60
 """Runs of the table: those under way, then those that have failed, then others."""
 
+MOST_READ = 4
+"""Curves that are read from folders in one look: there may be many when a page is opened."""
+
 _ORDER: tuple[str, ...] = ("running", "failed", "ended", "waiting")
 
 
@@ -174,11 +177,14 @@ class LiveStudy:
     def _quality(self, runs: list[_Followed], at_hand: tuple[str, RunAtHand] | None) -> list[Section]:
         """Return the curves of the runs that are there, and of the one at hand so far."""
         curves: dict[str, dict[int, Columns]] = {}
+        to_read = MOST_READ
         for one in runs:
             label = one.run.label
             if one.state != "ended" or label.startswith("tuning/"):
                 continue
             if label not in self._curves:
+                if (to_read := to_read - 1) < 0:
+                    continue
                 self._curves[label] = read_curve(self._parent / label)
             curves.setdefault(self._plan.name_of(one.run.setting), {})[one.run.seed] = self._curves[label]
         if at_hand is not None and (so_far := _curve(at_hand[1])) is not None:

@@ -22,6 +22,7 @@ from fedsim.report import number_format
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.tables import rounds_so_far
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.dispatch_phases import Phase
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.records.result import RoundRow, last_measured
 
@@ -146,11 +147,11 @@ class RunAtHand:
             return f"loss {number_format.number(last.mean_loss)}"
         return ""
 
-    def at_work(self) -> Mapping[str, float]:
+    def at_work(self) -> Mapping[Phase, int]:
         """Return how many clients with a dispatch are in which phase now."""
         return self._recorder.dispatches.at_work()
 
-    def lately_at_work(self) -> Mapping[str, float]:
+    def lately_at_work(self) -> Mapping[Phase, float]:
         """Return the same as a mean over the last :data:`LATELY` dispatches; nothing before any has ended."""
         return self._recorder.dispatches.lately_at_work(LATELY)
 

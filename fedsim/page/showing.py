@@ -116,6 +116,7 @@ def _ending(page: LivePage, followed: LiveRun | LiveStudy, folder: Path) -> Iter
         followed.failed("It was interrupted." if interrupted else f"It failed: {error!r}")
         raise
     followed.ended(lambda: _report(folder))
+    page.follow(followed)
 
 
 def _report(folder: Path) -> Page:

@@ -1,4 +1,4 @@
-"""What tells two runs apart, as text: for the command line and for Python."""
+"""What tells two runs apart, as text."""
 
 from __future__ import annotations
 
@@ -56,19 +56,6 @@ def remarks(difference: RunDifference) -> list[str]:
             "data of your own is not the same or does not repeat itself, or this is a bug in fedsim"
         )
     return found
-
-
-def text(difference: RunDifference) -> str:
-    """Return all of it."""
-    blocks = [["runs", *_folders(difference)]]
-    blocks += [[table.title, *table.lines()] for table in tables(difference)]
-    blocks += [verdict(difference), *([remark] for remark in remarks(difference))]
-    return "\n\n".join("\n".join(block) for block in blocks)
-
-
-def _folders(difference: RunDifference) -> list[str]:
-    names = zip((FIRST, SECOND), difference.folders, strict=True)
-    return [f"  {name:6}  {folder}" for name, folder in names]
 
 
 def _table(title: str, name: str, found: Differences) -> TextTable:

@@ -7,6 +7,7 @@
 ``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
 ``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.logs`)
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
+``real_time.msgpack``   with ``profile``: when which thread was at work (:mod:`fedsim.report.job_time_file`)
 ``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
 ======================= =====================================================================
 
@@ -23,8 +24,10 @@ from time import perf_counter
 from typing import TypeAlias
 
 from fedsim.clock import Trace
+from fedsim.engine.job_times import JobTimes
 from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.job_time_file import REAL_TIME, packed
 from fedsim.report.logs import line_log
 from fedsim.report.places import holds_run
 from fedsim.report.provenance import Bus, provenance
@@ -74,6 +77,7 @@ def record(
     bus: Bus = "memory",
     tell: Tell = warn,
     known_as: Path | None = None,
+    profile: bool = False,
 ) -> Recorded:
     """Run, and publish the run's folder when everything is there; otherwise leave nothing.
 
@@ -87,6 +91,7 @@ def record(
         bus: What carries its messages then.
         tell: Told where a tracker fails.
         known_as: The folder by which trackers know the run, if the results go to a temporary one.
+        profile: Whether to note when which thread was at which jobs, which changes no result.
 
     Raises:
         OutputError: The place is occupied or cannot be written, found before the run.
@@ -99,7 +104,11 @@ def record(
     with following(plan.trackers, run_here, tell) as follow, staged(folder, force=force) as hidden:
         started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
 
+        times = plan.parts.executor.job_times = JobTimes() if profile else None
+
         def heard(row: RoundRow) -> None:
+            if times is not None:
+                times.end_round(row.round)
             watch(row)
             follow.note(row)
 
@@ -125,6 +134,8 @@ def record(
             "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures)),
             MARK: to_json(summary),
         }
+        if times is not None:
+            contents[REAL_TIME] = packed(times.jobs, times.rounds)
         for name, content in contents.items():
             with new(hidden / name, folder) as file:
                 file.write(content)

@@ -103,7 +103,7 @@ def _merges(result: RunResult) -> Counter[tuple[int, int]]:
 
 @pytest.mark.parametrize("kind", USUAL)
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_who_is_accepted_runs_the_same_every_way(name: str, kind: str, world: Any) -> None:
+def test_who_is_accepted_merges_what_comes(name: str, kind: str, world: Any) -> None:
     first = _run(name, kind, world)
     assert not first.rejections
     merges = _merges(first)
@@ -112,8 +112,6 @@ def test_who_is_accepted_runs_the_same_every_way(name: str, kind: str, world: An
     assert replies == 9
     if kind == "buffered":  # fast clients come back before slow ones are done
         assert max(merges.values()) > 1
-    other = _run(name, kind, world, workers=2, batching="off", verify=False)
-    assert (other.trace_hash, other.model_hash) == (first.trace_hash, first.model_hash)
 
 
 @pytest.mark.slow

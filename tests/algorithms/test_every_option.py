@@ -6,6 +6,7 @@ in the table fails, and so does one whose choices are not all in it; so does a p
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_origin
@@ -338,13 +339,24 @@ ROUNDS = {
     "pfedhn": 2,
 }
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
-EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 
 
 def _plugin(name: str) -> type[Algorithm[Any, Any, Any]]:
     (plugin,) = (found.plugin for found in FOUND if found.name == name)
     assert issubclass(plugin, Algorithm)
     return plugin
+
+
+EVERY = [(name, option) for name, table in TABLES.items() for option in table]
+
+
+def _first_of_their_kind() -> list[tuple[str, str]]:
+    """Return one algorithm for each option: of those that inherit an option, the first."""
+    first: dict[tuple[type, str], tuple[str, str]] = {}
+    for name, option in EVERY:
+        owners = [one for one in _plugin(name).Config.__mro__ if option in inspect.get_annotations(one)]
+        first.setdefault((owners[-1], option), (name, option))
+    return list(first.values())
 
 
 def _choices(annotation: Any) -> set[Any]:
@@ -373,8 +385,13 @@ def known() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("every_value", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("name", "option"), EVERY)
+@pytest.mark.parametrize(
+    ("name", "option", "every_value"),
+    [
+        *((*one, False) for one in _first_of_their_kind()),
+        *(pytest.param(*one, True, marks=pytest.mark.slow) for one in EVERY),
+    ],
+)
 def test_every_option_makes_a_difference(
     name: str, option: str, every_value: bool, world: Any, known: dict[str, Any]
 ) -> None:

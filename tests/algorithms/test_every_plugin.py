@@ -238,7 +238,7 @@ class Collector:
         return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, LARGE))
 
 
-@every
+@main_else_slow
 def test_survives_lost_uploads_and_leaves_nothing_large_to_the_cyclic_collector(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +275,7 @@ def test_survives_silence(name: str, world: Any) -> None:
     assert result.final is not None
 
 
-@every
+@main_else_slow
 def test_runs_with_one_client_who_has_a_model_of_its_own_if_the_class_says_so(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +305,7 @@ def absurd(value: Any) -> Any:
     return value
 
 
-@every
+@main_else_slow
 def test_clients_that_send_absurd_values_end_no_run(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,7 +233,7 @@ def test_the_composed_models_learn() -> None:
     ("task", "batching"),
     [
         pytest.param({}, "auto", id="flat"),
-        pytest.param({}, "off", id="flat, one by one"),
+        pytest.param({}, "off", id="flat, one by one", marks=pytest.mark.slow),
         pytest.param(IMAGES, "auto", id="images", marks=pytest.mark.slow),
         pytest.param(IMAGES, "off", id="images, one by one", marks=pytest.mark.slow),
     ],

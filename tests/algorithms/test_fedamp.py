@@ -308,6 +308,7 @@ def test_heavy_mixtures_are_told(world: Any) -> None:
     assert notes.of("others weigh more than a mixture holds")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

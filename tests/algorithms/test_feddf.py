@@ -169,7 +169,9 @@ def test_no_server_steps_equals_fedavg_bit_for_bit(world: Any) -> None:
     assert feddf.final.personal.tolist() == fedavg.final.personal.tolist()
 
 
-@pytest.mark.parametrize("ensemble", ["logits", "probs", "losses"])
+@pytest.mark.parametrize(
+    "ensemble", ["logits", *(pytest.param(one, marks=pytest.mark.slow) for one in ("probs", "losses"))]
+)
 def test_one_model_learns_nothing_from_itself(ensemble: str, world: Any) -> None:
     def model(num_clients: int, **settings: Any) -> Model:
         algorithm = world.algorithm("feddf", ensemble=ensemble, **settings)

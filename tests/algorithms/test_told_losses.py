@@ -79,7 +79,13 @@ def test_where_all_are_chosen_the_models_are_those_of_any_selector(
     assert ((known > 0) & np.isfinite(known)).all()
 
 
-@pytest.mark.parametrize("params", [{"losses": "asked", "samples": 3}, {"losses": "last", "candidates": 3}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"losses": "asked", "samples": 3},
+        pytest.param({"losses": "last", "candidates": 3}, marks=pytest.mark.slow),
+    ],
+)
 def test_who_is_chosen_depends_neither_on_workers_nor_on_the_bus(params: Any, world: Any) -> None:
     selector = POWER_OF_CHOICE(POWER_OF_CHOICE.Config.model_validate(params))
     made = {"selector": selector, "num_clients": 6, "clients_per_round": 2, "rounds": 4}

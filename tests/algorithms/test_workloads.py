@@ -92,7 +92,7 @@ LOAD = {"distribution": "half_normal"}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ktpfl"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", pytest.param("ktpfl", marks=pytest.mark.slow)])
 def test_unequal_work_has_the_same_bits_in_memory_and_over_sockets_batched_and_one_by_one(
     name: str, workload: str, world: Any
 ) -> None:

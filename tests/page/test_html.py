@@ -87,4 +87,6 @@ def test_a_page_without_data_is_small() -> None:
 
 
 def test_the_licence_of_what_is_brought_along_is_in_the_page() -> None:
-    assert "https://github.com/leeoniya/uPlot (v1.6.32)" in html(Page("t", "run", "Nothing."))
+    shown = html(Page("t", "run", "Nothing."))
+    assert "https://github.com/leeoniya/uPlot (v1.6.32)" in shown
+    assert "The above copyright notice and this permission notice shall be included" in shown

@@ -44,11 +44,11 @@ class Steps:
     def __call__(self, row: Any) -> None:
         """End of a round: wait until somebody lets the run go on."""
         self._is_there.release()
-        self._go.acquire(timeout=20)
+        self._go.acquire(timeout=60)
 
     def wait(self) -> None:
         """Wait until the next round has ended."""
-        assert self._is_there.acquire(timeout=20)
+        assert self._is_there.acquire(timeout=60)
 
     def go(self) -> None:
         """Let the next one begin."""
@@ -60,7 +60,7 @@ def tab_of(browser: Browser, url: str, faults: list[str], **more: Any) -> Iterat
     """Open a page that is followed, and note what goes wrong in it."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, **more)
     tab = context.new_page()
-    tab.set_default_timeout(20_000)
+    tab.set_default_timeout(60_000)
     tab.on("pageerror", lambda error: faults.append(f"error: {error}"))
     tab.on("request", lambda request: None if request.url.startswith(url) else faults.append(request.url))
     tab.goto(url)
@@ -72,7 +72,7 @@ def tab_of(browser: Browser, url: str, faults: list[str], **more: Any) -> Iterat
 def test_a_run_is_followed_from_its_start_to_its_end(browser: Browser, tmp_path: Path) -> None:
     steps, faults = Steps(), list[str]()
     with LivePage() as page, tab_of(browser, page.url, faults) as tab:
-        options = {"live": page, "progress": steps, "out": tmp_path / "run"}
+        options: dict[str, Any] = {"live": page, "progress": steps, "out": tmp_path / "run"}
         run = threading.Thread(target=lambda: fedsim.run(SHORT, **options), daemon=True)
         run.start()
         steps.wait()

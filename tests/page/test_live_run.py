@@ -13,12 +13,14 @@ import pytest
 from fedsim import clock
 from fedsim.bus import Header, Ledger, Totals
 from fedsim.clock import Trace
+from fedsim.figures.base import Section
 from fedsim.page.live_looks import Look, Rates, panels, time_left
 from fedsim.page.live_run import LiveRun
 from fedsim.page.page import Page
 from fedsim.page.run_at_hand import Counts, RunAtHand
 from fedsim.page.write_report import page_of
 from fedsim.report.record_run import record
+from fedsim.report.run_text import PASSED
 from fedsim.runtime.clients.interrupted_work import LEAVE, RETURN
 from fedsim.runtime.records.recorder import Recorder, silent
 from fedsim.runtime.server.actor import REJECT
@@ -58,7 +60,8 @@ def test_a_run_from_its_start_to_its_end(make: Make, tmp_path: Path) -> None:
     live = LiveRun("tiny")
     before = live.look()
     assert (before.state, before.share) == ("waiting", None)
-    assert before.page.answer == "The data and the models are being made."
+    assert before.page.answer == "It is about to begin."
+    assert LiveRun("tiny", passed=PASSED).look().page.answer == "Waiting for clients to join."
     first, second = looks_at(make(), tmp_path / "run", live)
     assert (first.state, first.share) == ("running", 0.5)
     assert first.page.answer.startswith("1 of 2 rounds, ")
@@ -78,7 +81,7 @@ def test_a_run_from_its_start_to_its_end(make: Make, tmp_path: Path) -> None:
 
 def test_figures_are_made_anew_only_after_a_round(make: Make, tmp_path: Path) -> None:
     live = LiveRun("tiny")
-    one, other = [], []
+    one, other = list[Section](), list[Section]()
 
     def watch(row: Any) -> None:
         one.append(live.look().page.sections[1])

@@ -332,6 +332,16 @@ def test_it_takes_its_share_of_the_time_and_no_more(serve: Serve) -> None:
     assert server.pause_s(0.05, passed_s=20.0) == 1.0
 
 
+async def test_something_else_is_shown_at_once(serve: Serve) -> None:
+    shown = {"what": '"one"'}
+    server = serve(lambda: dict(shown), every_s=1000.0)
+    async with page_of(server) as page:
+        await page.news()
+        shown["what"] = '"other"'
+        server.renew()
+        assert (await page.news())["panels"] == {"what": "other"}
+
+
 def test_a_port_that_is_taken_is_taught(serve: Serve) -> None:
     port = serve().port
     with pytest.raises(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedsim.figures.base import LineChart
 from fedsim.page.live_looks import Look
 from fedsim.page.live_study import LiveStudy
 from fedsim.page.page import Page
@@ -36,7 +37,9 @@ def runs_of(look: Look) -> dict[str, tuple[str, str]]:
 def lines_of(look: Look) -> list[str]:
     """Return the labels of the lines of the first curves."""
     (section,) = [one for one in look.page.sections if one.name == "quality"]
-    return [line.label for line in section.figures[0].chart.lines]
+    chart = section.figures[0].chart
+    assert isinstance(chart, LineChart)
+    return [line.label for line in chart.lines]
 
 
 def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> None:
@@ -70,6 +73,16 @@ def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> N
     assert again.page.answer == "4 of 4 runs ended.", "they were there before"
     live.ended(lambda: Page("report", "comparison", ""))
     assert live.look().page.title == "report"
+
+
+def test_only_so_many_curves_are_read_at_once(
+    scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsim.page.live_study.MOST_READ", 1)
+    for _ in record_comparison(scenarios, "tiny", tmp_path / "o", lambda *_: nullcontext(lambda row: None)):
+        pass
+    live = LiveStudy(comparison_plan(scenarios, []), tmp_path / "o", "comparison")
+    assert [lines_of(live.look()) for _ in range(3)] == [["fedavg"], ["fedavg", "local"], ["fedavg", "local"]]
 
 
 def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import inspect
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from fedsim.plugins import available
 from fedsim.scenario import json_schema
 from fedsim.scenario.choices import ALGORITHM, DATASET, MODEL, PARTITION
 
-SCHEMA = json_schema()
+schema = cache(json_schema)
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -23,26 +24,26 @@ def nodes(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_it_is_json_and_the_same_each_time() -> None:
-    assert json.loads(json.dumps(SCHEMA)) == json_schema() == SCHEMA
+    assert json.loads(json.dumps(schema())) == json_schema() == schema()
 
 
 def test_every_reference_leads_somewhere() -> None:
-    references = [node["$ref"] for node in nodes(SCHEMA) if isinstance(node.get("$ref"), str)]
+    references = [node["$ref"] for node in nodes(schema()) if isinstance(node.get("$ref"), str)]
     assert references
     for reference in references:
-        assert reference.removeprefix("#/$defs/") in SCHEMA["$defs"]
+        assert reference.removeprefix("#/$defs/") in schema()["$defs"]
 
 
 def test_there_is_no_null_in_toml() -> None:
-    assert not [node for node in nodes(SCHEMA) if node.get("type") == "null"]
+    assert not [node for node in nodes(schema()) if node.get("type") == "null"]
 
 
 def test_only_rounds_and_a_fleet_are_required() -> None:
-    assert SCHEMA["required"] == ["run", "fleet"]
+    assert schema()["required"] == ["run", "fleet"]
     either = [{"required": ["rounds"]}, {"required": ["until"]}]
-    assert SCHEMA["$defs"]["RunConfig"]["anyOf"] == either
-    assert SCHEMA["$defs"]["FleetGroup"]["required"] == ["count"]
-    assert SCHEMA["additionalProperties"] is False
+    assert schema()["$defs"]["RunConfig"]["anyOf"] == either
+    assert schema()["$defs"]["FleetGroup"]["required"] == ["count"]
+    assert schema()["additionalProperties"] is False
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_only_rounds_and_a_fleet_are_required() -> None:
     ],
 )
 def test_every_plugin_has_its_parameters(table: str, kind: Kind[Any], folder: str) -> None:
-    rules = SCHEMA["$defs"][table]["allOf"]
+    rules = schema()["$defs"][table]["allOf"]
     offered = {
         rule["if"]["properties"]["name"]["const"]: rule["then"]["properties"]["params"]["$ref"]
         for rule in rules
@@ -66,25 +67,25 @@ def test_every_plugin_has_its_parameters(table: str, kind: Kind[Any], folder: st
 
 
 def test_the_default_plugin_needs_no_name() -> None:
-    rules = SCHEMA["$defs"]["AlgorithmChoice"]["allOf"]
+    rules = schema()["$defs"]["AlgorithmChoice"]["allOf"]
     assert [rule["if"]["properties"]["name"]["const"] for rule in rules if "required" not in rule["if"]] == [
         "fedavg"
     ]
 
 
 def test_parameters_are_described() -> None:
-    mu = SCHEMA["$defs"]["algorithms.fedprox"]["properties"]["mu"]
+    mu = schema()["$defs"]["algorithms.fedprox"]["properties"]["mu"]
     assert mu["minimum"] == 0
     assert mu["default"] == 0.01
     assert "proximal term" in mu["description"]
-    assert SCHEMA["properties"]["algorithms"]["properties"]["fedprox"] == {
+    assert schema()["properties"]["algorithms"]["properties"]["fedprox"] == {
         "$ref": "#/$defs/algorithms.fedprox"
     }
 
 
 def test_every_key_is_described() -> None:
     keys = 0
-    for node in nodes(SCHEMA):
+    for node in nodes(schema()):
         properties = node.get("properties")
         if not isinstance(properties, dict):
             continue
@@ -92,7 +93,7 @@ def test_every_key_is_described() -> None:
             if not isinstance(body, dict) or body.keys() == {"const"}:  # a condition on a key
                 continue
             place = body.get("$ref", "").removeprefix("#/$defs/")
-            said = body.get("description") or SCHEMA["$defs"].get(place, {}).get("description", "")
+            said = body.get("description") or schema()["$defs"].get(place, {}).get("description", "")
             assert said, key
             assert said != inspect.getdoc(Config), key
             keys += 1
@@ -108,7 +109,7 @@ def test_every_parameter_of_every_plugin_is_described(folder: str) -> None:
 
 
 def test_a_list_is_limited_in_items() -> None:
-    hidden = SCHEMA["$defs"]["models.mlp"]["properties"]["hidden"]
+    hidden = schema()["$defs"]["models.mlp"]["properties"]["hidden"]
     assert hidden["minItems"] == 1
     assert "minLength" not in hidden
 
@@ -118,11 +119,11 @@ def test_a_list_is_limited_in_items() -> None:
     [("ParticipationConfig", "selector"), ("ParticipationConfig", "workload"), ("DataConfig", "partition")],
 )
 def test_a_choice_may_be_its_name(table: str, key: str) -> None:
-    assert {"type": "string"} in SCHEMA["$defs"][table]["properties"][key]["anyOf"]
+    assert {"type": "string"} in schema()["$defs"][table]["properties"][key]["anyOf"]
 
 
 @pytest.mark.parametrize(("table", "key"), [("TrainingConfig", "schedule"), ("DataConfig", "augmentation")])
 def test_several_choices_may_be_one_or_a_list(table: str, key: str) -> None:
-    name, choice, several = SCHEMA["$defs"][table]["properties"][key]["anyOf"]
+    name, choice, several = schema()["$defs"][table]["properties"][key]["anyOf"]
     assert several == {"type": "array", "items": {"anyOf": [name, choice]}}
     assert name == {"type": "string"}

@@ -88,7 +88,7 @@ def flatten(tree: Mapping[str, Tree]) -> list[Array]:
     return [array for inner in tree.values() for array in inner.values()]
 
 
-@settings(max_examples=100)
+@settings(max_examples=settings().max_examples * 10 // 3)
 @given(MESSAGES, ADDRESSES, ADDRESSES, ADDRESSES, NAMES)
 def test_what_is_packed_comes_back(
     sent: Anything, sender: int, receiver: int, round_: int, exchange: str
@@ -226,7 +226,7 @@ MARKERS = bytes(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=settings().max_examples * 5)
 @given(st.sampled_from(VICTIMS), EDITS)
 @example(VICTIMS[0], [("insert", 0, b"\xc0")])
 def test_any_damage_is_refused_or_harmless(victim: bytes, edits: list[tuple[str, int, bytes]]) -> None:
@@ -248,7 +248,7 @@ def test_any_damage_is_refused_or_harmless(victim: bytes, edits: list[tuple[str,
     survives(damaged)
 
 
-@settings(max_examples=150)
+@settings(max_examples=settings().max_examples * 5)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_frame(noise: bytes) -> None:
     assert not survives(noise)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
 from fedsim.config import Config
+from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker_state import Resources
 from fedsim.plugins import Plugin
@@ -47,6 +48,9 @@ class Executor(Plugin[ExecutorConfig], ABC):
     Config = ExecutorConfig
     learns: ClassVar[bool] = True
     """Whether models really learn, so that evaluating them means something."""
+
+    job_times: JobTimes | None = None
+    """Notes when jobs are done, if somebody wants to know."""
 
     @property
     def jobs_done(self) -> Mapping[str, Mapping[str, int]]:

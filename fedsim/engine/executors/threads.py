@@ -235,7 +235,8 @@ class Threads(Executor):
 
     def _run(self, jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], bool]:
         """Run jobs that are alike; return their results, or what they raised, and if they ran together."""
-        stream = worker.stream
+        stream, times = worker.stream, self.job_times
+        began_ns = 0 if times is None else times.now_ns()
         self._at_work.is_so = True
         try:
             with nullcontext() if stream is None else torch.cuda.stream(stream):
@@ -244,6 +245,8 @@ class Threads(Executor):
                     stream.synchronize()
         finally:
             self._at_work.is_so = False
+        if times is not None:
+            times.done(type(jobs[0]).__name__.lower(), len(jobs), began_ns)
         return done
 
     def _forget(self, future: Future[Any]) -> None:

@@ -150,7 +150,7 @@ class DispatchTable:
         passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
         if not passed_ns:
             return {}
-        sums = {phase: times[:, PLACES[phase]].sum() for phase in PHASES if phase != "waiting"}
+        sums: dict[Phase, float] = {one: times[:, PLACES[one]].sum() for one in PHASES if one != "waiting"}
         sums["waiting"] = (times[:, _ENDED] - asked_ns).sum() - sum(sums.values())
         return {phase: float(sums[phase] / passed_ns) for phase in PHASES}
 

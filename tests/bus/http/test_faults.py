@@ -120,6 +120,7 @@ async def test_what_is_repeated_on_the_way_is_taken_once(make_world: Any) -> Non
     assert not world.server.rejected
 
 
+@pytest.mark.slow
 async def test_resets_all_the_time(make_world: Any) -> None:
     world = await make_world()
     proxy = await world.proxy(slice_bytes=1 << 12, reset_every=70_000)

@@ -79,6 +79,7 @@ async def test_answers_come_once_and_states_go_with_them(make_world: Any, start:
     assert world.ledger.outcomes()["delivered"] == len(world.ledger) == 16
 
 
+@pytest.mark.slow
 async def test_an_upload_goes_on_in_the_next_process(make_world: Any, start: Start) -> None:
     world = await make_world(num_clients=4, chunk_bytes=1 << 16)
     proxy = await world.proxy(slice_bytes=1 << 14)

@@ -264,4 +264,4 @@ def test_every_message_arrives_once_and_in_order_whatever_happens(unmanaged_worl
     class TalkHere(Talk):
         new_world = staticmethod(unmanaged_world)
 
-    run_state_machine_as_test(TalkHere, settings=settings(max_examples=30, stateful_step_count=30))
+    run_state_machine_as_test(TalkHere, settings=settings(stateful_step_count=30))

@@ -47,7 +47,13 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+SOON = ("slicing", "reset", "stall", "repeats")
+"""Those that are tried whenever tests are run."""
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=[] if fault in SOON else pytest.mark.slow) for fault in FAULTS]
+)
 async def test_each_reply_is_merged_once_under(make_world: Any, in_memory: RunResult, fault: str) -> None:
     mine, its = parts(), parts()
     world = await make_world(num_clients=CLIENTS, kinds=kinds_of(mine), stall_timeout_s=0.2, heartbeat_s=0.2)

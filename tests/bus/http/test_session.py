@@ -293,5 +293,7 @@ class Sides(RuleBasedStateMachine):
         assert len(self.server_out) == 0
 
 
-Sides.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Sides.TestCase.settings = settings(
+    max_examples=settings().max_examples * 2, stateful_step_count=40, deadline=None
+)
 TestSides = Sides.TestCase

@@ -72,7 +72,7 @@ def the_kind(jobs: Sequence[Any], worker: Worker) -> Kind:
     return kind
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples * 4 // 3)
 @given(
     widths=st.lists(st.integers(1, 70), min_size=3, max_size=4),
     sizes=st.lists(st.integers(0, 45), min_size=2, max_size=8),

@@ -157,7 +157,7 @@ def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
     return jobs, worker, draw(st.integers(2, 12))
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples * 2 // 3)
 @given(tiles())
 def test_clients_trained_at_once_end_with_the_bits_of_one_at_a_time(
     drawn: tuple[list[Fit], Worker, int],

@@ -140,7 +140,7 @@ def worlds(draw: st.DrawFn, name: str) -> World:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples * 2 // 5)
 @given(data=st.data(), num_steps=st.integers(1, 3))
 def test_slopes_and_losses_are_those_of_one_client(name: str, data: st.DataObject, num_steps: int) -> None:
     world = data.draw(worlds(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.clock import Trace
@@ -109,7 +109,6 @@ def test_nobody_waits_for_a_link_on_which_nothing_travels(step_flops: float) -> 
         parts_of(far, **fitted(3.5))
 
 
-@settings(max_examples=25)
 @given(
     st.lists(st.floats(0.1, 10), min_size=1, max_size=5),
     st.integers(5, 200).map(lambda tenths: tenths / 10),

@@ -191,7 +191,7 @@ def test_models_and_bytes_are_those_of_memory(name: str) -> None:
             assert row.accuracy.personal.tolist() == its.accuracy.personal.tolist()
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedme"])
+@pytest.mark.parametrize("name", ["fedavg", pytest.param("fedme", marks=pytest.mark.slow)])
 def test_kept_optimisers_are_those_of_memory(name: str, tmp_path: Path) -> None:
     training = TrainingConfig(lr=0.1, batch_size=16, momentum=0.9, keep_optimiser=True)
     anew = training.model_copy(update={"keep_optimiser": False})
@@ -202,7 +202,7 @@ def test_kept_optimisers_are_those_of_memory(name: str, tmp_path: Path) -> None:
     assert payload(there) == payload(here)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedme"])
+@pytest.mark.parametrize("name", ["fedavg", pytest.param("fedme", marks=pytest.mark.slow)])
 def test_frames_that_are_large_travel_apart_and_count_the_same(name: str, tmp_path: Path) -> None:
     # 64 x 400 + 400 x 10 parameters and more: over 100 kB a model.
     here = run(parts(name, width=400))

@@ -284,6 +284,8 @@ def test_annotations_that_cannot_be_resolved_ask_for_nothing() -> None:
 FEW: dict[str, Any] = {"lambdas": [0.5], "temperatures": [1.0], "distill_epochs": 1}
 SETTINGS: dict[str, dict[str, Any]] = {"persfl": FEW, "persfl_gd": FEW, "fedet": {"server_lr": 0.05}}
 ALGORITHMS = {found.name: found.plugin for found in available("fedsim.algorithms")}
+SOON = ("fedavg", "fedmd", "ktpfl", "fedme", "scaffold")
+"""One of each form of exchange; the others are slow tests."""
 
 
 @cache
@@ -316,7 +318,9 @@ def _parts(algorithm: Algorithm[Any, Any, Any]) -> Parts:
     )
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SOON else pytest.mark.slow) for name in ALGORITHMS]
+)
 def test_states_of_every_algorithm_come_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = ALGORITHMS[name]
     algorithm: Any = plugin(plugin.Config(**SETTINGS.get(name, {})))
