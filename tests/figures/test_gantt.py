@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.figures.base import BarChart, GanttChart
-from fedsim.figures.gantt import MOST_CLIENTS, MOST_ROUNDS, gantt_figure, held_up_figure
+from fedsim.figures.gantt import MOST_CLIENTS, MOST_ROUNDS, first_rounds, gantt_figure, held_up_figure
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.records.dispatch_phases import PHASES
 
@@ -87,6 +87,19 @@ def test_of_many_clients_three_thirds_are_shown_and_of_many_rounds_the_first() -
     assert all(40 <= client < 60 for client in clients[10:20])
     assert len(figure.chart.row) == MOST_CLIENTS * MOST_ROUNDS
     assert len(figure.notes) == 3
+
+
+def test_the_first_rounds_have_only_who_was_at_work_in_them() -> None:
+    late: list[Span] = [*SPANS, (2, 0, 2, "compute", 5, 7, "merged")]
+    figure = gantt_figure(columns(late), ROUNDS, [*GROUPS, "idle"])
+    assert figure is not None
+    assert isinstance(figure.chart, GanttChart)
+    assert first_rounds(figure.chart, 2) is figure.chart
+    chart = first_rounds(figure.chart, 1)
+    assert chart.rows == ["client 1, slow", "client 0, fast"]
+    assert chart.row.tolist() == [1, 1, 0, 0, 0]
+    assert chart.ended_at_s.tolist() == [1, 2, 1, 4, 5]
+    assert (chart.round_numbers.tolist(), chart.round_ended_at_s.tolist()) == ([1], [5])
 
 
 def test_a_round_waits_for_its_last_client_alone() -> None:
