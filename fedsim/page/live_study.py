@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from fedsim.figures.base import Section, Target
 from fedsim.figures.run_figures import QUALITY
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.page.live_looks import Ended, Look, Rates, State, event_tables, fleet_section, sentence, time_left
+from fedsim.page.live_server import Clock
 from fedsim.page.page import Page, PageTable
 from fedsim.page.run_at_hand import RunAtHand
 from fedsim.report import number_format
@@ -64,9 +65,16 @@ class LiveStudy:
         plan: Its runs.
         parent: The folder of their folders.
         kind: What it is.
+        is_here: Whether runs are done in this process.
+
+    Attributes:
+        clock: What passes while it goes on.
     """
 
-    def __init__(self, plan: StudyPlan, parent: Path, kind: Literal["comparison", "study"]) -> None:
+    def __init__(
+        self, plan: StudyPlan, parent: Path, kind: Literal["comparison", "study"], *, is_here: bool = False
+    ) -> None:
+        self.clock: Clock = process_time if is_here else monotonic
         self._plan, self._parent = plan, parent
         self._kind: Literal["comparison", "study"] = kind
         trials = [trial for trials in plan.trials.values() for trial in trials]

@@ -80,7 +80,7 @@ def rounds(result: RunResult) -> Columns:
 
 def rounds_so_far(rows: Sequence[RoundRow]) -> Columns:
     """Return the columns of rounds that are known before the run has ended."""
-    return _counted(rows) | _measured(rows)
+    return {**_counted(rows), **_measured(rows)}
 
 
 def _counted(rows: Sequence[RoundRow]) -> Columns:
