@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Literal
@@ -28,7 +28,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.studies.curves import read_curve
 from fedsim.studies.perform import Progress
-from fedsim.studies.plan import StudyPlan, StudyRun
+from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
 
 MOST_LISTED = 60
 """Runs of the table: those under way, then those that have failed, then others."""
@@ -91,6 +91,8 @@ class LiveStudy:
         self._failed: str | None = None
         self._rates = Rates()
         self._curves: dict[str, Columns] = {}
+        self._shown: object = None
+        self._sections: list[Section] = []
 
     @contextmanager
     def running(self, label: str) -> Iterator[None]:
@@ -132,7 +134,7 @@ class LiveStudy:
         """Return what is to be seen now."""
         if self._end is not None:
             return self._end.look
-        runs, at_hand = list(self._runs.copy().values()), self._at_hand
+        runs, at_hand = [replace(one) for one in self._runs.copy().values()], self._at_hand
         states = [one.state for one in runs]
         shares = [self._share(one, at_hand) for one in runs]
         kept = sum(one.is_kept for one in runs)
@@ -144,7 +146,10 @@ class LiveStudy:
         )
         new = max(1, self._total - kept)
         left = self._failed or time_left(monotonic() - self._began_s, (done - kept) / new)
-        sections = self._quality(runs, at_hand)
+        shown = [one for one in runs if one.state == "ended"], at_hand and (at_hand[0], len(at_hand[1].rows))
+        if shown != self._shown or len(self._curves) < len(shown[0]):
+            self._shown, self._sections = shown, self._quality(shown[0], at_hand)
+        sections = list(self._sections)
         tables = [self._table(runs, at_hand)]
         if at_hand is not None:
             sections.insert(0, fleet_section(at_hand[1]))
@@ -188,7 +193,7 @@ class LiveStudy:
         to_read = MOST_READ
         for one in runs:
             label = one.run.label
-            if one.state != "ended" or label.startswith("tuning/"):
+            if label.startswith(TUNING):
                 continue
             if label not in self._curves:
                 if (to_read := to_read - 1) < 0:

@@ -150,8 +150,8 @@ class DispatchTable:
         passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
         if not passed_ns:
             return {}
-        spent_ns = times.sum(axis=0)
-        spent_ns[WAITING] = 2 * times[:, _ENDED].sum() - asked_ns.sum() - spent_ns.sum()
+        times[:, WAITING] = times[:, _ENDED] - asked_ns - times[:, _ENDED + 1 :].sum(axis=1)
+        spent_ns = times.sum(axis=0, dtype=float)
         return {phase: float(spent_ns[PLACES[phase]] / passed_ns) for phase in PHASES}
 
     # What the table says; valid once it is finished
