@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Looks for what keeps people out of a page.
+AXE := build/npm/node_modules/axe-core/axe.min.js
+
 # pytest keeps the tests it has rewritten as byte code; without, each of its processes takes seconds to start.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -16,7 +19,7 @@ QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/network te
 	$(addprefix tests/test_, $(addsuffix .py, bounded_unpacking config constraints csv_rows durable errors layers \
 	numerals params plugins quoting ranges rng shares toml units walk)) --hypothesis-profile quick
 
-.PHONY: help demo quick test slow lint types check bench wheel install clean
+.PHONY: help demo quick browser test slow lint types check docs bench wheel install clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
@@ -31,6 +34,13 @@ demo: $(READY)  ## compare four algorithms on twenty phones
 
 quick: $(READY)  ## run the tests that need neither sockets nor nets
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)
+
+browser: $(AXE)  ## get what pages are tested with: Chromium, by apt unless it is there, and axe-core, by npm
+	command -v chromium || command -v chromium-browser || command -v google-chrome || (apt-get update && apt-get install -y chromium)
+
+$(AXE):
+	command -v npm || (apt-get update && apt-get install -y npm)
+	npm install --prefix build/npm --no-audit --no-fund --silent axe-core@4.14.1
 
 test: $(READY)  ## run the tests, but not the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick --durations 10
@@ -47,6 +57,9 @@ types: $(READY)  ## check types
 
 check: lint types test  ## check style, types and tests
 
+docs: $(READY)  ## build the manual into build/docs
+	$(BIN)/sphinx-build -q -E -W --keep-going docs build/docs
+
 bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_startup.py --check
 	$(BIN)/python tools/bench_loop.py --check
@@ -55,9 +68,11 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_train.py --variants --check
 	$(BIN)/python tools/bench_train.py --memory --check
 	$(BIN)/python tools/bench_dispatch.py --check
+	$(BIN)/python tools/bench_live.py --check
 	$(BIN)/python tools/bench_network.py --check
 	$(BIN)/python tools/bench_scale.py --check
 	$(BIN)/python tools/bench_http.py --check
+	$(BIN)/python tools/bench_report.py --check
 	$(BIN)/python tools/flood_http.py --check
 	$(BIN)/python tools/crowd_http.py --check
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedsim.api.studies import StudyResult, study
     from fedsim.api.tracking import track
     from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
+    from fedsim.page.live_page import LivePage
     from fedsim.scenario import Scenario
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ _PLACES = {
     "api.studies": ("StudyResult", "study"),
     "api.tracking": ("track",),
     "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),
+    "page.live_page": ("LivePage",),
     "scenario": ("Scenario",),
 }
 
@@ -41,6 +43,7 @@ __all__ = [
     "Comparison",
     "DataError",
     "FedsimError",
+    "LivePage",
     "OutputError",
     "Result",
     "RunError",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -22,13 +22,15 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
+from fedsim import toml
 from fedsim.quoting import nearest, quoted
 
 
 class Config(BaseModel):
     """Settings of one part, kept beside their owner.
 
-    Subclasses document each field by a string below it, which ``fedsim schema`` and ``fedsim list`` show.
+    Subclasses document each field by a string below it, which ``fedsim schema`` and ``fedsim list`` show. A
+    class that only changes the default of an inherited field need not: its words are the base's.
     Quantities with a dimension use the types of :mod:`fedsim.units`.
     """
 
@@ -43,10 +45,13 @@ class Config(BaseModel):
         has thousands, so this took most of fedsim's start.
         """
         super().__pydantic_init_subclass__(**kwargs)
-        for name, text in documented(cls.__module__).get(cls.__qualname__, {}).items():
-            field = cls.__pydantic_fields__.get(name)
-            if field is not None and field.description is None:
-                field.description = text
+        texts = documented(cls.__module__).get(cls.__qualname__, {})
+        for name, field in cls.__pydantic_fields__.items():
+            inherited = (
+                base.__pydantic_fields__.get(name) for base in cls.__mro__[1:] if issubclass(base, Config)
+            )
+            words = (one.description for one in inherited if one is not None and one.description)
+            field.description = field.description or texts.get(name) or next(words, None)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -95,6 +100,19 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
 
 Ascending = AfterValidator(_ascending)
 """Lets a tuple of numbers be a grid that is tried from low to high."""
+
+
+def _writable(value: Any) -> Any:
+    try:
+        toml.value(value)
+    except TypeError:
+        mend = "give a number, a text in quotation marks, true, false, or a list or a table of these"
+        raise fault(f"{quoted(value)} is nothing that a scenario can hold", mend) from None
+    return value
+
+
+Writable = Annotated[Any, AfterValidator(_writable)]
+"""Any value that a file of a scenario can hold: one from Python may be anything, one from TOML a date."""
 
 
 def fault(problem: str, mend: str = "") -> PydanticCustomError:

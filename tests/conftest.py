@@ -1,15 +1,16 @@
 """Settings of the whole suite: one thread for arithmetic, repeatable examples. And a disk that fails."""
 
+import csv
 import errno
 import gc
 import io
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -118,6 +119,37 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     monkeypatch.setattr(io, "open", made.shim("open", io.open))
     monkeypatch.setattr(durable._Growing, "_put", made.shim("write", durable._Growing._put))
     return made
+
+
+def rows_of(csv_text: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    return list(csv.DictReader(io.StringIO(csv_text)))
+
+
+class InProcess:
+    """Does the tasks of a study in this process, one after the other, in place of a pool of processes."""
+
+    def __init__(self, tasks: Sequence[Mapping[str, Any]], jobs: int) -> None:
+        self.tasks = tasks
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def messages(self) -> Iterator[tuple[int, Any]]:
+        """Yield what becomes of each."""
+        from fedsim.studies.worker import do  # takes long to import
+
+        for number, task in enumerate(self.tasks):
+            yield number, {"round": 1}
+            yield number, do({**task, "wait": False}, io.StringIO())
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let studies do their runs in this process, and start none."""
+    monkeypatch.setattr("fedsim.studies.perform.WorkerPool", InProcess)
 
 
 @pytest.fixture

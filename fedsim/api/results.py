@@ -188,17 +188,22 @@ class Result:
                 write_models(hidden, self._models, place)
         return place
 
-    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+    def write_report(
+        self, file: str | Path, *, figures: str | Path | None = None, force: bool = False
+    ) -> Path:
         """Write what `fedsim report` does, one HTML file with figures and tables, and return its place.
 
         Args:
             file: The place; missing parents are made.
-            force: Whether a file there may be replaced that is no report.
+            figures: The folder of the figures as files of their own, as SVG, PNG and PDF, with their data as
+                CSV; they are not written if it is left out.
+            force: Whether files of figures may be replaced, and a file that is no report.
 
         Raises:
+            UserError: Figures are wanted, and matplotlib is not installed.
             OutputError: The place is occupied, or the results are damaged.
         """
-        return write_report(self.folder, Path(file), force=force)
+        return write_report(self.folder, file, figures=figures, force=force)
 
     def __repr__(self) -> str:
         return run_text(self.summary)
@@ -261,9 +266,11 @@ class Comparison:
             write_file(place / table, read_whole(self.folder / table, Path.read_bytes))
         return place
 
-    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+    def write_report(
+        self, file: str | Path, *, figures: str | Path | None = None, force: bool = False
+    ) -> Path:
         """Write the report of the comparison, as :meth:`Result.write_report` does that of a run."""
-        return write_report(self.folder, Path(file), force=force)
+        return write_report(self.folder, file, figures=figures, force=force)
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.runs)

@@ -7,21 +7,25 @@ then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run and leav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
+from fedsim.page.showing import comparison_on, run_on
 from fedsim.report.places import RUNS, run_name
-from fedsim.report.record_comparison import record_comparison
+from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.report.record_run import record
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
+
+if TYPE_CHECKING:
+    from fedsim.page.live_page import LivePage
 
 Progress: TypeAlias = Callable[[RoundRow], None]
 """Called with each round as it ends."""
@@ -39,7 +43,9 @@ def run(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
+    profile: bool = False,
     progress: Progress | None = None,
+    live: LivePage | None = None,
 ) -> Result:
     """Run a scenario in virtual time, and return its result.
 
@@ -51,7 +57,9 @@ def run(
         out: Folder of the results; if left out a temporary one, which goes with the result.
         force: Whether ``out`` may replace another run; the same one is replaced in any case.
         verify: Whether every invariant is checked while running; slower.
+        profile: Whether to note when each worker was at which jobs, in real time, for ``fedsim timeline``.
         progress: Called with each round as it ends.
+        live: A page that shows the run while it goes on.
 
     Raises:
         ScenarioError: All that is wrong with the scenario.
@@ -59,7 +67,7 @@ def run(
         RunError: The run failed.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return call(partial(_run, loaded, out, force, verify, progress))
+    return call(partial(_run, loaded, out, force, verify, profile, progress, live))
 
 
 async def arun(
@@ -71,14 +79,16 @@ async def arun(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
+    profile: bool = False,
     progress: Progress | None = None,
+    live: LivePage | None = None,
 ) -> Result:
     """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
 
     ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return await call_async(partial(_run, loaded, out, force, verify, progress))
+    return await call_async(partial(_run, loaded, out, force, verify, profile, progress, live))
 
 
 def compare(
@@ -91,6 +101,7 @@ def compare(
     force: bool = False,
     verify: bool = False,
     progress: Progress | None = None,
+    live: LivePage | None = None,
 ) -> Comparison:
     """Run each algorithm with each seed on the same scenario, and return the results side by side.
 
@@ -103,6 +114,7 @@ def compare(
         force: Whether other results there may be replaced; those of the same runs are in any case.
         verify: Whether every invariant is checked while running; slower.
         progress: Called with each round of each run as it ends.
+        live: A page that shows the runs while they go on.
 
     Raises:
         ScenarioError: All that is wrong with the scenario, with any of the algorithms.
@@ -110,18 +122,33 @@ def compare(
         RunError: A run failed; with ``out``, those before it are kept.
     """
     loaded = load_each(scenario, overrides or (), algorithms, seeds)
-    return call(partial(_compare, loaded, out, force, verify, progress))
+    return call(partial(_compare, loaded, out, force, verify, progress, live))
 
 
 def _run(
-    scenario: Scenario, out: str | Path | None, force: bool, verify: bool, progress: Progress | None
+    scenario: Scenario,
+    out: str | Path | None,
+    force: bool,
+    verify: bool,
+    profile: bool,
+    progress: Progress | None,
+    live: LivePage | None,
 ) -> Result:
     place, temporary = _place(out)
     with _plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
         known_as = RUNS / plan.name / run_name(plan.algorithm, plan.parts.seed) if temporary else place
         folder = place / "run" if temporary else place
-        done = record(plan, folder, force=force, watch=progress or _ignore, known_as=known_as)
+        with run_on(live, plan, folder) as observe:
+            done = record(
+                plan,
+                folder,
+                force=force,
+                watch=progress or _ignore,
+                observe=observe,
+                known_as=known_as,
+                profile=profile,
+            )
     return Result(done.folder, models=done.models, temporary=temporary)
 
 
@@ -131,19 +158,31 @@ def _compare(
     force: bool,
     verify: bool,
     progress: Progress | None,
+    live: LivePage | None,
 ) -> Comparison:
     place, temporary = _place(out)
-
-    def watching(label: str, rounds: int | None) -> AbstractContextManager[Progress]:
-        return nullcontext(progress or _ignore)
-
     name = scenarios[0].run.name
-    with _plain_torch():
-        known_as = RUNS / name if temporary else None
+    known_as = RUNS / name if temporary else None
+    check_comparison(scenarios, place, force=force)
+    with _plain_torch(), comparison_on(live, scenarios, place) as followed:
+
+        @contextmanager
+        def watching(label: str, rounds: int | None) -> Iterator[Progress]:
+            with followed.running(label):
+                yield progress or _ignore
+
         done = record_comparison(
-            scenarios, name, place, watching, force=force, verify=verify, known_as=known_as
+            scenarios,
+            name,
+            place,
+            watching,
+            observe=followed.observe,
+            force=force,
+            verify=verify,
+            known_as=known_as,
         )
         results = [Result(one.folder, models=one.models, temporary=temporary) for one in done]
+        write_comparison(scenarios, place)
     return Comparison(place, results)
 
 

@@ -6,19 +6,25 @@ from collections.abc import Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from fedsim.api.results import Result, Temporary
+from fedsim.errors import UserError
+from fedsim.page.showing import study_on
 from fedsim.page.write_report import write_report
+from fedsim.quoting import quoted
+from fedsim.ranges import Processes, ends
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
-from fedsim.studies.perform import NOT_FINITE, STUDY, Watch, perform
-from fedsim.studies.plan import StudyPlan, StudySource, load_study
+from fedsim.studies.perform import STUDY, Progress, Watch, perform
+from fedsim.studies.plan import StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
 
-UNFINISHED = "it is not there: it has not ended, or has failed"
+if TYPE_CHECKING:
+    from fedsim.page.live_page import LivePage
 
 
 class StudyResult:
@@ -31,16 +37,10 @@ class StudyResult:
             folders. Of a folder that was opened: which runs are not there.
     """
 
-    def __init__(
-        self,
-        plan: StudyPlan,
-        folder: Path,
-        failed: Mapping[str, str],
-        temporary: Temporary | None = None,
-    ) -> None:
+    def __init__(self, found: Answers, folder: Path, temporary: Temporary | None = None) -> None:
         self.folder = folder
-        self.failed = failed
-        self._plan = plan
+        self.failed = found.failed
+        self._found = found
         self._temporary = temporary  # removed when nobody holds it any more
 
     @cached_property
@@ -48,33 +48,31 @@ class StudyResult:
         """The runs that have ended, by the names of their folders."""
         return {
             run.label: Result(self.folder / run.label, temporary=self._temporary)
-            for run in self._read.plan.runs
+            for run in self._found.plan.runs
             if holds_scenario(self.folder / run.label, run.scenario_toml)
         }
 
     @cached_property
     def answers(self) -> pa.Table:
         """One row for each variant, point of the grid and target: the columns of ``answers.csv``."""
-        return arrow_rows(ANSWERS.with_paths(self._read.plan.varied), answer_rows(self._read))
+        return arrow_rows(ANSWERS.with_paths(self._found.plan.varied), answer_rows(self._found))
 
     @cached_property
     def evaluations(self) -> pa.Table:
         """One row for each evaluation of each run: the columns of ``study.parquet``."""
-        plan = self._read.plan
-        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._read.curves))
+        plan = self._found.plan
+        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._found.curves))
 
-    def write_report(self, file: str | Path, *, force: bool = False) -> Path:
+    def write_report(
+        self, file: str | Path, *, figures: str | Path | None = None, force: bool = False
+    ) -> Path:
         """Write the report of the study, as :meth:`Result.write_report` does that of a run."""
-        return write_report(self.folder, Path(file), force=force)
-
-    @cached_property
-    def _read(self) -> Answers:
-        return read_answers(self._plan, self.folder)
+        return write_report(self.folder, file, figures=figures, force=force)
 
     def __repr__(self) -> str:
         blocks = [
             "\n".join([grid.title, *grid.lines(), *(f"  {one}" for one in grid.notes)])
-            for grid in self._read.tables
+            for grid in self._found.tables
         ]
         failed = [f"{label}: {said}" for label, said in self.failed.items()]
         return "\n\n".join([*blocks, *failed])
@@ -91,6 +89,7 @@ def study(
     force: bool = False,
     verify: bool = False,
     progress: Watch | None = None,
+    live: LivePage | None = None,
 ) -> StudyResult:
     """Do the runs of a study in processes of their own, and return what they answer.
 
@@ -106,30 +105,38 @@ def study(
         force: Whether ``out`` may replace runs of other scenarios.
         verify: Whether every invariant is checked while running; slower.
         progress: Told how far the study is (:class:`fedsim.studies.perform.Progress`).
+        live: A page that shows the runs while they go on.
 
     Raises:
         ScenarioError: All that is wrong with the study.
         OutputError: The place of the results is occupied or cannot be written.
+        UserError: ``jobs`` is no number of processes.
     """
+    least, most = ends(Processes)
+    if jobs is not None and jobs not in range(least, most + 1):
+        raise UserError(f"jobs is {quoted(jobs)}: give a number from {least} to {most}, or leave it out")
     plan = load_study(study)
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
-    failed = perform(
-        plan,
-        folder,
-        jobs=jobs,
-        force=force,
-        verify=verify,
-        watch=progress or (lambda progress: None),
-        known_as=RUNS / plan.name if temporary else None,
-    )
-    return StudyResult(plan, folder.resolve(), failed, temporary)
+    with study_on(live, plan, folder, "study") as followed:
+
+        def watch(now: Progress) -> None:
+            followed.hear(now)
+            if progress is not None:
+                progress(now)
+
+        found = perform(
+            plan,
+            folder,
+            jobs=jobs,
+            force=force,
+            verify=verify,
+            watch=watch,
+            known_as=RUNS / plan.name if temporary else None,
+        )
+    return StudyResult(found, folder.resolve(), temporary)
 
 
 def open_study(folder: Path) -> StudyResult:
     """Return what the runs in the folder of a study answer, whether all of them are there or not."""
-    found = StudyResult(load_study(folder / STUDY), folder, {})
-    found.failed = {run.label: UNFINISHED for run in found._read.plan.runs if run.label not in found.runs} | {
-        label: NOT_FINITE for label, run in found.runs.items() if not run.summary["finite"]
-    }
-    return found
+    return StudyResult(read_answers(load_study(folder / STUDY), folder), folder)

@@ -8,16 +8,15 @@ from pathlib import Path
 
 from fedsim.bus import Totals
 from fedsim.cli.console import heading, pairs, say, table
-from fedsim.errors import RunError, ScenarioError, UserError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.cli.error_handling import rehearsing
+from fedsim.errors import ScenarioError, UserError
 from fedsim.report import number_format, preview
-from fedsim.report.forecast import BASIS, forecast
-from fedsim.report.rehearsal import Rehearsal, rehearse
+from fedsim.report.forecast import BASIS, tried
+from fedsim.report.rehearsal import rehearse
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
-from fedsim.runtime.parts import Parts
 from fedsim.scenario import build, json_schema, load_scenario
-from fedsim.scenario.load import read_source
+from fedsim.scenario.load import is_study, read_source
 
 
 def schema() -> None:
@@ -25,20 +24,20 @@ def schema() -> None:
     say(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
-def is_study(file: Path) -> bool:
+def is_study_file(file: Path) -> bool:
     """Whether a file, or the example of a name, is a study."""
     try:
         tables, _, _ = read_source(file, studies=True)
     except ScenarioError:  # which is told as that of a scenario
         return False
-    return not tables.keys().isdisjoint({"base", "variant"})
+    return is_study(tables)
 
 
 def check(
     scenario_file: Path, overrides: Sequence[str], algorithm: str | None, jobs: int | None = None
 ) -> None:
     """Print what a scenario is made of, and what its first rounds cost; or which runs a study has."""
-    if is_study(scenario_file):
+    if is_study_file(scenario_file):
         from fedsim.cli.check_study import check_study  # studies take long to import
 
         check_study(scenario_file, overrides, algorithm, jobs)
@@ -57,12 +56,9 @@ def check(
         preview.models(parts),
     ):
         table(shown)
-    try:
+    with rehearsing(scenario_file):
         rehearsal = rehearse(parts)
-    except RunError as error:
-        if type(error) is not RunError:  # a bug, of fedsim or of a plugin, is no fault of the scenario
-            raise
-        raise UserError(f"{scenario_file}: its rehearsal failed: {error}") from error
+    real_time, problem = tried(parts, rehearsal)
     table(rehearsal.compute())
     table(rehearsal.frames())
     last, totals = rehearsal.last, rehearsal.totals
@@ -83,7 +79,7 @@ def check(
                 f"{_both_ways(totals)}, "
                 f"{number_format.count(totals.parameters_up + totals.parameters_down)} parameters",
             ),
-            ("real time", _real_time(parts, rehearsal)),
+            ("real time", problem if real_time is None else real_time.text),
         ]
     )
     say(f"  {BASIS}")
@@ -103,10 +99,3 @@ def check(
 
 def _both_ways(traffic: Totals) -> str:
     return f"{number_format.size(traffic.sent_up)} up, {number_format.size(traffic.sent_down)} down"
-
-
-def _real_time(parts: Parts, rehearsal: Rehearsal) -> str:
-    try:
-        return forecast(parts, rehearsal).text
-    except Exception as error:  # of a job that was tried: a run says what is wrong, and where
-        return f"unknown, since a job failed when it was tried: {shortened(error, MOST_SAID)}"

@@ -89,42 +89,73 @@ def _number(name: str, kind: str, words: str, metavar: str = "INTEGER") -> Calla
     return click.option(name, metavar=metavar, callback=_read_by("cli.values:whole_number", kind), help=words)
 
 
+def _set(metavar: str, words: str, name: str = "overrides") -> Callable[[Any], Any]:
+    complete = late("cli.completion:value") if name == "overrides" else None
+    help_text = f"{words}; may be repeated."
+    return click.option(
+        "--set", name, metavar=metavar, multiple=True, shell_complete=complete, help=help_text
+    )
+
+
 _duration = _read_by("units:parse", "time", positive=True)
 _quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result.")
-_scenario_file = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
+
+
+def _file(name: str, metavar: str, completed: str) -> Callable[[Any], Any]:
+    """Return an argument that is a file or an example, completed by a function of :mod:`cli.completion`."""
+    complete = late(f"cli.completion:{completed}")
+    return click.argument(name, metavar=metavar, type=click.Path(path_type=Path), shell_complete=complete)
+
+
+_scenario_file = _file("scenario_file", "SCENARIO", "scenarios")
 _scenario = _all(
     _scenario_file,
-    click.option(
-        "--set",
-        "overrides",
-        metavar="PATH=VALUE",
-        multiple=True,
-        help="Replace a value, such as --set training.lr=0.1; may be repeated.",
-    ),
+    _set("PATH=VALUE", "Replace a value, such as --set training.lr=0.1"),
 )
-_algorithm = click.option("--algorithm", metavar="NAME", help="Run this algorithm instead of the scenario's.")
-_track = click.option(
-    "--track",
-    metavar="TRACKER",
-    multiple=True,
-    callback=_read_by("cli.track:known"),
-    help="Show the run in this tracker while it goes on, such as tensorboard, instead of the scenario's; may "
-    "be repeated. ('fedsim track' shows results.)",
+_algorithm = click.option(
+    "--algorithm",
+    metavar="NAME",
+    shell_complete=late("cli.completion:algorithm"),
+    help="Run this algorithm instead of the scenario's.",
 )
-_output = _all(
-    _track,
-    click.option(
-        "--force",
-        is_flag=True,
-        help="Replace the results of another run; those of the same one are replaced in any case.",
-    ),
-    click.option(
-        "--verify",
-        is_flag=True,
-        help="Check every invariant while running; slower. Over sockets the server checks its own hooks, "
-        "the ledger and the trace, and client processes their hooks and jobs.",
-    ),
-    _quiet,
+
+
+def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
+    """Return the options of results; what they do depends on whether a command does one run or several."""
+    return _all(
+        click.option(
+            "--track",
+            metavar="TRACKER",
+            multiple=True,
+            callback=_read_by("cli.track:known"),
+            shell_complete=late("cli.completion:tracker"),
+            help=f"{track}; may be repeated. ('fedsim track' shows results.)",
+        ),
+        click.option(
+            "--live",
+            metavar="[PORT]",
+            is_flag=False,
+            flag_value="0",
+            callback=_read_by("cli.values:port"),
+            help="Show what goes on in a page for a browser of this machine, whose address is printed.  "
+            "[default PORT: one that is free]",
+        ),
+        click.option("--force", is_flag=True, help=force),
+        click.option("--verify", is_flag=True, help=verify),
+        _quiet,
+    )
+
+
+_output_of_one = _output(
+    track="Show the run in this tracker while it goes on, such as tensorboard, instead of the scenario's",
+    force="Replace the results of another run; those of the same one are replaced in any case.",
+    verify="Check every invariant while running; slower. Over sockets the server checks its own hooks, "
+    "the ledger and the trace, and client processes their hooks and jobs.",
+)
+_output_of_several = _output(
+    track="Show runs in this tracker while they go on, such as tensorboard, instead of the scenario's",
+    force="Replace other results that are in the way; runs that are there already are kept.",
+    verify="Check every invariant while runs go on; slower. Runs that are there already are not checked.",
 )
 _report = click.option(
     "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."
@@ -162,33 +193,40 @@ def main() -> None:
     help="Simulate in this process, or run in real time over sockets between processes of this machine.",
 )
 @_number("--processes", "Processes", "Client processes, with --bus http.  [default: 2]", "N")
-@_output
-def run(bus: str, processes: int | None, **values: Any) -> None:
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Also note when each worker was at which jobs, in real time, for 'fedsim timeline'.",
+)
+@_output_of_one
+def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     """Run a scenario, and write a folder with its results."""
     if bus == "http":
+        if profile:
+            raise UserError(
+                "--profile notes the jobs of this process, but over sockets processes of clients do them: "
+                "leave out --profile or --bus http"
+            )
         late("cli.serve:run")(processes=processes or 2, **values)
     elif processes is not None:
         raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
     else:
-        late("cli.run:run")(**values)
+        late("cli.run:run")(profile=profile, **values)
 
 
 @main.command()
 @_scenario_file
-@click.option(
-    "--set",
-    "overrides",
-    metavar="PATH=V1,V2",
-    multiple=True,
-    help="Replace a value, or run with each of several, such as --set training.lr=0.1,0.5; may be repeated, "
-    "which gives every combination. Commas in brackets, braces or quotation marks belong to a value: [8, 16] "
-    "is one, a list.",
+@_set(
+    "PATH=V1,V2",
+    "Replace a value, or run with each of several, such as --set training.lr=0.1,0.5, in every combination "
+    "with others (commas in brackets, braces or quotation marks belong to a value: [8, 16] is one, a list)",
 )
 @click.option(
     "--algorithms",
     required=True,
     metavar="A,B",
     callback=_read_by("cli.values:algorithms"),
+    shell_complete=late("cli.completion:algorithms"),
     help="The algorithms to compare, separated by commas.",
 )
 @click.option(
@@ -217,7 +255,7 @@ def run(bus: str, processes: int | None, **values: Any) -> None:
     "Folder of the run folders.  [default: runs/<name>, with a number if it holds others]",
 )
 @_report
-@_output
+@_output_of_several
 def compare(**values: Any) -> None:
     """Run several algorithms, and show side by side what each costs.
 
@@ -230,11 +268,11 @@ def compare(**values: Any) -> None:
 
 
 @main.command()
-@click.argument("study_file", metavar="FILE", type=click.Path(path_type=Path))
+@_file("study_file", "FILE", "studies")
 @_path("--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]")
 @_number("--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N")
 @_report
-@_output
+@_output_of_several
 def study(**values: Any) -> None:
     """Run a study, and show what each variant costs to reach a target.
 
@@ -251,18 +289,13 @@ def study(**values: Any) -> None:
     "--to",
     required=True,
     metavar="TRACKER",
+    shell_complete=late("cli.completion:tracker"),
     help="The tracker; 'fedsim list trackers' shows which there are.",
 )
 @_path("--out", "DIR", "Folder to write into.  [default: one called like the tracker, beside the run's]")
-@click.option(
-    "--set",
-    "params",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Set a parameter of the tracker, such as --set uri=http://localhost:5000; may be repeated.",
-)
+@_set("KEY=VALUE", "Set a parameter of the tracker, such as --set uri=http://localhost:5000", "params")
 def track(**values: Any) -> None:
-    """Show a run, or all runs of a comparison or a study, in a tracker.
+    """Show a run, or the runs of a comparison or study, in a tracker.
 
     FOLDER is that of the results. The tracker is told what their tables say of each round, by round, by
     simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
@@ -277,7 +310,13 @@ def track(**values: Any) -> None:
     "FILE",
     "The file to write.  [default: report.html in the folder; of a run, a file beside its folder]",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is no report of fedsim.")
+@_path(
+    "--figures",
+    "DIR",
+    "Also write each figure into this folder, as SVG, PNG and PDF, and its data as CSV. (Needs the extra "
+    "fedsim[figures].)",
+)
+@click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
 def report(**values: Any) -> None:
     """Write what a run, a comparison or a study has shown as one HTML file.
 
@@ -303,6 +342,18 @@ def timeline(**values: Any) -> None:
 
 
 @main.command()
+@click.argument("first", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("second", metavar="RUN", type=click.Path(path_type=Path))
+def diff(**values: Any) -> None:
+    """Find the first event at which two runs part.
+
+    Shows what differs in their settings, versions and hosts, the last events that they have in common, and
+    the first that differs. The exit status is 0 if both have the same events and models, 1 if they differ.
+    """
+    late("cli.diff:diff")(**values)
+
+
+@main.command()
 @_one_run
 @click.option(
     "--listen",
@@ -325,7 +376,7 @@ def timeline(**values: Any) -> None:
     callback=_duration,
     help="Begin after this time with the clients that have joined, such as '5 min'.  [default: wait for all]",
 )
-@_output
+@_output_of_one
 def serve(**values: Any) -> None:
     """Run a scenario over real sockets, in real time.
 
@@ -406,7 +457,8 @@ def list_(kind: str, **values: Any) -> None:
 
 
 @main.command()
-@_scenario
+@_file("scenario_file", "SCENARIO", "scenarios_and_studies")
+@_set("PATH=VALUE", "Replace a value, such as --set training.lr=0.1")
 @_algorithm
 @_number("--jobs", "Processes", "Of a study: runs at once.  [default: those of 'fedsim study']", "N")
 def check(**values: Any) -> None:
@@ -420,7 +472,7 @@ def check(**values: Any) -> None:
 
 
 @main.command()
-@click.argument("example")
+@click.argument("example", shell_complete=late("cli.completion:examples"))
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace a file.")
 def new(**values: Any) -> None:
@@ -436,3 +488,16 @@ def new(**values: Any) -> None:
 def schema() -> None:
     """Print the JSON schema of scenario files, for editors."""
     late("cli.check:schema")()
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes commands and names.
+
+    Names are those of scenarios, studies, algorithms (also in a list), trackers and kinds of plugins.
+
+    In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
+    ~/.config/fish/config.fish: fedsim completion fish | source
+    """
+    late("cli.completion:print_script")(shell=shell)

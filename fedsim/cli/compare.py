@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedsim.cli.console import note, say, sentence, table
+from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_finite
-from fedsim.cli.study import goes_on, show_study, watching_study
+from fedsim.cli.study import both, check_failed, show_study, watching_study
+from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
-from fedsim.report.atomic_folder import check_files
-from fedsim.report.places import TABLES, by_name, comparison_place, holds_comparison
-from fedsim.report.record_comparison import record_comparison
-from fedsim.report.summary import read_summary
+from fedsim.report.places import TABLES, by_name, comparison_place
+from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.scenario import load_each, tracked
 from fedsim.studies.answer_files import FILES, write_answers
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import NOT_FINITE, do_beside
+from fedsim.studies.perform import do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
 
@@ -36,12 +36,13 @@ def compare(
     verify: bool,
     report: bool,
     track: Sequence[str],
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
         plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
-        show_study(plan, out, jobs or 1, force=force, verify=verify, report=report, quiet=quiet)
+        show_study(plan, out, jobs or 1, force=force, verify=verify, report=report, live=live, quiet=quiet)
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
     scenarios = [tracked(one, track) for one in loaded]
@@ -49,43 +50,57 @@ def compare(
     parent = out or comparison_place(scenarios, tables=(*TABLES, *FILES), force=force)
     runs, plan = by_name(scenarios), comparison_plan(scenarios, targets)
 
-    def watch(label: str, rounds: int | None) -> AbstractContextManager[Watch]:
-        number = list(runs).index(label) + 1
-        return watching(f"run {number} of {len(runs)}, {label}", rounds, quiet=quiet)
-
-    files = [parent / file for file in FILES]
-    check_files(files, force=force or holds_comparison(parent, runs))
+    check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
     if report:
         check_report_place(parent, force=force)
-    remarks, faults = list[str](), dict[str, str | None]()
+    remarks, faults = list[str](), dict[str, str]()
+    kept = f"runs that have ended are kept in {parent}"
     try:
-        if jobs is not None:
-            with watching_study(name, quiet=quiet) as watch_study:
-                do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=watch_study)
-        # Runs that have failed beside each other fail here again, and say why.
-        for one in record_comparison(
-            scenarios, str(scenario_file), parent, watch, force=force, verify=verify, keep=True, tell=note
-        ):
-            label = one.folder.name
-            remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-            faults[label] = one.result.non_finite
+        with comparison_on(live_page(live), scenarios, parent, targets) as followed:
+            if jobs is None:
+
+                @contextmanager
+                def watch(label: str, rounds: int | None) -> Iterator[Watch]:
+                    named = f"run {list(runs).index(label) + 1} of {len(runs)}, {label}"
+                    with followed.running(label), watching(named, rounds, quiet=quiet) as watch:
+                        yield watch
+
+                for one in record_comparison(
+                    scenarios,
+                    str(scenario_file),
+                    parent,
+                    watch,
+                    observe=followed.observe,
+                    force=force,
+                    verify=verify,
+                    keep=True,
+                    tell=note,
+                ):
+                    label = one.folder.name
+                    remarks += [f"note: {label}: {remark}" for remark in one.remarks]
+                    if one.result.non_finite is not None:
+                        faults[label] = one.result.non_finite
+            else:
+                with watching_study(name, quiet=quiet) as watch_study:
+                    told = both(watch_study, followed)
+                    failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
+                if failed:
+                    note(kept)
+                check_failed(failed, "comparison")
+            summaries = write_comparison(scenarios, parent)
+            found = write_answers(plan, parent)
     except KeyboardInterrupt:
-        note(goes_on(parent))
+        note(kept)
         raise
-    found = write_answers(plan, parent)
-    summaries = [read_summary(parent / label) for label in runs]
-    for label, summary in zip(runs, summaries, strict=True):
-        faults.setdefault(label, None if summary["finite"] else NOT_FINITE)
     sentence(answer_sentence(found))
     say()
     table(comparison.table(summaries))
     table(cost_breakdown.table(summaries))
-    if targets:
-        for grid in found.tables:
-            table(grid)
+    for grid in found.tables if targets else ():
+        table(grid)
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
     if report:
         note_report(parent)
     for remark in remarks:
         note(remark)
-    check_finite(faults)
+    check_finite({**found.failed, **faults})

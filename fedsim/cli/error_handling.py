@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from fedsim.errors import FedsimError, UserError
+from fedsim.errors import FedsimError, RunError, UserError
 from fedsim.quoting import MOST_SAID, shortened
 
 FAILED, MISTAKEN, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -61,6 +61,21 @@ class Group(click.Group):
                 _leave(f"the run failed: {place}{error.strerror}", FAILED)
             traceback.print_exc(file=sys.stderr)
             _leave("this is a bug in fedsim or in a plugin: please report it with the lines above", FAILED)
+
+
+@contextmanager
+def rehearsing(file: Path) -> Iterator[None]:
+    """Let a rehearsal that fails be a mistake in a file.
+
+    Raises:
+        UserError: It has failed.
+    """
+    try:
+        yield
+    except RunError as error:
+        if type(error) is not RunError:  # a bug, of fedsim or of a plugin, is no fault of the file
+            raise
+        raise UserError(f"{file}: its rehearsal failed: {error}") from error
 
 
 def _print_what_cannot_be_printed() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from fedsim.cli.console import note
+from fedsim.cli.live import live_page
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_finite, show
+from fedsim.page.showing import run_on
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import holds_run, run_name, run_place
 from fedsim.report.provenance import Bus
@@ -29,13 +31,14 @@ class Options(TypedDict):
     force: bool
     verify: bool
     track: Sequence[str]
+    live: int | None
     quiet: bool
 
 
-def run(**options: Unpack[Options]) -> None:
+def run(profile: bool, **options: Unpack[Options]) -> None:
     """Run a scenario in virtual time."""
     plan, folder = planned(options, "memory")
-    run_and_show(plan, folder, simulate, "memory", options)
+    run_and_show(plan, folder, simulate, "memory", options, profile=profile)
 
 
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
@@ -49,13 +52,26 @@ def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
     return Plan.of(scenario, str(file), verify=options["verify"]), folder
 
 
-def run_and_show(plan: Plan, folder: Path, perform: Perform, bus: Bus, options: Options) -> None:
+def run_and_show(
+    plan: Plan, folder: Path, perform: Perform, bus: Bus, options: Options, *, profile: bool = False
+) -> None:
     """Do a run, write its folder, and print its results."""
     label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
     passed = SIMULATED if bus == "memory" else PASSED
-    with watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch:
+    with (
+        run_on(live_page(options["live"]), plan, folder, passed) as observe,
+        watching(label, plan.parts.rounds, quiet=options["quiet"], passed=passed) as watch,
+    ):
         recorded = record(
-            plan, folder, force=options["force"], watch=watch, perform=perform, bus=bus, tell=note
+            plan,
+            folder,
+            force=options["force"],
+            watch=watch,
+            observe=observe,
+            perform=perform,
+            bus=bus,
+            tell=note,
+            profile=profile,
         )
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, sentence, table, terminal
+from fedsim.cli.live import live_page
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.errors import RunError
+from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import number_format
-from fedsim.studies.answer_files import read_answers
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
+
+if TYPE_CHECKING:
+    from fedsim.page.live_study import LiveStudy
 
 
 def study(
@@ -29,11 +34,12 @@ def study(
     verify: bool,
     report: bool,
     track: Sequence[str],
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
     plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, force=force, verify=verify, report=report, quiet=quiet)
+    show_study(plan, out, jobs, force=force, verify=verify, report=report, live=live, quiet=quiet)
 
 
 def show_study(
@@ -44,6 +50,7 @@ def show_study(
     force: bool,
     verify: bool,
     report: bool,
+    live: int | None,
     quiet: bool,
 ) -> None:
     """Do the same for a plan.
@@ -55,26 +62,47 @@ def show_study(
     if report:
         check_report_place(parent, force=force)
     try:
-        with watching_study(plan.name, quiet=quiet) as watch:
-            failed = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=watch)
+        with (
+            study_on(live_page(live), plan, parent) as followed,
+            watching_study(plan.name, quiet=quiet) as watch,
+        ):
+            told = both(watch, followed)
+            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=told)
     except KeyboardInterrupt:
-        note(goes_on(parent))
+        note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
-    found = read_answers(plan, parent)
     sentence(answer_sentence(found))
     for grid in found.tables:
         table(grid)
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
     if report:
         note_report(parent)
+    check_failed(found.failed, "study")
+
+
+def check_failed(failed: Mapping[str, str], of: str) -> None:
+    """Fail where runs have failed.
+
+    Args:
+        failed: Why, by their labels.
+        of: Of what they are runs.
+
+    Raises:
+        RunError: Some have.
+    """
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
-        raise RunError(f"{number_format.several(len(failed), 'run')} of the study\n  {each}")
+        raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
 
 
-def goes_on(parent: Path) -> str:
-    """Say what an interrupted study, or comparison, has left."""
-    return f"runs that have ended are kept in {parent}: the same command goes on from there"
+def both(watch: Watch, followed: LiveStudy | Unfollowed) -> Watch:
+    """Return what tells a live page too."""
+
+    def tell(progress: Progress) -> None:
+        watch(progress)
+        followed.hear(progress)
+
+    return tell
 
 
 @contextmanager
@@ -104,8 +132,7 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
 def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         if progress.run is None and progress.kept:
-            several = number_format.several(progress.kept, "run")
-            note(f"{name}: {several} of {progress.total} are there already")
+            note(f"{name}: {progress.kept} of {number_format.several(progress.total, 'run')} there already")
         elif progress.said:
             note(f"{name}: {words(progress, monotonic() - began_s)}")
 
@@ -121,12 +148,13 @@ def words(progress: Progress, passed_s: float) -> str:
     """
     number = progress.kept + progress.ended + (not progress.said)
     said = f"run {min(number, progress.total)} of {progress.total}"
-    if progress.run is not None and progress.said:
-        failed = "" if progress.said == "ended" else f" failed: {progress.said.splitlines()[-1]}"
-        said += f", {progress.run.label}{failed}"
-    elif progress.run is not None:
-        of = f"/{progress.run.rounds}" if progress.run.rounds else ""
-        said += f", {progress.run.label} round {progress.rounds[progress.run.label]}{of}"
+    if progress.run is not None:
+        said += f": {progress.run.label}, "
+        if not progress.said:
+            of = f" of {progress.run.rounds}" if progress.run.rounds else ""
+            said += f"round {progress.rounds[progress.run.label]}{of}"
+        else:
+            said += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
     if 0 < progress.share < 1:
         said += f", about {number_format.duration(max(1, round(passed_s / progress.share - passed_s)))} left"
     return said

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedsim.cli.console import note, say
 from fedsim.report.number_format import several, size
+from fedsim.report.shown_clients import MOST_CLIENTS
 from fedsim.timeline.run_timeline import save_timeline
-from fedsim.timeline.shown_clients import MOST_CLIENTS
 
 
 def timeline(folder: Path, out: Path | None, clients: int | None) -> None:

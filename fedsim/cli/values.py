@@ -12,6 +12,9 @@ from fedsim.quoting import quoted
 
 T = TypeVar("T")
 
+OWN_PORT, MOST_PORT = 1024, 65535
+"""The ports that anybody may listen at."""
+
 
 def whole_number(text: str, kind: str) -> int:
     """Read a whole number in ASCII digits.
@@ -30,6 +33,21 @@ def whole_number(text: str, kind: str) -> int:
     if not least <= number <= most:
         end = f"below {least}" if number < least else f"above {most}"
         raise UserError(f"{quoted(text)} is {end}: write a whole number from {least} to {most}")
+    return number
+
+
+def port(text: str) -> int:
+    """Read a port of this machine; 0 lets the system choose one.
+
+    Raises:
+        UserError: The text is none, or the port belongs to the system.
+    """
+    number = numerals.whole(text.strip())
+    if number is None or not (number == 0 or OWN_PORT <= number <= MOST_PORT):
+        raise UserError(
+            f"{quoted(text)} is no port: write one from {OWN_PORT} to {MOST_PORT}, or leave it out and the "
+            "system chooses one; the option then stands behind all arguments"
+        )
     return number
 
 

@@ -59,7 +59,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         coroutine.close()
         raise RuntimeError("run() cannot be called while a loop is running: await the coroutine instead")
     loop = VirtualTimeLoop()
-    with _quiet_collector():
+    with quiet_collector():
         try:
             result = _run_and_clean_up(loop, coroutine)
             del coroutine
@@ -105,7 +105,7 @@ def _clean_up(loop: VirtualTimeLoop) -> None:
 
 
 @contextmanager
-def _quiet_collector() -> Iterator[None]:
+def quiet_collector() -> Iterator[None]:
     """Keep the cyclic collector away from what existed before, and rarely at work; restore it afterwards.
 
     The settings belong to the process, so of runs that overlap in threads the first saves them, and the last

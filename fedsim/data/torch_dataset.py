@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from fedsim.config import Config, fault
+from fedsim.config import Config, Writable, fault
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
 from fedsim.data.items import Items, dataset_of, read_items
 from fedsim.errors import DataError
@@ -55,11 +55,11 @@ class TorchDatasetConfig(Config):
     dataset: Source = Field(min_length=1, examples=["'my_lab.data.Speech'"])
     """Dotted path of a class of map-style data sets, of a function that returns one, or of one; from Python
     also the data set itself."""
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Writable] = Field(default_factory=dict)
     """Arguments of the class or the function."""
     test: Source | None = None
     """The same for a test part."""
-    test_params: dict[str, Any] = Field(default_factory=dict)
+    test_params: dict[str, Writable] = Field(default_factory=dict)
     """Arguments for the test part."""
     num_classes: Classes | None = None
     """Classes; without it, one more than the largest label."""

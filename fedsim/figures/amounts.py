@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsim.figures.base import Axis, BarChart, LineChart, Unit
+from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.units import format_quantity
 
@@ -39,7 +40,7 @@ def lines_text(chart: LineChart) -> str:
             continue
         first, last, top = there[0], there[-1], there[np.argmax(line.y[there])]
 
-        def at(place: int, x: Sequence[float] = line.x, y: Sequence[float] = line.y) -> str:
+        def at(place: int, x: Array = line.x, y: Array = line.y) -> str:
             return f"{amount(float(y[place]), chart.y.unit)} at {_place(float(x[place]), chart.x)}"
 
         said = at(last) if first == last else f"from {at(first)} to {at(last)}"

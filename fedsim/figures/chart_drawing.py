@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ from fedsim.figures.palette import DASHES, HEAT_LIGHT, LIGHT, MARKERS, colour_nu
 from fedsim.figures.ticks import tick_label, ticks
 from fedsim.quoting import shortened
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # which matplotlib brings along
     "font.size": 8,
     "axes.linewidth": 0.6,
@@ -60,7 +60,7 @@ MOST_IN_LEGEND = 12
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++", "oo")
 _SHAPES = dict(zip(MARKERS, "os^DxP", strict=True))
 _MARK = "#555555"
-_GRID = {"color": "#dddddd", "linewidth": 0.5, "zorder": 0}
+_GRID: dict[str, Any] = {"color": "#dddddd", "linewidth": 0.5, "zorder": 0}
 
 
 def drawn(chart: Chart) -> Page:
@@ -86,7 +86,9 @@ def drawn(chart: Chart) -> Page:
 
 def plain(text: str, most: int = MOST_LABEL) -> str:
     """Return a name for a label: shortened, on one line, without characters that cannot be drawn."""
-    return shortened("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text), most)
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    # matplotlib leaves what begins with an underscore out of legends.
+    return shortened(f" {shown}" if shown.startswith("_") else shown, most)
 
 
 def _height(rows: Sequence[str]) -> float:
@@ -114,7 +116,7 @@ def _lines(axes: Axes, chart: LineChart) -> None:
         )
         path.set_dashes(DASHES[number % len(DASHES)] or (None, None))
         if line.low is not None and line.high is not None:
-            step = "post" if chart.is_stepped else None
+            step: Literal["post"] | None = "post" if chart.is_stepped else None
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0, step=step)
     for target in chart.targets:
         axes.axhline(target.value, color=_MARK, linewidth=0.7, dashes=(4, 3), zorder=1)
@@ -195,7 +197,7 @@ def _heat(page: Page, axes: Axes, chart: HeatChart) -> None:
     most = float(np.nanmax(chart.values, initial=0)) or 1.0
     marks = ticks(0, most, chart.axis.unit)
     bar.set_ticks(marks, labels=[tick_label(mark, chart.axis.unit) for mark in marks])
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def _gantt(axes: Axes, chart: GanttChart) -> None:
@@ -215,9 +217,9 @@ def _gantt(axes: Axes, chart: GanttChart) -> None:
         axes.axvline(ended_at_s, color=_MARK, linewidth=0.6, zorder=3)
     _name_rounds(axes, chart)
     _names(axes, "y", chart.rows)
-    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
+    axes.set_ylim(max(len(chart.rows), 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-    _scaled(axes, "x", Axis("simulated time", "s"))
+    _scaled(axes, "x", Axis("time", "s"))
     _legend(axes, handles)
 
 
@@ -278,4 +280,4 @@ def _legend(axes: Axes, handles: Sequence[Any] | None = None) -> None:
     columns = max(1, min(len(shown), 78 // (longest + 7)))
     page = axes.get_figure()
     if page is not None:
-        page.legend(handles=shown, loc="outside lower center", ncols=columns)
+        page.legend(handles=shown, loc="outside lower center", ncols=columns, handlelength=2.6)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedsim.figures.amounts import amount, lines_text, listed
-from fedsim.figures.base import Axis, Figure, Line, LineChart, PointChart, Points
+from fedsim.figures.base import Axis, Figure, Line, LineChart, PointChart, Points, Unit
 from fedsim.figures.round_curves import TIME, quality_axis
 from fedsim.figures.thinning import spread_over, thinned
 from fedsim.params import Array
@@ -73,7 +73,7 @@ def ranked_figure(values: Mapping[str, Sequence[Array]], what: str, by: str) -> 
         several_runs = len(curves) > 1
         low, high = (np.min(curves, axis=0), np.max(curves, axis=0)) if several_runs else (None, None)
         lines.append(thinned(Line(label, share, y, low, high)))
-        unit = "share" if what == "accuracy" else "1"
+        unit: Unit = "share" if what == "accuracy" else "1"
         mean = amount(float(np.mean([one.mean() for one in there])), unit)
         lowest = amount(float(y[0]), unit)
         told.append(f"{label}: mean {mean}, lowest {lowest}")
@@ -143,7 +143,7 @@ def _rank_correlation(x: Array, y: Array) -> float:
     ranks = [_ranks(one) for one in (x, y)]
     if any(one.std() == 0 for one in ranks):
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _ranks(values: Array) -> Array:

@@ -68,6 +68,8 @@ def _pictures(figure: Figure) -> list[bytes]:
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)  # it is drawn as a box
         page = drawn(figure.chart)
+        page.draw_without_rendering()  # which lays it out
+        page.set_layout_engine("none")
         for kind in FORMATS:
             content = io.BytesIO()
             page.savefig(content, format=kind, dpi=DPI, metadata=metadata[kind])

@@ -12,10 +12,11 @@ from fedsim.figures.base import Axis, BarChart, Figure, GanttChart, Part
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
-from fedsim.runtime.records.dispatch_table import PHASES
+from fedsim.report.shown_clients import shown_clients
+from fedsim.runtime.records.dispatch_phases import PHASES
 
 MOST_CLIENTS = 30
-"""Rows; of more clients, a third of so many are the slowest, the most typical and the fastest."""
+"""Rows; of more clients, a third of so many are the slowest, those in the middle and the fastest."""
 
 MOST_ROUNDS = 12
 """Rounds that are shown, unless others are chosen: the first ones."""
@@ -95,9 +96,11 @@ def gantt_figure(
     if len(clients) < at_work:
         third = MOST_CLIENTS // 3
         notes.append(
-            f"Of {at_work} clients at work these are the {third} slowest, the {third} most typical and the "
+            f"Of {at_work} clients at work these are the {third} slowest, {third} in the middle and the "
             f"{third} fastest."
         )
+    if not spans["is_exact"][chosen].all():
+        notes.append("Of some phases only the length is known, not when: they are in their usual order.")
     if len(window) < np.count_nonzero(busy):
         notes.append(f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown.")
     title, text = f"Clients by phase, {_rounds(numbers)}", _text(dispatches, within, list(row_of))
@@ -138,7 +141,9 @@ def _dispatches(spans: Columns) -> _Dispatches:
     last = np.append(first[1:], len(is_new)) - 1
     return _Dispatches(
         np.cumsum(is_new) - 1,
-        *(spans[name][first] for name in ("client", "round", "began_at_s")),
+        spans["client"][first],
+        spans["round"][first],
+        spans["began_at_s"][first],
         spans["ended_at_s"][last],
         spans["outcome"][first],
     )
@@ -149,12 +154,9 @@ def _chosen(dispatches: _Dispatches, within: Array) -> tuple[Array, int]:
     lasted_s = (dispatches.ended_at_s - dispatches.began_at_s)[within]
     clients, of = np.unique(dispatches.client[within], return_inverse=True)
     mean_s = np.bincount(of, lasted_s) / np.bincount(of)
+    shown = np.concatenate([*shown_clients(dispatches.client[within], lasted_s, MOST_CLIENTS).values()])
     order = clients[np.argsort(-mean_s, kind="stable")]
-    if len(order) <= MOST_CLIENTS:
-        return order, len(order)
-    third = MOST_CLIENTS // 3
-    middle = (len(order) - third) // 2
-    return np.concatenate([order[:third], order[middle : middle + third], order[-third:]]), len(order)
+    return order[np.isin(order, shown)], len(order)
 
 
 def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:

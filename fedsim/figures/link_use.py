@@ -21,6 +21,9 @@ BINS = 60
 SHOWN_FROM = 0.1
 """Share of its capacity that has to be used for the capacity to be shown; otherwise a note tells it."""
 
+_WAYS = {"to the server": True, "from the server": False}
+"""Lines, and whether the frames that they show go up."""
+
 NEEDED = ("up", "bytes", "overhead", "sent_at_s", "arrived_at_s")
 """Columns of ``messages`` that the figure is made of."""
 
@@ -41,28 +44,32 @@ def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]
     end_s = float(arrived[there].max())
     edges = np.linspace(0.0, end_s, BINS + 1)
     num_bytes = (messages["bytes"] + messages["overhead"]).astype(float)
-    capacities = capacity(scenario)
-    lines, targets, told = list[Line](), list[Target](), list[str]()
+    lines, told, most = list[Line](), list[str](), dict[str, float]()
+    for label, is_up in _WAYS.items():
+        of = there & (messages["up"] == is_up)
+        if of.any():
+            rate = bytes_by(edges, sent[of], arrived[of], num_bytes[of]) / (end_s / BINS)
+            lines.append(Line(label, edges, np.append(rate, rate[-1])))
+            most[label] = float(rate.max())
+            mean, peak = (amount(value, "B/s") for value in (float(rate.mean()), most[label]))
+            told.append(f"{label}: {mean} on average, at most {peak}")
     notes = [
         "Bytes, overhead included, are spread evenly from the sending of a frame to its arrival, so a value "
         "can be above what the link carried at the time.",
         f"Each value is a mean over {amount(end_s / BINS, 's')}.",
     ]
-    for label, is_up in (("to the server", True), ("from the server", False)):
-        of = there & (messages["up"] == is_up)
-        if not of.any():
-            continue
-        rate = bytes_by(edges, sent[of], arrived[of], num_bytes[of]) / (end_s / BINS)
-        lines.append(Line(label, edges, np.append(rate, rate[-1])))
-        mean, most = float(rate.mean()), float(rate.max())
-        told.append(f"{label}: {amount(mean, 'B/s')} on average, at most {amount(most, 'B/s')}")
-        if (most_possible := capacities.get(is_up)) is not None:
-            words = f"{amount(most_possible, 'B/s')} {label}"
-            if most >= SHOWN_FROM * most_possible:
-                targets.append(Target(most_possible, f"capacity, {words}"))
-            else:
-                used = amount(max(most / most_possible, 0.001), "share")
-                notes.append(f"The server's link can carry {words}, of which at most {used} was used.")
+    known = capacity(scenario)
+    limits = {label: known[is_up] for label, is_up in _WAYS.items() if label in most and is_up in known}
+    if len(limits) == 2 and len({*limits.values()}) == 1:
+        limits, most["each way"] = {"each way": known[True]}, max(most.values())
+    targets = []
+    for label, limit in limits.items():
+        words = f"{amount(limit, 'B/s')} {label}"
+        if most[label] >= SHOWN_FROM * limit:
+            targets.append(Target(limit, f"capacity, {words}"))
+        else:
+            used = amount(max(most[label] / limit, 0.001), "share")
+            notes.append(f"The server's link can carry {words}, of which at most {used} was used.")
     if lost := int(np.count_nonzero(~np.isfinite(arrived))):
         notes.append(f"Without the frames that never arrived: {lost}.")
     chart = LineChart(TIME, Axis("rate", "B/s"), lines, targets, is_stepped=True)
@@ -86,7 +93,8 @@ def bytes_by(edges: Array, sent_at_s: Array, arrived_at_s: Array, num_bytes: Arr
         begins, rates = begins_at_s[order], rate[order]
         total, moment = (np.concatenate([[0.0], np.cumsum(one)]) for one in (rates, rates * begins))
         before = np.searchsorted(begins, edges)
-        return total[before] * edges - moment[before]
+        passed: Array = total[before] * edges - moment[before]
+        return passed
 
     return np.maximum(np.diff(since(sent_at_s) - since(arrived_at_s)), 0.0)
 

@@ -29,10 +29,14 @@ PARTS = ("merged", "dropped", "rejected")
 
 
 def participation_figures(rounds: Columns) -> list[Figure]:
-    """Return dispatches over time by outcome, and the staleness of replies, if any was stale."""
+    """Return dispatches over time by outcome, and the staleness of replies, if any was stale.
+
+    Of a single round nothing is over time.
+    """
     figures = []
-    if rounds["asked"].any():
-        lines = {name: name for name in OUTCOMES if name in ALWAYS or rounds[name].any()}
+    if len(rounds.get("asked", ())) > 1 and rounds["asked"].any():
+        there = [name for name in OUTCOMES if name in rounds]
+        lines = {name: name for name in there if name in ALWAYS or rounds[name].any()}
         title = "Dispatches and what became of them, by round"
         figures.append(_over_time(rounds, "participation", title, Axis("dispatches of the round"), lines))
     if "staleness_max" in rounds and (rounds["staleness_max"].astype(float) > 0).any():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedsim.figures import client_quality, gantt, holdings, link_use, participation, round_curves, spending
-from fedsim.figures.base import Figure, Section, Target
+from fedsim.figures.base import Figure, LineChart, Section, Target
 from fedsim.figures.ticks import tick_label
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.phase_spans import read_spans
@@ -56,7 +58,7 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
     clients = read_there(folder / "clients.parquet", CLIENTS_NEEDED)
     groups = by_group(clients)
     spent = {label: spending.spent(rows) for label, rows in groups.items()}
-    return filled(
+    sections = filled(
         Section(*QUALITY, round_curves.quality_figures(of_rounds, targets_of(scenario))),
         Section(*SPENDING, spending.spending_figures(spent, "by device group" if len(spent) > 1 else "")),
         Section(*WAITING, waiting_figures(folder, scenario, of_rounds, clients, rounds)),
@@ -70,6 +72,8 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
             *LINK, link_use.link_figures(read_there(folder / "messages.parquet", link_use.NEEDED), scenario)
         ),
     )
+    bus = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8"))["bus"])
+    return sections if bus == "memory" else [_in_real_time(section) for section in sections]
 
 
 def round_sections(rounds: Columns, targets: Sequence[Target] = ()) -> list[Section]:
@@ -143,6 +147,21 @@ def by_group(clients: Columns) -> dict[str, Columns]:
 def filled(*sections: Section) -> list[Section]:
     """Return the sections that have figures."""
     return [section for section in sections if section.figures]
+
+
+def _in_real_time(section: Section) -> Section:
+    """Return the figures of a run over sockets, whose time is not simulated."""
+
+    def named(words: str) -> str:
+        return words.replace(round_curves.TIME.label, "time")
+
+    figures = []
+    for figure in section.figures:
+        chart = figure.chart
+        if isinstance(chart, LineChart):
+            chart = replace(chart, x=replace(chart.x, label=named(chart.x.label)))
+        figures.append(replace(figure, chart=chart, title=named(figure.title)))
+    return replace(section, figures=figures)
 
 
 def _client_figures(

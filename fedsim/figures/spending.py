@@ -11,7 +11,7 @@ from fedsim.figures.amounts import bars_text
 from fedsim.figures.base import Axis, BarChart, Figure, Part
 from fedsim.figures.round_curves import SENT
 from fedsim.report.cost_breakdown import Columns, Figures
-from fedsim.runtime.records.dispatch_table import PHASES, WORK
+from fedsim.runtime.records.dispatch_phases import PHASES, WORK
 
 _OVERHEAD = ("overhead_up", "overhead_down")
 
@@ -41,7 +41,7 @@ _KINDS = (
         "Client time by phase",
         _TIME,
         {phase: ([f"{phase}_s"], []) for phase in PHASES},
-        "Time is virtual and summed over dispatches, which overlap: it can exceed the simulated time.",
+        "Time is summed over dispatches, which overlap: it can exceed the time from start to end.",
     ),
     _Kind(
         "wasted-work",

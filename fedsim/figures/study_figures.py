@@ -9,7 +9,6 @@ from pathlib import Path
 from fedsim.figures import gantt
 from fedsim.figures.base import Figure, Section, Target
 from fedsim.figures.client_quality import ranked_figure
-from fedsim.figures.compared_runs import compared_runs
 from fedsim.figures.participation import outcome_figures
 from fedsim.figures.run_figures import (
     CLIENTS,
@@ -24,11 +23,12 @@ from fedsim.figures.run_figures import (
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.figures.ticks import tick_label
-from fedsim.report.cost_breakdown import figures, means
+from fedsim.report.cost_breakdown import Figures, means
 from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_columns, read_there
 from fedsim.report.summary import read_summary
-from fedsim.studies.curves import read_curve
+from fedsim.studies.answer_files import Answers
+from fedsim.studies.read_folder import read_folder
 
 MOST_GANTTS = 8
 """Variants of which one run is shown client by client: the first ones."""
@@ -44,29 +44,44 @@ def study_sections(folder: Path) -> list[Section]:
         folder: Its folder.
 
     Raises:
-        OutputError: A file is not there, or damaged.
-        ScenarioError: The folder of a study whose scenarios are not valid here.
+        OutputError: It is not such a folder, or a file is not there, or damaged.
+        ScenarioError: The scenarios are not valid here.
     """
-    runs = compared_runs(folder)
-    targets = [Target(value, f"target {tick_label(value, 'share')}") for value in runs.targets]
-    curves = {
-        name: {seed: read_curve(place) for seed, place in by_seed.items()}
-        for name, by_seed in runs.folders.items()
-    }
-    summaries = {
-        name: [read_summary(place) for place in by_seed.values()] for name, by_seed in runs.folders.items()
-    }
-    spent = {name: means([figures(one) for one in some]) for name, some in summaries.items()}
-    of = "mean over seeds" if any(len(some) > 1 for some in summaries.values()) else ""
-    outcomes = {name: means([one["participation"] for one in some]) for name, some in summaries.items()}
+    return answer_sections(read_folder(folder), folder)
+
+
+def answer_sections(found: Answers, folder: Path) -> list[Section]:
+    """Return the same, given what :func:`fedsim.studies.read_folder.read_folder` has found.
+
+    Raises:
+        OutputError: A file is not there, or damaged.
+    """
+    plan = found.plan
+    curves = {plan.name_of(setting): its_curves for setting, its_curves in found.curves.items()}
+    folders: dict[str, dict[int, Path]] = {name: {} for name in curves}
+    for run in plan.runs:
+        if run.seed in found.curves[run.setting]:
+            folders[plan.name_of(run.setting)][run.seed] = folder / run.label
+    folders = {name: by_seed for name, by_seed in folders.items() if by_seed}
+    targets = [Target(value, f"target {tick_label(value, 'share')}") for value in plan.config.targets]
+    spent = {plan.name_of(setting): figures for setting, figures in found.ends.items()}
+    of = "mean over seeds" if len(plan.seeds) > 1 else ""
     return filled(
-        Section(*QUALITY, study_curve_figures(curves, runs.of, targets)),
+        Section(*QUALITY, study_curve_figures(curves, plan.config.of, targets)),
         Section(*SPENDING, spending_figures(spent, of)),
-        Section(*CLIENTS, _client_figures(runs.folders)),
-        Section(*PARTICIPATION, outcome_figures(outcomes, of)),
-        Section(*WAITING, _gantt_figures(runs.folders)),
-        Section(*HOLDINGS, _holding_figures(runs.folders)),
+        Section(*CLIENTS, _client_figures(folders)),
+        Section(*PARTICIPATION, outcome_figures(_outcomes(folders), of)),
+        Section(*WAITING, _gantt_figures(folders)),
+        Section(*HOLDINGS, _holding_figures(folders)),
     )
+
+
+def _outcomes(folders: Mapping[str, Mapping[int, Path]]) -> dict[str, Figures]:
+    """Return how many dispatches of each variant came to what, as means over seeds."""
+    return {
+        name: means([read_summary(place)["participation"] for place in by_seed.values()])
+        for name, by_seed in folders.items()
+    }
 
 
 def _client_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:

@@ -38,7 +38,7 @@ def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: in
         return _log_ticks(low, high, unit, most)
     if not high > low:
         return [low]
-    step = next(step for step in _steps(unit, (high - low) / most / 10) if (high - low) / step < most)
+    step = next(step for step in _steps(unit, (high - low) / most / 10) if (high - low) / step < most - 1e-6)
     first = math.ceil(low / step - 1e-9)
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 

@@ -18,7 +18,7 @@ import torch
 from pydantic import ConfigDict
 from torch import nn
 
-from fedsim.config import Config
+from fedsim.config import Config, Writable
 from fedsim.errors import DataError
 from fedsim.models.base import ModelPlugin, Net, named
 from fedsim.models.dropout import Dropout
@@ -32,6 +32,7 @@ class Arguments(Config):
     """Arguments of a module, by name; which there are the module says."""
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Writable]
 
 
 class WholeNet(Net):

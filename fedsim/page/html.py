@@ -27,7 +27,7 @@ SCRIPTS = (
 )
 """The files of ``scripts/``, in the order in which they are read; functions may call those of any other."""
 
-STYLES = ("base", "page", "table", "figure", "print")
+STYLES = ("base", "page", "table", "figure", "live", "print")
 """The files of ``styles/``; later ones win."""
 
 GENERATOR = '<meta name="generator" content="fedsim '
@@ -106,7 +106,8 @@ def _style() -> str:
 def _script(names: tuple[str, ...]) -> str:
     """Return scripts as one, in a scope of its own."""
     own = "\n".join(_read(f"scripts/{name}.js") for name in names)
-    return f'{_read("vendor/uplot/uPlot.iife.min.js")}\n(() => {{\n"use strict";\n{own}\n}})();\n'
+    brought = f"/*!\n{_read('vendor/uplot/LICENSE')}*/\n{_read('vendor/uplot/uPlot.iife.min.js')}"
+    return f'{brought}\n(() => {{\n"use strict";\n{own}\n}})();\n'
 
 
 def _read(name: str) -> str:

@@ -25,7 +25,7 @@ def run_page(folder: Path) -> Page:
     """
     summary = read_summary(folder)
     provenance = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8")))
-    sections = run_sections(folder)
+    sections = read_whole(folder, run_sections)
 
     def page(summary: Summary) -> Page:
         passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED

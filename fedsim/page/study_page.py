@@ -15,7 +15,7 @@ from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
 from fedsim.studies.answer_files import Answers
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import NOT_FINITE, STUDY
+from fedsim.studies.perform import STUDY
 from fedsim.studies.read_folder import read_folder
 
 MOST_REMARKS = 6
@@ -47,7 +47,7 @@ def study_page(folder: Path) -> Page:
         answer_sentence(found),
         answer,
         _remarks(folder, found, summaries),
-        study_sections(folder),
+        read_whole(folder, study_sections),
         others,
         _facts(found, list(summaries.values())),
     )
@@ -83,9 +83,7 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
 
 
 def _remarks(folder: Path, found: Answers, summaries: Mapping[str, Summary]) -> list[str]:
-    missing = [run.label for run in found.plan.runs if run.label not in summaries]
-    said = [f"{label} is not there: it has not ended, or has failed" for label in missing]
-    said += [f"{label}: {NOT_FINITE}" for label, run in summaries.items() if not run["finite"]]
+    said = [f"{label}: {why}" for label, why in found.failed.items()]
     by_remark: dict[str, list[str]] = {}
     for label in summaries:
         for remark in read_remarks(folder / label):

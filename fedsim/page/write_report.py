@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedsim.durable import telling
 from fedsim.errors import OutputError
+from fedsim.figures.drawing import write_figures
 from fedsim.page.html import GENERATOR, html
 from fedsim.page.page import Page
 from fedsim.page.run_page import run_page
@@ -21,28 +22,42 @@ _HEAD_BYTES = 1000
 """Within which a file says what has made it."""
 
 
-def write_report(folder: Path, file: Path | None = None, *, force: bool = False) -> Path:
+def write_report(
+    folder: Path,
+    file: str | Path | None = None,
+    *,
+    figures: str | Path | None = None,
+    force: bool = False,
+) -> Path:
     """Write the report of a run, a study or a comparison, and return its place.
 
     Args:
         folder: That of the results.
         file: The place; missing parents are made. If left out, ``report.html`` in the folder; or of a run,
             whose folder holds what a run leaves and nothing else, a file beside it with its name.
-        force: Whether a file there may be replaced that is no report.
+        figures: Where each figure goes as files of its own (:mod:`fedsim.figures.drawing`); nowhere if None.
+        force: Whether a file there may be replaced that is no report, and files of figures.
 
     Raises:
+        UserError: Figures are wanted, and matplotlib is not installed.
         OutputError: The folder holds no results, or damaged ones; or the place is occupied.
         FileError: The place cannot be written.
         ScenarioError: The folder of a study whose scenarios are not valid here.
     """
-    place = file or report_place(folder)
-    if (place.resolve().parent / MARK).is_file():
-        raise OutputError(
-            f"{place} is in the folder of a run, which holds what the run leaves and nothing else: choose "
-            "another place, such as beside the folder"
-        )
+    place = report_place(folder) if file is None else Path(file)
+    folder_of_figures = None if figures is None else Path(figures)
+    for folder_of_files in filter(None, (place.parent, folder_of_figures)):
+        whole = folder_of_files.resolve()
+        if any((parent / MARK).is_file() for parent in (whole, *whole.parents)):
+            raise OutputError(
+                f"{folder_of_files} is in the folder of a run, which holds what the run leaves and nothing "
+                "else: choose another place, such as beside the folder"
+            )
     check_files([place], force=force or is_report(place))
-    content = html(page_of(folder)).encode()
+    page = page_of(folder)
+    content = html(page).encode()
+    if folder_of_figures is not None:
+        write_figures(page.sections, folder_of_figures, force=force)
     with telling(place, MEND):
         place.parent.mkdir(parents=True, exist_ok=True)
     write_file(place, content)

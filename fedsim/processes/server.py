@@ -19,7 +19,7 @@ from fedsim.network import OverheadConfig
 from fedsim.processes.addresses_and_tls import Address, reason
 from fedsim.processes.children import ChildProcesses
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log
+from fedsim.runtime.records.recorder import Log, Observe, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting
@@ -126,7 +126,13 @@ class ServerProcess:
         return asyncio.run(self._run(parts, **observers))
 
     async def _run(
-        self, parts: Parts, *, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
+        self,
+        parts: Parts,
+        *,
+        trace: Trace,
+        log: Log,
+        watch: Callable[[RoundRow], None],
+        observe: Observe = unobserved,
     ) -> RunResult:
         def note_round(row: RoundRow) -> None:
             self._round = min(row.round, parts.num_rounds)  # a row may come after the last
@@ -157,7 +163,14 @@ class ServerProcess:
             self.listening(here)
             async with self.children(here) as children:
                 work = serve(
-                    parts, server, ledger=ledger, trace=trace, log=log, watch=note_round, wait_s=self.wait_s
+                    parts,
+                    server,
+                    ledger=ledger,
+                    trace=trace,
+                    log=log,
+                    watch=note_round,
+                    observe=observe,
+                    wait_s=self.wait_s,
                 )
                 result = await children.during(work)
                 server.finish()

@@ -68,7 +68,9 @@ def check_files(files: Sequence[Path], *, force: bool) -> None:
     """
     for file in files:
         with telling(file, MEND, error=OutputError):
-            if file.is_dir() or (file.exists() and not force):
+            if file.is_dir():
+                raise OutputError(f"{file} is a folder, where no file can be: choose another place")
+            if file.exists() and not force:
                 raise OutputError(f"{file} exists already: {_OCCUPIED}")
             _probe(file.resolve().parent)
 

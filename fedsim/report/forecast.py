@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import number_format
 from fedsim.report.real_time import evaluation, seconds
 from fedsim.report.rehearsal import Rehearsal, rehearse
@@ -46,6 +47,19 @@ class Forecast:
             return f"about {number_format.duration(self.run_s(self.rounds))}"
         evaluation_s = number_format.duration(self.evaluation_s)
         return f"about {number_format.duration(self.round_s)} for a round, {evaluation_s} for an evaluation"
+
+
+def tried(parts: Parts, rehearsal: Rehearsal) -> tuple[Forecast | None, str]:
+    """Return a forecast; or None, where a job fails when it is tried, and what to say then.
+
+    Args:
+        parts: Of the run. Their executor does some jobs, and is closed then.
+        rehearsal: Of the run.
+    """
+    try:
+        return forecast(parts, rehearsal), ""
+    except Exception as error:  # of anybody's code: a run says what is wrong, and where
+        return None, f"unknown, since a job failed when it was tried: {shortened(error, MOST_SAID)}"
 
 
 def forecast(parts: Parts, rehearsal: Rehearsal) -> Forecast:

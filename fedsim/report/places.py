@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedsim import __version__
 from fedsim.durable import telling
 from fedsim.errors import OutputError
 from fedsim.report.atomic_folder import MARK, MEND, is_free
+from fedsim.report.job_time_file import REAL_TIME
 from fedsim.report.provenance import Bus
 from fedsim.report.run_columns import RUN_TABLES
 from fedsim.scenario import Scenario, resolved_toml
@@ -35,15 +37,19 @@ TABLES = ("comparison.csv", COMPARISON)
 
 CONTENTS = frozenset(
     {
-        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models"),
+        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME),
         *(table.file for table in RUN_TABLES.values()),
     }
 )
 """All that a run leaves in its folder."""
 
+_PLUGIN_KEYS = frozenset({"name", "model", "device", "executor", "dataset", "test"})
+"""Keys of a scenario that name a plugin or a data set, by a dotted path where it is the user's, ..."""
 
-_PRIVATE = re.compile(r'\b(?:name|model|device|executor|dataset|test) = "[A-Za-z_]\w*\.[\w.]+"')
-"""A dotted path in a resolved scenario, which names a plugin, or a data set, of the user's."""
+_LABEL_KEYS = frozenset({("run", "name"), ("fleet", "name"), ("fleet", "model"), ("server", "model")})
+"""... but for these, which are names of other things."""
+
+_DOTTED = re.compile(r"[A-Za-z_]\w*\.[\w.]+")
 
 
 def run_name(algorithm: str, seed: int) -> str:
@@ -121,12 +127,12 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
     try:
         return (
             bus == "memory"
-            and not _PRIVATE.search(scenario_toml)
             and folder.is_dir()
             and {path.name for path in folder.iterdir()} <= CONTENTS
             and ("save_models = true" in scenario_toml or not (folder / "models").exists())
             and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
             and same.items() <= _read_json(folder / "run.json").items()
+            and not _names_private(tomllib.loads(scenario_toml))
         )
     except (OSError, TypeError):
         return False
@@ -147,6 +153,18 @@ def holds_comparison(parent: Path, runs: Mapping[str, str]) -> bool:
     except (KeyError, TypeError):
         return False
     return compared == runs.keys() and all(holds_run(parent / name, one) for name, one in runs.items())
+
+
+def _names_private(value: Any, *keys: str) -> bool:
+    """Whether a resolved scenario, or what is below some keys of it, names a plugin or data of the user's."""
+    match value:
+        case dict():
+            return any(_names_private(child, *keys, key) for key, child in value.items())
+        case list():
+            return any(_names_private(child, *keys) for child in value)
+        case str():
+            return keys[-1] in _PLUGIN_KEYS and keys not in _LABEL_KEYS and bool(_DOTTED.fullmatch(value))
+    return False
 
 
 def _has_room(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:

@@ -7,6 +7,7 @@
 ``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
 ``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.logs`)
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
+``real_time.msgpack``   with ``profile``: when which thread was at work (:mod:`fedsim.report.job_time_file`)
 ``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
 ======================= =====================================================================
 
@@ -23,8 +24,10 @@ from time import perf_counter
 from typing import TypeAlias
 
 from fedsim.clock import Trace
+from fedsim.engine.job_times import JobTimes
 from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.job_time_file import REAL_TIME, packed
 from fedsim.report.logs import line_log
 from fedsim.report.places import holds_run
 from fedsim.report.provenance import Bus, provenance
@@ -33,6 +36,7 @@ from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
 from fedsim.report.tracking import Tell, following, warn
+from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.build import Plan
@@ -68,10 +72,12 @@ def record(
     *,
     force: bool = False,
     watch: Callable[[RoundRow], None] = lambda row: None,
+    observe: Observe = unobserved,
     perform: Perform = run,
     bus: Bus = "memory",
     tell: Tell = warn,
     known_as: Path | None = None,
+    profile: bool = False,
 ) -> Recorded:
     """Run, and publish the run's folder when everything is there; otherwise leave nothing.
 
@@ -80,10 +86,12 @@ def record(
         folder: Where its results belong; missing parents are made.
         force: Whether a folder that holds another run may be replaced; the same run may be in any case.
         watch: Told of each round as it ends.
+        observe: Given what will record the run.
         perform: What does the run: in virtual time, unless told otherwise.
         bus: What carries its messages then.
         tell: Told where a tracker fails.
         known_as: The folder by which trackers know the run, if the results go to a temporary one.
+        profile: Whether to note when which thread was at which jobs, which changes no result.
 
     Raises:
         OutputError: The place is occupied or cannot be written, found before the run.
@@ -96,14 +104,19 @@ def record(
     with following(plan.trackers, run_here, tell) as follow, staged(folder, force=force) as hidden:
         started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
 
+        times = plan.parts.executor.job_times = JobTimes() if profile else None
+
         def heard(row: RoundRow) -> None:
+            if times is not None:
+                times.end_round(row.round)
             watch(row)
             follow.note(row)
 
         with new(hidden / "trace.msgpack", folder) as events, new(hidden / "log.jsonl", folder) as lines:
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
-            result = perform(plan.parts, trace=Trace(events, keep=plan.parts.verify), log=log, watch=heard)
+            trace = Trace(events, keep=plan.parts.verify)
+            result = perform(plan.parts, trace=trace, log=log, watch=heard, observe=observe)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
             said = remarks(plan.parts, result) if bus == "memory" else []
@@ -121,6 +134,8 @@ def record(
             "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures)),
             MARK: to_json(summary),
         }
+        if times is not None:
+            contents[REAL_TIME] = packed(times.jobs, times.rounds)
         for name, content in contents.items():
             with new(hidden / name, folder) as file:
                 file.write(content)

@@ -70,7 +70,20 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
 def rounds(result: RunResult) -> Columns:
     """Return the rounds as columns."""
     rows = result.rounds
+    return {
+        **_counted(rows),
+        **cost_breakdown.by_round(result),
+        **merge_figures.by_round(result),
+        **_measured(rows),
+    }
 
+
+def rounds_so_far(rows: Sequence[RoundRow]) -> Columns:
+    """Return the columns of rounds that are known before the run has ended."""
+    return {**_counted(rows), **_measured(rows)}
+
+
+def _counted(rows: Sequence[RoundRow]) -> Columns:
     traffic = {name: np.array([getattr(row.traffic, name) for row in rows], np.int64) for name in TRAFFIC}
     return {
         **{
@@ -79,12 +92,13 @@ def rounds(result: RunResult) -> Columns:
         },
         **traffic,
         **{f"cumulative_{name}": np.cumsum(traffic[name]) for name in SUMMED},
-        **cost_breakdown.by_round(result),
-        **merge_figures.by_round(result),
-        **{
-            name: np.array([row.accuracy and getattr(row.accuracy, attribute) for row in rows], float)
-            for name, attribute in MEASURED.items()
-        },
+    }
+
+
+def _measured(rows: Sequence[RoundRow]) -> Columns:
+    return {
+        name: np.array([row.accuracy and getattr(row.accuracy, attribute) for row in rows], float)
+        for name, attribute in MEASURED.items()
     }
 
 

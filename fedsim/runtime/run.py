@@ -11,14 +11,14 @@ from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import UserError
-from fedsim.params import unwarned
+from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log, Recorder, silent
+from fedsim.runtime.records.recorder import Log, Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.server.actor import ServerActor
 from fedsim.runtime.tasks import Tasks
@@ -33,6 +33,7 @@ def run(
     trace: Trace | None = None,
     log: Log | None = None,
     watch: Callable[[RoundRow], None] = lambda row: None,
+    observe: Observe = unobserved,
     rounds: int | None = None,
 ) -> RunResult:
     """Run in virtual time, in this process.
@@ -42,6 +43,7 @@ def run(
         trace: Where events are recorded; under ``parts.verify`` it must keep its records.
         log: Where drops, rejections and rounds are noted.
         watch: Told of each round as it ends.
+        observe: Given what will record the run.
         rounds: Hold only so many of the rounds, as in a rehearsal: the algorithm is asked whether the parts
             suit it with all of them.
 
@@ -57,8 +59,8 @@ def run(
     if rounds is not None:
         parts = replace(parts, rounds=min(rounds, parts.num_rounds))
     try:
-        with unwarned():
-            return clock.run(_simulate(parts, engine, trace, log or silent(), watch))
+        with unwarned(), spreading(engine.executor.spread):
+            return clock.run(_simulate(parts, engine, trace, log or silent(), watch, observe))
     finally:
         engine.close()
 
@@ -81,10 +83,16 @@ def kinds_of(parts: Parts) -> Kinds:
 
 
 async def _simulate(
-    parts: Parts, engine: Engine, trace: Trace, log: Log, watch: Callable[[RoundRow], None]
+    parts: Parts,
+    engine: Engine,
+    trace: Trace,
+    log: Log,
+    watch: Callable[[RoundRow], None],
+    observe: Observe,
 ) -> RunResult:
     ledger = Ledger()
     recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
+    observe(recorder, parts)
     carrier = parts.network.carrier(parts.fleet.links(), verify=parts.verify)
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()

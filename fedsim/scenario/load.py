@@ -20,16 +20,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import ValidationError
 
-from fedsim import toml
+from fedsim import example_files, toml
 from fedsim.errors import Fault, ScenarioError, UnknownPluginError, UserError
+from fedsim.example_files import STUDIES
 from fedsim.numerals import whole
 from fedsim.plugins import Plugin, path_of
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
-from fedsim.scenario import examples
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
 from fedsim.scenario.schema import Scenario, plain_name, tables_of
-from fedsim.scenario.validation_messages import faults_of, in_order
+from fedsim.scenario.validation_messages import faults_of, in_order, shown
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 """Where a scenario comes from: a file, an example's name, a dictionary of tables, or a loaded scenario."""
@@ -46,6 +46,11 @@ SPELLING = (
     "write keys with one dot between them; entries of a list are numbered from 0, as in fleet.0.count, "
     "and a key with other characters than letters, digits, '-' and '_' stands in quotation marks"
 )
+
+
+_DO_STUDY = "use 'fedsim study', or fedsim.study in Python"
+
+DO_RUN = "use 'fedsim run', or fedsim.run in Python, or write a study that has it as its base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +142,17 @@ def document_of(source: Source) -> tuple[dict[str, Any], str]:
     if isinstance(source, Scenario):
         return tomllib.loads(toml.document(tables_of(source))), source.run.name
     if isinstance(source, Mapping):
-        return plain(source, "scenario"), "scenario"
-    tables, said, _ = read_source(source)
+        tables, said = plain(source, "scenario"), "scenario"
+    else:
+        tables, said, _ = read_source(source)
+    if is_study(tables):
+        raise ScenarioError([Fault("", "this is a study, which has scenarios and is none", _DO_STUDY)], said)
     return tables, said
+
+
+def is_study(tables: Mapping[str, Any]) -> bool:
+    """Whether tables are those of a study, not of a scenario."""
+    return not tables.keys().isdisjoint({"base", "variant"})
 
 
 def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str, Any], str, Path]:
@@ -154,14 +167,21 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
     """
     path = Path(source)
     if not os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
-        known = examples.names(studies=studies)
-        name = examples.STUDIES + str(source).removeprefix(examples.STUDIES) if studies else str(source)
+        known = example_files.names(studies=studies)
+        bare = str(source).removeprefix(STUDIES)
+        name = f"{STUDIES}{bare}" if studies else str(source)
         if name in known:
-            return tomllib.loads(examples.text(name)), name, Path()
+            return tomllib.loads(example_files.text(name)), name, Path()
         if not path.suffix and not os.path.exists(path):  # noqa: PTH110
             kind = "example of a study" if studies else "example"
             problem = f"there is no file {quoted(str(path))}, and no {kind} of that name"
-            raise ScenarioError([Fault("", problem, nearest(path, known))], str(path))
+            others = [
+                one.removeprefix(example_files.STUDIES) for one in example_files.names(studies=not studies)
+            ]
+            mend = nearest(path, known)
+            if str(source).removeprefix(example_files.STUDIES) in others:
+                mend = f"a scenario is: {DO_RUN}" if studies else f"a study is: {_DO_STUDY}"
+            raise ScenarioError([Fault("", problem, mend)], str(path))
     return _read_tables(path), str(path), path.parent
 
 
@@ -177,7 +197,7 @@ def plain(value: Any, said: str) -> Any:
     """
     if isinstance(value, Mapping):
         return {str(key): plain(item, said) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [plain(item, said) for item in value]
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
@@ -286,8 +306,9 @@ def apply_override(document: dict[str, Any], override: Override) -> Fault | None
                     f"entries are numbered 0 to {len(place) - 1}" if place else "the file must give an entry",
                 )
         elif not isinstance(place, dict):
-            value = shortened(toml.value(place))
-            problem = f"override of {path}: {above} is {value}, not a table that could hold {quoted(name)}"
+            problem = (
+                f"override of {path}: {above} is {shown(place)}, not a table that could hold {quoted(name)}"
+            )
             return Fault(here, problem, f"set {above} itself")
         if depth == len(override.keys) - 1:
             place[index] = override.value

@@ -161,8 +161,11 @@ def _wrong_type(item: Any, wanted: str, loc: Sequence[str | int]) -> tuple[str, 
     if wanted == "a text" and isinstance(item, bool | int | float | date | time):
         return problem, f'write "{shown(item)}"'
     if wanted == "a table" and not isinstance(item, Mapping):
-        return problem, f"write [{shortened(toml.path(*loc))}] on a line of its own, and the keys below it"
-    if wanted.startswith("a list") and not isinstance(item, list | Mapping):
+        header = f"[{shortened(toml.path(*loc))}]"
+        if loc and isinstance(loc[-1], int):  # an entry of a list of tables
+            header = f"[[{shortened(toml.path(*loc[:-1]))}]]"
+        return problem, f"write {header} on a line of its own, and the keys below it"
+    if wanted.startswith("a list") and isinstance(item, bool | int | float | str):
         return problem, f"write [{shown(item)}]"
     number = _number(item)
     if number is not None and wanted == "a number":
@@ -176,13 +179,17 @@ def _word(item: Any, wanted: str) -> str:
     if isinstance(item, float) and wanted == "a whole number":
         # 3.5 where 3 is wanted: both are numbers, so say how they differ.
         return "not whole" if math.isfinite(item) else "not finite"
-    words = ((bool, "a truth value"), (int, "a whole number"), (float, "a number"), (str, "a text"))
-    for kind, word in words:
-        if isinstance(item, kind):
-            return word
-    if isinstance(item, Mapping):
-        return "a table"
-    return "a list" if isinstance(item, list | tuple) else "a date or time"
+    words: tuple[tuple[Any, str], ...] = (
+        (bool, "a truth value"),
+        (int, "a whole number"),
+        (float, "a number"),
+        (str, "a text"),
+        (Mapping, "a table"),
+        ((list, tuple), "a list"),
+        ((date, time), "a date or time"),
+        (type(None), "no value"),
+    )
+    return next((word for kind, word in words if isinstance(item, kind)), "something else")
 
 
 def _number(item: Any) -> float | None:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from fedsim.durable import telling
 from fedsim.params import Array
 from fedsim.report import comparison
-from fedsim.report.atomic_folder import new, write_file
+from fedsim.report.atomic_folder import MEND, write_file
+from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, Figures, means
 from fedsim.report.csv_table import csv_of
 from fedsim.report.markup import to_latex, to_markdown
@@ -33,11 +36,14 @@ from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
+from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
+from fedsim.studies.unfinished import unfinished
 
 MARKDOWN = "answers.md"
 LATEX = "answers.tex"
-FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, MARKDOWN, LATEX)
+FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, TUNING.file, MARKDOWN, LATEX)
+"""All that can be there; ``tuning.csv`` is not where nothing is tuned."""
 
 Row = dict[str, Any]
 
@@ -56,6 +62,8 @@ class Answers:
         fronts: The Pareto front for each budget.
         tables: The tables for people.
         trials: The rows of ``tuning.csv``; none where nothing is tuned.
+        failed: Why runs are not there, or that a model is not finite at their end, by the names of their
+            folders.
     """
 
     plan: StudyPlan
@@ -66,10 +74,15 @@ class Answers:
     fronts: Mapping[str, Sequence[FrontPoint]]
     tables: Sequence[TextTable]
     trials: Sequence[Row]
+    failed: Mapping[str, str]
 
 
 def read_answers(whole: StudyPlan, parent: Path) -> Answers:
-    """Return what the runs in the folder of a study answer."""
+    """Return what the runs in the folder of a study answer, whether all of them are there or not.
+
+    Raises:
+        OutputError: A table of a run is not there, or damaged.
+    """
     tuning = read_tuning(whole, parent)
     plan, config = whole.chosen(tuning.chosen), whole.config
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
@@ -92,7 +105,7 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         {
             "variant": setting.variant,
             "algorithm": setting.algorithm,
-            **whole.chosen({setting: number}).values(setting),
+            **whole.values(setting, number),
             "seed": seed,
             "accuracy": score,
             "chosen": tuning.chosen.get(setting) == number,
@@ -104,22 +117,32 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
     ends = {setting: means(some) for setting, some in figures.items()}
-    return Answers(plan, curves, ends, compared, found, fronts, grids, trials)
+    failed = unfinished(whole, plan, parent)
+    return Answers(plan, curves, ends, compared, found, fronts, grids, trials, failed)
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> Answers:
-    """Write the files of a study's answers, and return the answers.
+    """Write the files of a study's answers, one process at a time, and return the answers.
 
     Raises:
+        OutputError: A table of a run is not there, or damaged.
         FileError: They cannot be written.
     """
-    found = read_answers(whole, parent)
-    plan = found.plan
-    part = parent / f"{EVALUATIONS.file}.part"
-    with new(part, parent) as file:
-        write_table(file, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
-    part.replace(parent / EVALUATIONS.file)
-    write_file(parent / ANSWERS.file, csv_of(ANSWERS.with_paths(plan.varied), answer_rows(found)))
+    with locked(parent / ANSWERS.file, wait=True):
+        found = read_answers(whole, parent)
+        contents = _contents(found)
+        for name in FILES:
+            if name in contents:
+                write_file(parent / name, contents[name])
+            else:
+                with telling(parent / name, MEND):
+                    (parent / name).unlink(missing_ok=True)
+    return found
+
+
+def _contents(found: Answers) -> dict[str, bytes]:
+    plan, of_runs = found.plan, io.BytesIO()
+    write_table(of_runs, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
     points = [
         {
             "budget": budget,
@@ -130,12 +153,14 @@ def write_answers(whole: StudyPlan, parent: Path) -> Answers:
         for budget, points in found.fronts.items()
         for point in points
     ]
-    write_file(parent / FRONT.file, csv_of(FRONT.with_paths(plan.varied), points))
-    if found.trials:
-        write_file(parent / TUNING.file, csv_of(TUNING.with_paths(plan.varied), found.trials))
-    write_file(parent / MARKDOWN, "\n".join(map(to_markdown, found.tables)).encode())
-    write_file(parent / LATEX, "\n".join(map(to_latex, found.tables)).encode())
-    return found
+    tables: list[tuple[Table, Sequence[Row]]] = [(ANSWERS, answer_rows(found)), (FRONT, points)]
+    tables += [(TUNING, found.trials)] if found.trials else []
+    return {
+        EVALUATIONS.file: of_runs.getvalue(),
+        **{table.file: csv_of(table.with_paths(plan.varied), rows) for table, rows in tables},
+        MARKDOWN: "\n".join(map(to_markdown, found.tables)).encode(),
+        LATEX: "\n".join(map(to_latex, found.tables)).encode(),
+    }
 
 
 def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:

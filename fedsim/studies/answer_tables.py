@@ -10,11 +10,11 @@ from fedsim.report import number_format
 from fedsim.report.comparison import BEST
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.budget import MEASURES
-from fedsim.scenario.load import keys_of
 from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget
 from fedsim.studies.fronts import FrontPoint, stretches
 from fedsim.studies.intervals import WORDS, Interval, interval
+from fedsim.studies.path_headings import path_headings
 from fedsim.studies.plan import StudyPlan
 from fedsim.studies.tuning import Tuning
 
@@ -173,7 +173,7 @@ def _accuracy_differences(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
         "pairs": _pairs("final_accuracy"),
         **{heading: _difference(name, show) for heading, (name, show) in ACCURACIES.items()},
     }
-    notes = [f"of runs with the same seed; in percentage points; {_plus_minus(plan)}"]
+    notes = [f"of runs with the same seed; in percentage points, but for Jain's index; {_plus_minus(plan)}"]
     return TextTable.of(rows, columns, notes=notes, title=f"difference to {plan.config.baseline}, accuracy")
 
 
@@ -194,7 +194,7 @@ def tuning_table(plan: StudyPlan, tuning: Tuning) -> TextTable:
         mark = BEST if tuning.chosen.get(setting) == number else ""
         score = _spread(interval(list(by_seed.values()), plan.config.interval), number_format.percent)
         rows.append((setting.variant, *tried, str(len(by_seed)), score + mark))
-    headings = ["variant", *_headings([*plan.grid, *plan.tuned]), "trials", "accuracy %"]
+    headings = ["variant", *path_headings([*plan.grid, *plan.tuned]), "trials", "accuracy %"]
     notes = [
         f"on the clients' validation samples, mean over clients, at the end; {BEST} chosen",
         _plus_minus(plan),
@@ -237,7 +237,7 @@ def _names(plan: StudyPlan) -> dict[str, Cell]:
     def value(number: int) -> Cell:
         return lambda row: str(row.setting.point[number])
 
-    points = {heading: value(number) for number, heading in enumerate(_headings(plan.grid))}
+    points = {heading: value(number) for number, heading in enumerate(path_headings(plan.grid))}
     return {"variant": lambda row: row.setting.variant, **points}
 
 
@@ -251,13 +251,6 @@ def _figures(shown: Mapping[str, tuple[str, Show]]) -> dict[str, Cell]:
         "seeds": lambda row: str(row.seeds),
         **{heading: cell(name, show) for heading, (name, show) in shown.items()},
     }
-
-
-def _headings(paths: Sequence[str]) -> list[str]:
-    """Return the last keys of paths, or the whole paths where that would not tell them apart."""
-    lasts = [keys_of(path)[-1] for path in paths]
-    heads = (last if lasts.count(last) == 1 else path for last, path in zip(lasts, paths, strict=True))
-    return [head.replace("_", "\n") for head in heads]
 
 
 def _least(rows: Sequence[Answer], name: str, show: Show) -> Cell:

@@ -98,37 +98,30 @@ def answers(
         budgets: Within which accuracies are compared.
         method: How intervals are made.
     """
+    baselines = {setting.point: setting for setting in curves if setting.variant == baseline}
+    values = {
+        (setting, target): _by_seed(its_curves, target, of, budgets)
+        for setting, its_curves in curves.items()
+        for target in targets or (None,)
+    }
     found = []
-    for setting, its_curves in curves.items():
-        base = next(
-            (
-                one
-                for other, one in curves.items()
-                if (other.variant, other.point) == (baseline, setting.point)
-            ),
-            None,
-        )
-        for target in targets or (None,):
-            own = _by_seed(its_curves, target, of, budgets)
-            others = None
-            if base is not None and setting.variant != baseline:
-                others = _by_seed(base, target, of, budgets)
-            found.append(
-                Answer(
-                    setting,
-                    target,
-                    len(its_curves),
-                    len(own["time_to_target_s"]),
-                    {
-                        one.column: sum(ended_before(curve, one) for curve in its_curves.values())
-                        for one in budgets
-                    },
-                    {name: interval(list(values.values()), method) for name, values in own.items()},
-                    {}
-                    if others is None
-                    else {name: _paired(own[name], others[name], method) for name in own},
-                )
+    for (setting, target), own in values.items():
+        base = baselines.get(setting.point, setting)
+        others = {} if base == setting else values[base, target]
+        found.append(
+            Answer(
+                setting,
+                target,
+                len(curves[setting]),
+                len(own["time_to_target_s"]),
+                {
+                    one.column: sum(ended_before(curve, one) for curve in curves[setting].values())
+                    for one in budgets
+                },
+                {name: interval(list(by_seed.values()), method) for name, by_seed in own.items()},
+                {name: _paired(own[name], by_seed, method) for name, by_seed in others.items()},
             )
+        )
     return found
 
 

@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -79,11 +78,15 @@ def interval(values: Sequence[float], method: Method = "t") -> Interval | None:
 
 
 def _t(count: int) -> float:
+    from scipy.special import stdtrit  # takes 0.2 s to import, and commands import this file
+
     return float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
 
 
 def _levels(count: int) -> tuple[float, float]:
     """Return the quantiles of resampled means between which the mean is."""
+    from scipy.special import ndtr
+
     tail = float(ndtr(-math.sqrt(count / (count - 1)) * _t(count)))
     return tail, 1 - tail
 

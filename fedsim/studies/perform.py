@@ -13,30 +13,23 @@ A run that is there already is not done again, so a study that was killed goes o
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from fedsim.durable import telling
 from fedsim.report.atomic_folder import MEND, check_files, check_folders, is_free, write_file
 from fedsim.report.places import RUNS, first_fit, holds_run, holds_scenario
-from fedsim.report.summary import read_summary
-from fedsim.studies.answer_files import FILES, write_answers
+from fedsim.studies.answer_files import FILES, Answers, write_answers
 from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
-from fedsim.studies.worker_pool import WorkerPool
+from fedsim.studies.unfinished import NOT_FINITE
+from fedsim.studies.worker_pool import WorkerPool, default_jobs
 
 STUDY = "study.toml"
 """The file by which a folder is known as that of a study."""
-
-NOT_FINITE = "at its end a model, or a loss, is not finite: see its log.jsonl"
-
-BYTES_PER_JOB = 10**9
-"""Memory that a run should find free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +82,6 @@ def study_place(plan: StudyPlan, *, force: bool = False) -> Path:
     return first if force else first_fit(first, fits)
 
 
-def default_jobs(plan: StudyPlan) -> int:
-    """Return how many runs go beside each other: one for each core, as far as there is memory."""
-    cores = len(os.sched_getaffinity(0))
-    return max(1, min(cores, len(plan.runs), _free_memory() // BYTES_PER_JOB))
-
-
 def perform(
     plan: StudyPlan,
     parent: Path,
@@ -104,7 +91,7 @@ def perform(
     verify: bool = False,
     watch: Watch = lambda progress: None,
     known_as: Path | None = None,
-) -> dict[str, str]:
+) -> Answers:
     """Do the runs that are not there yet, then write the tables.
 
     Args:
@@ -117,7 +104,7 @@ def perform(
         known_as: The folder by which trackers know the study, if the results go to a temporary one.
 
     Returns:
-        Why runs have failed, or that a model is not finite at their end, by their labels.
+        What the study answers. Its ``failed`` says why runs have failed.
 
     Raises:
         OutputError: A place is occupied or cannot be written, found before the first run.
@@ -132,27 +119,27 @@ def perform(
     with locked(parent / STUDY, wait=True):
         write_file(parent / STUDY, plan.toml.encode())
     total = len(trials) + len(plan.settings) * len(plan.seeds)
-    options = {"force": force, "verify": verify, "path": sys.path}
-    work = _Work(parent, jobs or default_jobs(plan), options, watch, total, known_as or parent)
+    jobs = jobs or default_jobs(len(plan.runs))
+    work = _Work(parent, jobs, force, verify, watch, total, known_as or parent)
     work.do(trials)
-    chosen = read_tuning(plan, parent).chosen
-    for setting in plan.settings:
-        if setting not in chosen:
-            name = " ".join(map(str, (setting.variant, *setting.point)))
-            work.wrong[name] = "it was not run, since no values of [tune] have a trial for each seed"
-    work.do(plan.chosen(chosen).runs)
-    with locked(parent / STUDY, wait=True):
-        write_answers(plan, parent)
-    return work.wrong
+    work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
+    found = write_answers(plan, parent)
+    return replace(found, failed={**found.failed, **work.failed})
 
 
 def do_beside(
     runs: Sequence[StudyRun], parent: Path, jobs: int, *, force: bool, verify: bool, watch: Watch
-) -> None:
-    """Do those of some runs that are not there yet, in worker processes; what fails leaves nothing."""
-    parent.mkdir(parents=True, exist_ok=True)
-    options = {"force": force, "verify": verify, "path": sys.path}
-    _Work(parent, jobs, options, watch, len(runs), parent).do(runs)
+) -> dict[str, str]:
+    """Do those of some runs that are not there yet, in worker processes.
+
+    Returns:
+        Why runs have failed, by their labels; they leave nothing.
+    """
+    with telling(parent, MEND):
+        parent.mkdir(parents=True, exist_ok=True)
+    work = _Work(parent, jobs, force, verify, watch, len(runs), parent)
+    work.do(runs)
+    return work.failed
 
 
 @dataclass(slots=True)
@@ -162,32 +149,30 @@ class _Work:
     Attributes:
         parent: The study's folder.
         jobs: Runs at once.
-        options: What tasks have in common.
+        force: Whether runs of other scenarios may be replaced.
+        verify: Whether every invariant is checked while running.
         watch: Told how far it is.
         total: Runs of the study.
         known_as: The folder by which trackers know the study.
         kept: Runs that were there before.
         ended: Runs that have ended since.
-        wrong: What went wrong, by labels.
+        failed: Why runs have failed, by labels.
     """
 
     parent: Path
     jobs: int
-    options: Mapping[str, Any]
+    force: bool
+    verify: bool
     watch: Watch
     total: int
     known_as: Path
     kept: int = 0
     ended: int = 0
-    wrong: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def do(self, runs: Sequence[StudyRun]) -> None:
         """Do those runs that are not there yet, in worker processes."""
         pending = [run for run in runs if not holds_run(self.parent / run.label, run.scenario_toml)]
-        labels = {run.label for run in pending}
-        for run in runs:
-            if run.label not in labels and not read_summary(self.parent / run.label)["finite"]:
-                self.wrong[run.label] = NOT_FINITE
         self.kept += len(runs) - len(pending)
         if runs:
             self.watch(Progress(self.total, self.kept, self.ended))
@@ -195,7 +180,9 @@ class _Work:
             return
         tasks = [
             {
-                **self.options,
+                "force": self.force,
+                "verify": self.verify,
+                "path": sys.path,
                 "scenario": run.scenario_toml,
                 "folder": str((self.parent / run.label).resolve()),
                 "source": run.label,
@@ -213,20 +200,12 @@ class _Work:
                 else:
                     rounds.pop(run.label, None)
                     self.ended += 1
-                    said = "ended"
-                    if "failed" in message or not message["finite"]:
-                        said = self.wrong[run.label] = message.get("failed", NOT_FINITE)
+                    if "failed" in message:
+                        said = self.failed[run.label] = message["failed"]
+                    else:
+                        said = "ended" if message["finite"] else NOT_FINITE
                 under_way = sum(
                     rounds[one.label] / one.rounds for one in pending if one.rounds and one.label in rounds
                 )
                 share = min(1.0, (self.ended + under_way) / (self.total - self.kept))
                 self.watch(Progress(self.total, self.kept, self.ended, dict(rounds), run, said, share))
-
-
-def _free_memory() -> int:
-    """Return how many bytes are available; all of the machine's where the system does not say."""
-    try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

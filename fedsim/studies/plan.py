@@ -7,7 +7,7 @@ scenario would have.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, product
@@ -20,9 +20,9 @@ from fedsim import toml
 from fedsim.errors import Fault, ScenarioError
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
-from fedsim.scenario.load import document_of, keys_of, plain, read_source
+from fedsim.scenario.load import DO_RUN, document_of, is_study, keys_of, plain, read_source
 from fedsim.scenario.schema import plain_name
-from fedsim.scenario.validation_messages import faults_of, in_order
+from fedsim.scenario.validation_messages import faults_of, in_order, shown
 from fedsim.studies.study_checks import between, table_of
 from fedsim.studies.study_file import StudyConfig
 
@@ -160,15 +160,27 @@ class StudyPlan:
         """Return what people call a setting: ``"fedavg"``, or ``"fedavg lr=0.1"`` where there is a grid."""
         return " ".join([setting.variant, *self.point_words(setting)])
 
-    def values(self, setting: Setting) -> dict[str, Any]:
-        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
-        (one, *_) = self.candidates[setting] or (None,)
-        tuned = [None] * len(self.tuned) if one is None else one.values
+    def values(self, setting: Setting, number: int = 0) -> dict[str, Any]:
+        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen.
+
+        Args:
+            setting: Which point of the grid.
+            number: The number of the candidate.
+        """
+        candidates = self.candidates[setting]
+        tuned = candidates[number].values if candidates else [None] * len(self.tuned)
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
 
     def point_words(self, setting: Setting) -> list[str]:
         """Return the values of the grid for people: ``["alpha=0.1"]``."""
         return [f"{keys_of(path)[-1]}={value}" for path, value in zip(self.grid, setting.point, strict=True)]
+
+
+def with_one_worker(scenario: Scenario) -> Scenario:
+    """Give a run one worker unless it says how many: runs go beside each other already."""
+    if scenario.engine.workers != "auto":
+        return scenario
+    return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
 
 
 def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:
@@ -202,6 +214,8 @@ def load_study(source: StudySource) -> StudyPlan:
         ScenarioError: All that is wrong with it.
     """
     document, said, folder = _document(source)
+    if not is_study(document) and not document.keys().isdisjoint(Scenario.model_fields):
+        raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], said)
     faults = _with_base(document, said, folder)
     document.setdefault("name", plain_name(Path(said).stem, "study"))
     config = None
@@ -220,15 +234,33 @@ def load_study(source: StudySource) -> StudyPlan:
         one = Candidate(values, scenario, labels[setting, values])
         candidates[setting] = (*candidates.get(setting, ()), one)
     seeds = config.seeds or (next(iter(found.values())).run.seed,)
-    return StudyPlan(config, str(document["name"]), seeds, grid, tuned, candidates, toml.document(document))
+    document = _without_none(document)
+    if faults := list(_unwritable(document["base"], "base")):
+        raise ScenarioError(faults, said)
+    written = toml.document(document)
+    return StudyPlan(config, str(document["name"]), seeds, grid, tuned, candidates, written)
 
 
 def _document(source: StudySource) -> tuple[dict[str, Any], str, Path]:
     """Return a study's keys, what errors call it, and the folder from which it names files."""
     if isinstance(source, Mapping):
-        keys: dict[str, Any] = plain(source, "study")
+        keys: dict[str, Any] = _without_none(plain(source, "study"), {"set", "params", "grid", "tune"})
         return keys, "study", Path()
     return read_source(source, studies=True)
+
+
+def _without_none(value: Any, settings: Collection[str] = ()) -> Any:
+    """Return what comes from Python without keys that are None, as if they were left out.
+
+    What is in the tables called ``settings`` replaces values of the base, so it stays.
+    """
+    if isinstance(value, Mapping):
+        return {
+            key: child if key in settings else _without_none(child, settings)
+            for key, child in value.items()
+            if child is not None
+        }
+    return [_without_none(child, settings) for child in value] if isinstance(value, list) else value
 
 
 def _with_base(document: dict[str, Any], said: str, folder: Path) -> list[Fault]:
@@ -249,6 +281,19 @@ def _with_base(document: dict[str, Any], said: str, folder: Path) -> list[Fault]
         run.setdefault("name", plain_name(Path(its_name if of_file else said).stem, "run"))
     document["base"] = tables
     return []
+
+
+def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
+    """Yield what no file can hold, though a scenario in Python can, such as a data set itself."""
+    if isinstance(value, Mapping | list):
+        for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _unwritable(child, *path, key)
+    else:
+        try:
+            toml.value(value)
+        except TypeError:
+            problem = f"{shown(value)} cannot be written into a file for other processes to read"
+            yield Fault(toml.path(*path), problem, "give a dotted path, by which they can import it")
 
 
 def _scenarios(

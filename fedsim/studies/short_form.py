@@ -22,6 +22,14 @@ from fedsim.studies.plan import StudyPlan, load_study
 _PIECES = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|[][{},"']|[^][{},"']+""")
 """Texts in quotation marks, what separates and encloses values, and all between them."""
 
+_ELSEWHERE = {
+    "run.seed": "give --seeds instead, such as --seeds 0,1",
+    "algorithm": "give --algorithms instead",
+    "algorithm.name": "give --algorithms instead",
+    "algorithm.params": "set each parameter by its own path, such as algorithm.params.mu",
+}
+"""Paths that the short form sets by other options, or not at all, and what to do."""
+
 
 def varies(overrides: Sequence[str]) -> bool:
     """Whether any path has several values."""
@@ -106,5 +114,8 @@ def _parsed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[An
                 problem = f"it has several values, and {toml.path(*another)} is set too"
                 faults.append(Fault(toml.path(*one), problem, "leave out one of the two"))
     by_path = {toml.path(*each[0].keys): [one.value for one in each] for each in given}
+    for path, mend in _ELSEWHERE.items():
+        if path in by_path:
+            faults.append(Fault(path, "it is not set like this where values are varied", mend))
     single = {path: values[0] for path, values in by_path.items() if len(values) == 1}
     return single, {path: by_path[path] for path in by_path if path not in single}, faults

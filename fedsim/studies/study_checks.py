@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,18 +11,21 @@ from fedsim.errors import Fault
 from fedsim.quoting import nearest, quoted
 from fedsim.report import number_format
 from fedsim.scenario.load import SPELLING, keys_of
+from fedsim.scenario.validation_messages import shown
 from fedsim.studies.intervals import FEWEST
 
 MOST_RUNS = 10_000
 """Runs of a study."""
 
+_NAMED = 'write algorithm = "fedavg", say, in a [[variant]], one for each algorithm'
+
 ELSEWHERE = {
-    "run.seed": "give seeds instead",
-    "algorithm": "give it to a variant",
-    "algorithm.name": "give it to a variant",
-    "algorithm.params": "give params to a variant",
+    "run.seed": "write {seeds} at the top of the study instead",
+    "algorithm": _NAMED,
+    "algorithm.name": _NAMED,
+    "algorithm.params": "write params = {{ mu = 0.1 }}, say, in a [[variant]]",
 }
-"""Values that another key of a study sets, and which."""
+"""Values that another key of a study gives, and what to write instead."""
 
 
 def between(document: Mapping[str, Any]) -> Iterator[Fault]:
@@ -38,10 +41,13 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
                 f"{seed} is a seed of the study too, and its runs would be judged by what was tuned to it"
             )
             yield Fault("tune.seeds", problem, "give other seeds")
-    varied = dict.fromkeys(tune, "tune") | dict.fromkeys(grid, "grid")
-    for path in tune:
-        if path in grid:
-            yield Fault(toml.path("tune", path), f"[grid] gives {path} too", "leave out one of the two")
+    if "tune" in document and isinstance(document["tune"], dict) and not tune:
+        yield Fault("tune", "nothing is tuned", 'add values to try, such as "training.lr" = [0.01, 0.1]')
+    varied = [*(("grid", path) for path in grid), *(("tune", path) for path in tune)]
+    for number, (table, path) in enumerate(varied):
+        yield from _given_too(
+            toml.path(table, path), [one for one in varied[:number] if _hides(path, one[1])]
+        )
     called: dict[Any, int] = {}
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
         if not isinstance(variant, dict):
@@ -70,24 +76,36 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("grid", f"that makes {number} runs", f"vary less: a study has at most {MOST_RUNS}")
 
 
-def _set_faults(table: Mapping[str, Any], varied: Mapping[str, str], *above: str | int) -> Iterator[Fault]:
+def _set_faults(
+    table: Mapping[str, Any], varied: Sequence[tuple[str, str]], *above: str | int
+) -> Iterator[Fault]:
     """Yield what is wrong with the values that a study or a variant sets."""
     yield from _path_faults(table.get("set"), *above)
     for path in table_of(table.get("set")):
-        if path in varied:
-            yield Fault(
-                toml.path(*above, path), f"[{varied[path]}] gives {path} too", "leave out one of the two"
-            )
+        yield from _given_too(toml.path(*above, path), [one for one in varied if _hides(one[1], path)])
+
+
+def _given_too(place: str, others: Sequence[tuple[str, str]]) -> Iterator[Fault]:
+    for table, path in others[:1]:
+        yield Fault(place, f"[{table}] gives {path} too", "leave out one of the two")
+
+
+def _hides(path: str, before: str) -> bool:
+    """Whether nothing is left of what was put at a path before, once something is put at another path."""
+    keys = keys_of(path)
+    return bool(keys) and keys_of(before)[: len(keys)] == keys
 
 
 def _path_faults(values: Any, *above: str | int) -> Iterator[Fault]:
     """Yield what is wrong with paths that are keys of a table."""
-    for path in values if isinstance(values, dict) else ():
+    for path, value in table_of(values).items():
         keys = keys_of(path)
         if not keys:
             yield Fault(toml.path(*above, path), f"the path {quoted(path)} is malformed", SPELLING)
         elif mend := ELSEWHERE.get(toml.path(*keys)):
-            yield Fault(toml.path(*above, path), "it is not set here", mend)
+            seeds = f"seeds = {shown(value if isinstance(value, list) else [value])}"
+            problem = f"a study does not set {path} by its path"
+            yield Fault(toml.path(*above, path), problem, mend.format(seeds=seeds))
 
 
 def table_of(value: Any) -> dict[str, Any]:

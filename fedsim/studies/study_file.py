@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from fedsim.config import AsTuple, Config, fault
+from fedsim.config import AsTuple, Config, Writable, fault
 from fedsim.ranges import Seed
 from fedsim.runtime.budget import Measure
 from fedsim.scenario.choices import ALGORITHM
@@ -36,7 +36,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
 Seeds = Annotated[tuple[Seed, ...], AsTuple, Field(min_length=1), AfterValidator(_each_once)]
 Target = Annotated[float, Field(gt=0, le=1)]
 Values = Annotated[
-    tuple[Any, ...], AsTuple, BeforeValidator(_listed), Field(min_length=1), AfterValidator(_each_once)
+    tuple[Writable, ...], AsTuple, BeforeValidator(_listed), Field(min_length=1), AfterValidator(_each_once)
 ]
 
 
@@ -47,9 +47,9 @@ class VariantConfig(Config):
     """The algorithm."""
     name: Name | None = None
     """What tables call it; the algorithm's name if left out."""
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Writable] = Field(default_factory=dict)
     """Parameters of the algorithm; each replaces the one of the base, and all others stay."""
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: dict[str, Writable] = Field(default_factory=dict)
     """Values of the scenario for this variant alone: "training.lr" = 0.05."""
 
 
@@ -87,7 +87,7 @@ class StudyConfig(Config):
     """Name of the folder of results; the study's file name if left out."""
     base: dict[str, Any] = Field(examples=['"quickstart"'])
     """The scenario that is varied: its tables, or its file, named relative to the study's, or an example."""
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: dict[str, Writable] = Field(default_factory=dict)
     """Values that replace those of the base in every run, by their paths in quotation marks."""
     seeds: Seeds | None = None
     """The seeds; the one of the base if left out."""

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter, process_time
 
-from fedsim.report.forecast import Forecast, forecast
+from fedsim.report.forecast import Forecast, tried
 from fedsim.report.rehearsal import Rehearsal, rehearse
 from fedsim.scenario import build
-from fedsim.studies.plan import Setting, StudyPlan
-from fedsim.studies.worker import with_one_worker
+from fedsim.studies.plan import Setting, StudyPlan, with_one_worker
 
 MOST_S = 0.8
 """No further setting is rehearsed once so much processor time is spent, s."""
@@ -27,15 +26,19 @@ class Rehearsed:
     Attributes:
         rehearsal: Of one run.
         build_s: Real time until its first event, s.
-        forecast: Of the real time of the rest.
+        forecast: Of the real time of the rest; None where a job failed when it was tried.
+        problem: What to say then.
     """
 
     rehearsal: Rehearsal
     build_s: float
-    forecast: Forecast
+    forecast: Forecast | None
+    problem: str = ""
 
     def run_s(self, rounds: int | None) -> float | None:
         """Return how long a run takes that has so many rounds, s; None where nobody knows."""
+        if self.forecast is None:
+            return None
         ends = [number for number in (rounds, self.forecast.rounds) if number is not None]
         return self.build_s + self.forecast.run_s(min(ends)) if ends else None
 
@@ -61,7 +64,7 @@ def rehearse_study(plan: StudyPlan, source: str) -> dict[Setting, Rehearsed]:
         parts = build(scenario, f"{source}, variant {setting.variant}")
         build_s = perf_counter() - started_s
         rehearsal = rehearse(parts)
-        known[setting] = Rehearsed(rehearsal, build_s, forecast(parts, rehearsal))
+        known[setting] = Rehearsed(rehearsal, build_s, *tried(parts, rehearsal))
     return {setting: known[setting] for setting in plan.settings if setting in known}
 
 

@@ -27,7 +27,8 @@ from fedsim.report.places import holds_run, holds_scenario
 from fedsim.report.record_run import record
 from fedsim.report.summary import read_summary
 from fedsim.runtime.records.result import RoundRow
-from fedsim.scenario import Plan, Scenario, load_scenario
+from fedsim.scenario import Plan, load_scenario
+from fedsim.studies.plan import with_one_worker
 from fedsim.studies.study_lock import locked
 
 TOLD_EVERY_S = 0.5
@@ -90,13 +91,6 @@ def do(task: Task, outlet: TextIO) -> Task:
         return {"failed": str(error)}
     except Exception:
         return {"failed": traceback.format_exc()}
-
-
-def with_one_worker(scenario: Scenario) -> Scenario:
-    """Give a run one worker unless it says how many: runs go beside each other already."""
-    if scenario.engine.workers != "auto":
-        return scenario
-    return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
 
 
 def _teller(outlet: TextIO) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import signal
 import subprocess
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self
 
 from fedsim.processes.python_again import python, variables
@@ -19,7 +22,31 @@ SHUTDOWN_TIMEOUT_S = 10.0
 COMMAND = python("-m", "fedsim.studies.worker")
 """A worker; the rest of Python's path comes with each task."""
 
+BYTES_PER_JOB = 10**9
+"""Memory that a run should find free."""
+
 Message = Mapping[str, Any]
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"its process ended with status {status}"
+    said = f"its process was ended by {signal.Signals(-status).name}"
+    return f"{said}, perhaps for want of memory: do fewer runs at once" if status == -signal.SIGKILL else said
+
+
+def default_jobs(runs: int) -> int:
+    """Return how many of some runs go beside each other: one for each core, as far as there is memory."""
+    return max(1, min(len(os.sched_getaffinity(0)), runs, _free_memory() // BYTES_PER_JOB))
+
+
+def _free_memory() -> int:
+    """Return how many bytes are available; all of the machine's where the system does not say."""
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class WorkerPool:
@@ -94,7 +121,7 @@ class WorkerPool:
             if last is None:
                 status = process.wait()
                 process = None
-                last = {"failed": f"its process ended with status {status}"}
+                last = {"failed": _how_it_ended(status)}
             if "busy" in last:  # another study does it: the others first
                 self._left.append((number, {**task, "wait": True}))
             else:

@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsim.clock.running import quiet_collector
 from fedsim.durable import telling
 from fedsim.errors import OutputError
 from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
+from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.read_whole import read_whole
 from fedsim.report.run_trace import replay
+from fedsim.report.shown_clients import MOST_CLIENTS, shown_clients
 from fedsim.report.summary import read_summary
 from fedsim.timeline.client_tracks import add_clients
 from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
 from fedsim.timeline.run_events import RunEvents
 from fedsim.timeline.server_tracks import add_server
-from fedsim.timeline.shown_clients import MOST_CLIENTS, shown_clients
+from fedsim.timeline.worker_tracks import add_workers
 
 ORDER_IS_ASSUMED = (
     "clients ran in processes of their own, so it is known how long the phases of a dispatch lasted, but not "
@@ -52,9 +55,10 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
         if file.exists() and not is_perfetto_trace(file):
             raise OutputError(f"{file} exists already, and is no timeline: choose another place")
         file.parent.mkdir(parents=True, exist_ok=True)
-    pieces: list[bytes] = []
-    shown = write_timeline(folder, pieces.append, most_clients=most_clients)
-    write_file(file, b"".join(pieces))
+    content = bytearray()
+    with quiet_collector():  # what a timeline is made of has no cycles
+        shown = write_timeline(folder, content.extend, most_clients=most_clients)
+    write_file(file, bytes(content))
     return shown
 
 
@@ -93,6 +97,8 @@ def write_timeline(
     about |= {f"remark {number}": remark for number, remark in enumerate(remarks, 1)}
     frames = add_server(trace, process, events, rounds, end_ns, trace.notes(about))
     add_clients(trace, process, frames, shown, groups, replayed, events)
+    if (timed := read_job_times(folder)) is not None:
+        add_workers(trace, *timed)
     return Shown(num_clients, remarks)
 
 

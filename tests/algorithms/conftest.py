@@ -189,12 +189,18 @@ class World:
         """Run what a function makes in the same way, for parts of another world."""
         return _over_sockets(make)
 
-    def run_every_way(self, make: Callable[[], Algorithm[Any, Any, Any]], **changes: Any) -> RunResult:
-        """Run in memory and over sockets, batched and one by one; check that the models are the same."""
-        results = list[RunResult]()
-        for way, batching in product((self.run, self.run_over_sockets), ("auto", "off")):
-            results.append(way(make(), **{"batching": batching, "verify": True, **changes}))
-        first, *others = results
+    def run_every_way(
+        self, make: Callable[[], Algorithm[Any, Any, Any]], *, workers: Sequence[int] = (), **changes: Any
+    ) -> RunResult:
+        """Run in memory and over sockets, batched and one by one, and in memory with so many workers.
+
+        Check that the models are the same.
+        """
+        ways: list[tuple[Callable[..., RunResult], dict[str, Any]]] = [
+            *product((self.run, self.run_over_sockets), [{"batching": "auto"}, {"batching": "off"}]),
+            *((self.run, {"workers": number}) for number in workers),
+        ]
+        first, *others = (way(make(), **{"verify": True, **changes, **more}) for way, more in ways)
         for other in others:
             assert other.model_hash == first.model_hash
             for sums in ("frames", "bytes", "parameters", "data"):

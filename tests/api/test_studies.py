@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 import fedsim
-from fedsim.api.studies import UNFINISHED
-from fedsim.errors import ScenarioError
+from fedsim.errors import ScenarioError, UserError
 from fedsim.studies import perform as performing
-from fedsim.studies.perform import NOT_FINITE
 from fedsim.studies.plan import StudyRun, load_study
+from fedsim.studies.unfinished import NOT_CHOSEN, NOT_FINITE, NOT_THERE
 
 
 def test_mistakes_are_scenario_errors(tiny: dict[str, Any]) -> None:
@@ -18,11 +17,17 @@ def test_mistakes_are_scenario_errors(tiny: dict[str, Any]) -> None:
         fedsim.study({"base": tiny, "targets": [2.0], "variant": [{"algorithm": "fedavgg"}]})
 
 
+@pytest.mark.parametrize("jobs", [0, -1, 2.5, "2", 257])
+def test_a_number_of_jobs_that_is_none(tiny: dict[str, Any], jobs: Any) -> None:
+    with pytest.raises(UserError, match="give a number from 1 to 256, or leave it out"):
+        fedsim.study({"base": tiny, "variant": [{"algorithm": "local"}]}, jobs=jobs)
+
+
 def test_a_study_whose_runs_all_fail_has_answers_all_the_same(
     tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Any, runs: list[StudyRun]) -> None:
-        self.wrong |= {run.label: "no such luck" for run in runs}
+        self.failed |= {run.label: "no such luck" for run in runs}
 
     monkeypatch.setattr(performing._Work, "do", fail)
     result = fedsim.study({"base": fedsim.load(tiny), "variant": [{"algorithm": "local"}]})
@@ -51,7 +56,7 @@ def test_the_folder_of_a_study_is_opened_even_if_it_has_not_ended(
     in_folder(study, tmp_path, ["local-seed0"])
     opened = fedsim.open(tmp_path)
     assert isinstance(opened, fedsim.StudyResult)
-    assert opened.failed == {"local-seed1": UNFINISHED}
+    assert opened.failed == {"local-seed1": NOT_THERE}
     assert list(opened.runs) == ["local-seed0"]
     assert opened.answers.to_pylist()[0]["seeds"] == 1
     assert opened.evaluations["seed"].to_pylist() == [0, 0]
@@ -70,6 +75,20 @@ def test_runs_of_an_opened_study_that_are_not_finite_are_told(tiny: dict[str, An
     opened = fedsim.open(tmp_path)
     assert isinstance(opened, fedsim.StudyResult)
     assert opened.failed == {"local-seed0": NOT_FINITE}
+
+
+def test_a_study_and_its_opened_folder_say_the_same_of_what_failed(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(performing._Work, "do", lambda self, runs: None)
+    tune = {"seeds": [7], "training.lr": [0.1]}
+    said = fedsim.study(
+        {"base": tiny, "variant": [{"algorithm": "local"}], "tune": tune}, out=tmp_path / "o"
+    ).failed
+    assert said == {"tuning/local-lr-0.1-seed7": NOT_THERE, "local": NOT_CHOSEN}
+    opened = fedsim.open(tmp_path / "o")
+    assert isinstance(opened, fedsim.StudyResult)
+    assert opened.failed == said
 
 
 @pytest.mark.slow

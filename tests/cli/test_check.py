@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from fedsim.cli.check import is_study
+from fedsim.cli.check import is_study_file
 from fedsim.errors import InvariantError
 
 Call = Callable[..., Result]
@@ -125,14 +125,20 @@ def test_real_time_is_forecast(call: Call) -> None:
     assert re.search(r"real time +about", said)
 
 
-def test_a_job_that_fails_when_it_is_tried_is_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_fails_when_it_is_tried_is_told(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(parts: object, rehearsal: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("fedsim.cli.check.forecast", broken)
+    monkeypatch.setattr("fedsim.report.forecast.forecast", broken)
     result = call("check", "tiny.toml")
     assert result.exit_code == 0, result.output
     assert "real time  unknown, since a job failed when it was tried: oh" in result.stdout
+    (here / "mine.toml").write_text(STUDY)
+    result = call("check", "mine.toml", "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    assert "real time, 1 at once  unknown, since a job failed when it was tried: oh" in result.stdout
 
 
 STUDY = """
@@ -161,6 +167,14 @@ def test_a_study_is_checked_too(call: Call, here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["mine.toml", "tiny.toml"]
 
 
+def test_paths_of_a_grid_that_end_alike_are_told_apart(call: Call, here: Path) -> None:
+    grid = STUDY.partition("[grid]")[0] + '[grid]\n"fleet.0.up" = ["1 Mbit/s"]\n"server.up" = ["1 Gbit/s"]\n'
+    (here / "mine.toml").write_text(grid)
+    result = call("check", "mine.toml")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"fleet\.0\.up +server\.up", result.stdout)
+
+
 def test_a_study_that_lacks_its_variants_is_checked_as_one(call: Call, here: Path) -> None:
     (here / "mine.toml").write_text('base = "tiny.toml"\n')
     result = call("check", "mine.toml")
@@ -182,7 +196,7 @@ def test_a_study_without_a_number_of_rounds(call: Call, here: Path) -> None:
         (("mine.toml", "--algorithm", "local"), "leave out --set and --algorithm"),
         (("tiny.toml", "--jobs", "2"), "--jobs is for studies"),
         (("wrong.toml",), 'grid."training.lrr": no key is called'),
-        (("broken.toml",), "broken.toml: a rehearsal failed"),
+        (("broken.toml",), "broken.toml: its rehearsal failed"),
         (
             ("misfit.toml",),
             "misfit.toml, variant fedavg: 1 fault\n  participation.pacing.params.concurrency: 2",
@@ -204,10 +218,10 @@ def test_mistakes_in_the_check_of_a_study(
 
 
 def test_an_example_of_a_study_is_known_by_its_name(call: Call) -> None:
-    assert is_study(Path("first_to_reach"))
-    assert is_study(Path("studies/first_to_reach"))
-    assert not is_study(Path("quickstart"))
-    assert not is_study(Path("nowhere.toml"))
+    assert is_study_file(Path("first_to_reach"))
+    assert is_study_file(Path("studies/first_to_reach"))
+    assert not is_study_file(Path("quickstart"))
+    assert not is_study_file(Path("nowhere.toml"))
 
 
 def test_who_cannot_hold_the_job_is_told(call: Call, here: Path) -> None:

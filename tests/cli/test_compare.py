@@ -1,11 +1,9 @@
-import csv
 import json
 import re
-import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import Result
@@ -14,16 +12,16 @@ import fedsim
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.local import Local
 from fedsim.errors import RunError
-from fedsim.report.record_run import record
-from fedsim.scenario import Plan, load_scenario
-from fedsim.studies import perform as performing
-from fedsim.studies.answer_files import FILES as ANSWER_FILES
-from fedsim.studies.plan import StudyRun
+from fedsim.scenario import Plan
+from fedsim.studies import answer_files
 from fedsim.studies.study_lock import LOCKS
+from tests.conftest import rows_of
 
 Call = Callable[..., Result]
 
-FILES = ("comparison.csv", "comparison.json", *ANSWER_FILES)
+ANSWER_FILES = [name for name in answer_files.FILES if name != "tuning.csv"]
+
+FILES = (LOCKS, "comparison.csv", "comparison.json", *ANSWER_FILES)
 
 DIVERGING = (
     *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),
@@ -57,7 +55,7 @@ def test_algorithms_side_by_side(call: Call, here: Path) -> None:
     for run in document["runs"]:
         summary = json.loads((parent / run.pop("folder") / "summary.json").read_text())
         assert run == summary
-    rows = list(csv.DictReader((parent / "comparison.csv").read_text().splitlines()))
+    rows = rows_of((parent / "comparison.csv").read_text())
     assert [row["algorithm"] for row in rows] == ["fedavg", "local"]
 
 
@@ -124,20 +122,19 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert left(here / "o") == ["fedavg-seed0"]
 
 
-def test_an_interrupted_comparison_says_how_it_goes_on(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("jobs", [(), ("--jobs", "2")])
+def test_an_interrupted_comparison_says_what_is_kept(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, jobs: tuple[str, ...]
 ) -> None:
     async def interrupt(self: Local, *_: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Local, "train", interrupt)
-    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o", *jobs)
     assert result.exit_code == 130
-    assert result.stderr.endswith(
-        "runs that have ended are kept in o: the same command goes on from there\n"
-        "fedsim: interrupted: nothing was left half-written\n"
-    )
-    assert left(here / "o") == ["fedavg-seed0"]
+    assert "runs that have ended are kept in o\n" in result.stderr
+    assert "fedavg-seed0" in left(here / "o")
 
 
 def test_runs_that_are_not_finite_are_named_once_all_have_ended(
@@ -214,9 +211,12 @@ def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: py
     first = call(*arguments)
     assert "fedavg" not in first.stderr  # it was there
     assert "run 2 of 2, local-seed0: round 1/2" in first.stderr
-    again = call(*arguments)
-    assert (again.exit_code, again.stdout) == (0, first.stdout)
-    assert "round" not in again.stderr
+    for more in ((), ("--force", "--verify")):
+        again = call(*arguments, *more)
+        assert (again.exit_code, again.stdout) == (0, first.stdout)
+        assert "round" not in again.stderr
+    for command in ("compare", "study"):
+        assert "that are there already are kept" in " ".join(call(command, "--help").output.split())
 
 
 def test_runs_that_are_there_and_not_finite_are_named_again(call: Call) -> None:
@@ -232,7 +232,7 @@ def test_costs_to_a_target(call: Call, here: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "to reach 1 %" in result.stdout
     assert "to reach 99 %" in result.stdout
-    rows = list(csv.DictReader((here / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((here / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["target"]) for row in rows] == [
         *(("local", "0.01"), ("local", "0.99")),
         *(("fedavg", "0.01"), ("fedavg", "0.99")),
@@ -240,28 +240,17 @@ def test_costs_to_a_target(call: Call, here: Path) -> None:
     assert call(*arguments[:-2], "--target", "1.1").exit_code == 2
 
 
-def test_several_values_of_a_path_make_a_study(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = list[str]()
-
-    def do(self: Any, runs: list[StudyRun]) -> None:
-        done.extend(run.label for run in runs)
-        for run in runs:
-            plan = Plan.of(load_scenario(tomllib.loads(run.scenario_toml)), "tiny")
-            record(replace(plan, scenario_toml=run.scenario_toml), self.parent / run.label)
-
-    monkeypatch.setattr(performing._Work, "do", do)
+@pytest.mark.usefixtures("in_process")
+def test_several_values_of_a_path_make_a_study(call: Call, here: Path) -> None:
     arguments = ("compare", "tiny.toml", "--algorithms", "fedavg,local", "--quiet", "--target", "0.01")
     first = call(*arguments)  # which takes the first place
     result = call(*arguments, "--set", "training.lr=0.1,0.2", "--set", "run.rounds=1")
     assert (first.exit_code, result.exit_code) == (0, 0), result.output
     assert "results are in runs/tiny-2: answers.csv" in result.stderr
     labels = [f"{name}-lr-{lr}-seed0" for name in ("fedavg", "local") for lr in (0.1, 0.2)]
-    assert done == labels
     parent = here / "runs" / "tiny-2"
     assert left(parent) == sorted([*ANSWER_FILES, LOCKS, "study.toml", *labels])
-    rows = list(csv.DictReader((parent / "answers.csv").read_text().splitlines()))
+    rows = rows_of((parent / "answers.csv").read_text())
     assert [(row["variant"], row["training.lr"]) for row in rows] == [
         *(("fedavg", "0.1"), ("fedavg", "0.2")),
         *(("local", "0.1"), ("local", "0.2")),
@@ -286,6 +275,48 @@ def test_mistakes_in_several_values_exit_with_2(call: Call, here: Path, setting:
     assert result.stderr.startswith("fedsim: tiny.toml: 1 fault\n")
     assert said in result.stderr
     assert left(here) == ["tiny.toml"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_runs_beside_each_other_may_have_plugins_of_ones_own(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(here)
+    (here / "lab_beside").mkdir()
+    own = "from fedsim.algorithms.local import Local\n\nclass Own(Local): ...\n\nPLUGIN = Own\n"
+    (here / "lab_beside" / "mine.py").write_text(own)
+    arguments = ("compare", "tiny.toml", "--algorithms", "fedavg,lab_beside.mine", "--quiet")
+    alone, beside = call(*arguments, "--out", "a"), call(*arguments, "--out", "b", "--jobs", "2")
+    assert (alone.exit_code, beside.exit_code) == (0, 0), beside.output
+    assert alone.stdout == beside.stdout
+    assert left(here / "a") == left(here / "b")
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_run_that_failed_beside_others_is_named_and_not_done_again(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: Local, *_: Any) -> Any:
+        raise RunError("no such luck")
+
+    monkeypatch.setattr(Local, "train", fail)
+    monkeypatch.setattr(Plan, "of", once := Mock(wraps=Plan.of))
+    result = call("compare", "tiny.toml", "--algorithms", "local,fedavg", "--out", "o", "--jobs", "2")
+    assert result.exit_code == 1
+    assert "runs that have ended are kept in o" in result.stderr
+    assert result.stderr.endswith("1 run of the comparison\n  local-seed0: no such luck\n")
+    assert once.call_count == 2
+    assert left(here / "o") == [LOCKS, "fedavg-seed0"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_all_places_are_checked_before_anything_runs_beside(call: Call, here: Path) -> None:
+    other = ("--algorithm", "local", "--set", "run.rounds=1", "--quiet")
+    assert call("run", "tiny.toml", *other, "--out", "o/local-seed0").exit_code == 0
+    result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o", "--jobs", "2")
+    assert result.exit_code == 2
+    assert "local-seed0 holds a run already" in result.stderr
+    assert left(here / "o") == ["local-seed0"]
 
 
 @pytest.mark.slow

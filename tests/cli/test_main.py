@@ -21,7 +21,23 @@ from fedsim.processes.client import ClientProcess
 
 Call = Callable[..., Result]
 
-NAMES = ["run", "compare", "study", "track", "serve", "join", "token", "list", "check", "new", "schema"]
+NAMES = [
+    "run",
+    "compare",
+    "study",
+    "report",
+    "timeline",
+    "diff",
+    "track",
+    "serve",
+    "join",
+    "token",
+    "list",
+    "check",
+    "new",
+    "schema",
+    "completion",
+]
 HEAVY = {"torch", "numpy", "pydantic", "sklearn", "pyarrow", "torchvision", "aiohttp", "rich", "asyncio"}
 
 
@@ -121,19 +137,22 @@ STEPS = [
     *(["list", kind, *options] for kind in commands.FOLDERS for options in ([], ["--json"])),
     ["list", "devices", "--details"],
     ["check", "quickstart"],
+    ["check of a study"],
     ["a run"],
 ]
-"""What one process does, from what imports least to what imports most; the last is no command."""
+"""What one process does, from what imports least to what imports most; the last two are no commands."""
 
 IMPORTING = """
 import json, sys
 from fedsim.cli import main
-*steps, last = json.loads(sys.argv[1])
+*steps, study, last = json.loads(sys.argv[1])
 def note(step):
     print(json.dumps([step, sorted(sys.modules)]), file=sys.stderr)
 for step in steps:
     main(step, prog_name="fedsim", standalone_mode=False)
     note(step)
+import fedsim.cli.check_study
+note(study)
 import fedsim.cli.run
 from fedsim.plugins import available
 available("fedsim.models")
@@ -179,8 +198,11 @@ def test_torch_is_not_loaded_to_describe_devices(imported: Callable[..., set[str
     )
 
 
-def test_a_check_imports_no_compiler_and_no_statistics(imported: Callable[..., set[str]]) -> None:
-    loaded = imported("check", "quickstart")
+@pytest.mark.parametrize("step", [("check", "quickstart"), ("check of a study",)])
+def test_a_check_imports_no_compiler_and_no_statistics(
+    step: tuple[str, ...], imported: Callable[..., set[str]]
+) -> None:
+    loaded = imported(*step)
     assert "torch" in loaded
     assert not {"torch._dynamo", "sklearn", "scipy", "pandas", "pyarrow", "torchvision", "aiohttp"} & loaded
 
@@ -199,16 +221,24 @@ def test_the_shell_completes_commands_and_options() -> None:
     assert complete(words, 7) == ["plain,--tls-cert", "plain,--tls-key"]
 
 
-def test_completion_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("words", "place", "last"),
+    [
+        ("fedsim join --seed 1 --pat", 4, "--patience"),
+        ("fedsim compare quickst", 2, "quickstart"),
+        ("fedsim compare quickstart --algorithms local,fedpro", 4, "local,fedprox"),
+    ],
+)
+def test_completion_imports_nothing_heavy(words: str, place: int, last: str) -> None:
     script = (
         "import sys\n"
-        "from fedsim.cli import main\n"
+        "from fedsim.__main__ import start\n"
         "try:\n"
-        "    main(prog_name='fedsim')\n"
+        "    start()\n"
         "finally:\n"
         f"    print(sorted({HEAVY} & sys.modules.keys()))\n"
     )
-    assert complete("fedsim join --seed 1 --pat", 4, script)[-2:] == ["plain,--patience", "[]"]
+    assert complete(words, place, script)[-2:] == [f"plain,{last}", "[]"]
 
 
 def test_the_package_can_be_called() -> None:

@@ -32,7 +32,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
     """Let every run fail, and none start a process."""
 
     def fail(self: Any, runs: Sequence[StudyRun]) -> None:
-        self.wrong |= {run.label: "no such luck" for run in runs}
+        self.failed |= {run.label: "no such luck" for run in runs}
 
     monkeypatch.setattr(performing._Work, "do", fail)
     (here / "mine.toml").write_text(STUDY)
@@ -91,14 +91,14 @@ def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     begun = Progress(18, 6)
     assert words(begun, 0.0) == "run 7 of 18"
     under_way = replace(begun, run=run, rounds={"local-seed1": 15}, share=0.25)
-    assert words(under_way, 20.0) == "run 7 of 18, local-seed1 round 15/30, about 1 min left"
+    assert words(under_way, 20.0) == "run 7 of 18: local-seed1, round 15 of 30, about 1 min left"
     ended = replace(begun, run=run, ended=1, said="ended", share=0.5)
-    assert words(ended, 20.4) == "run 7 of 18, local-seed1, about 20 s left"
+    assert words(ended, 20.4) == "run 7 of 18: local-seed1, ended, about 20 s left"
     failed = replace(ended, said="Traceback\nZeroDivisionError: oh", share=1.0)
-    assert words(failed, 20.0) == "run 7 of 18, local-seed1 failed: ZeroDivisionError: oh"
+    assert words(failed, 20.0) == "run 7 of 18: local-seed1, failed: ZeroDivisionError: oh"
     show = command._lines("mine", 0.0)
     for progress in (begun, under_way, replace(failed, ended=12)):
         show(progress)
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "mine: 6 runs of 18 are there already"
-    assert second == "mine: run 18 of 18, local-seed1 failed: ZeroDivisionError: oh"
+    assert first == "mine: 6 of 18 runs there already"
+    assert second == "mine: run 18 of 18: local-seed1, failed: ZeroDivisionError: oh"

@@ -49,3 +49,16 @@ def test_mistakes_are_told(call: Call, run: Path) -> None:
         result = call("timeline", *arguments)
         assert result.exit_code == 2
         assert said in result.stderr
+
+
+def test_a_profile_adds_the_computer_s_own_time(call: Call, here: Path) -> None:
+    assert call("run", "tiny.toml", "-q", "--out", "run", "--profile").exit_code == 0
+    assert call("timeline", "run").exit_code == 0
+    assert b"real time of this computer" in Path("run.pftrace").read_bytes()
+    # The same run may replace it, with a profile or without.
+    assert call("run", "tiny.toml", "-q", "--out", "run").exit_code == 0
+    assert call("timeline", "run").exit_code == 0
+    assert b"real time of this computer" not in Path("run.pftrace").read_bytes()
+    result = call("run", "tiny.toml", "--profile", "--bus", "http")
+    assert result.exit_code == 2
+    assert "leave out --profile or --bus http" in result.stderr

@@ -37,7 +37,8 @@ def contrast(one: str, other: str) -> float:
 def seen(colour: str, vision: str) -> Array:
     """Return a colour as an eye sees it, in OKLab, where equal distances look equally far."""
     light = np.clip(linear(colour) @ VISION[vision].T, 0, 1)
-    return np.cbrt(light @ TO_LMS.T) @ TO_OKLAB.T
+    shown: Array = np.cbrt(light @ TO_LMS.T) @ TO_OKLAB.T
+    return shown
 
 
 def test_contrast_of_black_and_white() -> None:

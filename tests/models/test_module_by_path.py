@@ -225,6 +225,11 @@ def test_a_scenario_names_a_class_by_its_path_or_gives_it() -> None:
     assert fedsim.load(loaded) == fedsim.load(scenario(name=path, params={"hidden": 4}))
 
 
+def test_an_argument_that_no_scenario_can_hold_is_a_fault() -> None:
+    with pytest.raises(ScenarioError, match=r"models\.mine\.params\.hidden: None is nothing that a scenario"):
+        fedsim.load(scenario(name=Plain, params={"hidden": None}))
+
+
 def test_a_class_that_is_no_module() -> None:
     with pytest.raises(ScenarioError, match=r"no model is called .*has PLUGIN, or a torch\.nn\.Module class"):
         fedsim.load(scenario(name=f"{__name__}.NoModule"))

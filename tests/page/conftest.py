@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim.figures.base import (
     Axis,
     BarChart,
@@ -55,6 +56,33 @@ def sample_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "sample.html"
     file.write_text(html(make_sample_page()))
     return file
+
+
+TINY: dict[str, Any] = {
+    "run": {"name": "tiny", "rounds": 2},
+    "data": {"limit": 80, "global_test": 0.2},
+    "models": {"mlp": {"params": {"hidden": [4]}}},
+    "training": {"lr": 0.1, "batch_size": 10},
+    "fleet": [
+        {"name": HOSTILE, "count": 3, "device": "low"},
+        {"name": "phones", "count": 2, "device": "high"},
+    ],
+    "engine": {"workers": 1},
+}
+
+
+@pytest.fixture
+def tiny_tables() -> dict[str, Any]:
+    """A scenario of two rounds, whose names would be markup if anything read them so."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison of two algorithms with that scenario."""
+    place = tmp_path_factory.mktemp("results") / "tiny"
+    fedsim.compare(TINY, ["fedavg", "local"], seeds=[0, 1], out=place)
+    return place
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fedsim.page.write_report import write_report
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
@@ -57,6 +59,21 @@ def test_texts_are_shown_as_text(open_page: Open, sample_file: Path, hostile: st
         assert tab.title().startswith("quickstart </script><script>window.broken = 1</script><!-- <img")
         assert hostile in (tab.locator("#table-main tbody").text_content() or "")
         assert tab.locator("#accuracy-by-time .label").first.text_content() == hostile
+
+
+@pytest.mark.parametrize("of", ["", "fedavg-seed0"])
+def test_reports_of_results(open_page: Open, compared: Path, tmp_path: Path, of: str, hostile: str) -> None:
+    with open_page(write_report(compared / of, tmp_path / "report.html"), width=390) as tab:
+        assert tab.locator("figure").count() >= 6
+        for figure in tab.locator("figure").all():
+            name = figure.get_attribute("id")
+            drawings = figure.locator(".plot canvas")
+            assert all(drawing.evaluate(INK) > 10 for drawing in drawings.all()), name
+            assert drawings.count() > 0 or figure.locator(".part").count() > 0, name
+        assert tab.evaluate("document.documentElement.scrollWidth") == 390
+        assert tab.evaluate("window.broken") is None
+        assert tab.get_by_text(hostile.replace("\u2028", " "), exact=False).count() > 0
+        assert tab.locator("img").count() == 0
 
 
 def column(tab: Tab, table: str, number: int) -> list[str]:
@@ -244,8 +261,10 @@ def test_parts_are_replaced_while_the_reader_reads(
     live = tmp_path / "live.html"
     live.write_text(sample_file.read_text().replace("\n})();", f"\n{offered}\n}})();"))
     with open_page(live, bypass_csp=True) as tab:
-        tab.evaluate("replaceAnswer('After 3 rounds: <b>72 %</b>.')")
-        assert tab.locator(".answer").text_content() == "After 3 rounds: <b>72 %</b>."
+        tab.evaluate("replaceAnswer('After 3 rounds, 1 min 3 s: <b>72 %</b>, 2 clients.')")
+        assert tab.locator(".answer").text_content() == (
+            "After 3 rounds, 1\u00a0min 3\u00a0s: <b>72\u00a0%</b>, 2 clients."
+        )
         tab.locator("#table-main thead button").nth(2).click()
         tab.evaluate("""() => {
             const table = structuredClone(DATA.page.table);

@@ -1,5 +1,3 @@
-import csv
-import io
 import json
 import statistics
 from pathlib import Path
@@ -8,6 +6,7 @@ from typing import Any
 import pytest
 
 from fedsim.report import comparison
+from tests.conftest import rows_of
 
 
 def summary(algorithm: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
@@ -119,7 +118,7 @@ def test_what_some_seeds_lack_is_left_out_of_the_mean() -> None:
 
 
 def test_the_csv_has_a_line_for_each_run() -> None:
-    lines = list(csv.DictReader(io.StringIO(comparison.to_csv(RUNS).decode())))
+    lines = rows_of(comparison.to_csv(RUNS).decode())
     assert [line["algorithm"] for line in lines] == ["fedavg", "fedmd", "local"]
     assert lines[0]["accuracy_personal_mean"] == "0.9"
     assert lines[0]["accuracy_global"] == ""
@@ -130,7 +129,7 @@ def test_the_csv_has_a_line_for_each_run() -> None:
 
 def test_a_cause_that_not_every_run_knows_is_a_column_all_the_same() -> None:
     runs = [summary("fedavg"), summary("fedmd", drops_by_cause={"too late": 3})]
-    lines = list(csv.DictReader(io.StringIO(comparison.to_csv(runs).decode())))
+    lines = rows_of(comparison.to_csv(runs).decode())
     assert [line["drops_by_cause_too late"] for line in lines] == ["0", "3"]
 
 

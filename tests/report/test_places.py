@@ -1,11 +1,14 @@
 import json
 import shutil
+import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedsim
+from fedsim import toml
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError
 from fedsim.report.places import (
@@ -117,7 +120,8 @@ def test_what_cannot_be_read_is_another_run(content: str) -> None:
 def test_what_may_be_replaced_is_what_a_run_leaves(plan: Plan, tmp_path: Path) -> None:
     written = plan.scenario_toml + "save_models = true\n"
     parts = replace(plan.parts, evaluation=EvaluationConfig(per_class=True))
-    done = record(replace(plan, parts=parts, save_models=True, scenario_toml=written), tmp_path / "run")
+    all_is_left = replace(plan, parts=parts, save_models=True, scenario_toml=written)
+    done = record(all_is_left, tmp_path / "run", profile=True)
     assert {path.name for path in done.folder.iterdir()} == CONTENTS
     assert holds_run(done.folder, written)
     assert not holds_run(done.folder, written + "\n")
@@ -182,6 +186,44 @@ def test_what_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 class OwnFedAvg(FedAvg):
     """An algorithm of the user's, which may have changed since a run."""
+
+
+def test_dots_in_names_that_are_no_paths_make_no_plugin_of_ones_own() -> None:
+    document = {
+        "run": {"name": "quick.v2", "rounds": 1},
+        "models": {"small.v2": {"name": "mlp"}},
+        "fleet": [{"count": 4, "name": "phones.v2", "model": "small.v2"}],
+        "server": {"model": "small.v2"},
+    }
+    loaded = load_scenario(document)
+    place = run_place(loaded, "memory")
+    leave(place, loaded)
+    assert run_place(loaded, "memory") == place == Path("runs/quick.v2/fedavg-seed0")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "models.mlp.name",
+        "participation.selector.name",
+        "data.augmentation.0.name",
+        "network.model",
+        "fleet.0.device",
+        "engine.executor",
+    ],
+)
+def test_a_dotted_path_names_a_plugin_of_ones_own_wherever_it_is(path: str) -> None:
+    tables: Any = tomllib.loads(resolved_toml(scenario()))
+    tables["data"]["augmentation"] = [{"name": "crop"}]
+    *above, last = path.split(".")
+    place = tables
+    for key in above:
+        place = place[int(key) if key.isdigit() else key]
+    place[last] = "lab.mine"
+    written = toml.document(tables)
+    leave(FIRST, scenario())
+    (FIRST / "scenario.toml").write_text(written)
+    assert not holds_run(FIRST, written)
 
 
 def test_a_run_with_a_plugin_of_ones_own_is_not_known_to_be_the_same() -> None:

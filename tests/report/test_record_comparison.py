@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fedsim.cli import main
 from fedsim.errors import OutputError
-from fedsim.report.record_comparison import record_comparison
+from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.scenario import load_each
 
 Compare = Callable[..., Any]
@@ -28,7 +28,10 @@ def compare(tiny_scenario: str, tmp_path: Path) -> Compare:
     def call(*algorithms: str, force: bool = False, **run: Any) -> Any:
         overrides = {"run.rounds": 1, "engine.executor": "null"} | {f"run.{key}": run[key] for key in run}
         scenarios = load_each(document, overrides, algorithms, None)
-        return list(record_comparison(scenarios, "tiny", tmp_path / "o", watching, force=force))
+        check_comparison(scenarios, tmp_path / "o", force=force)
+        done = list(record_comparison(scenarios, "tiny", tmp_path / "o", watching, force=force))
+        write_comparison(scenarios, tmp_path / "o")
+        return done
 
     return call
 

@@ -97,6 +97,10 @@ def test_a_path_through_a_value(faults: Faults) -> None:
         "training.lr.x: override of training.lr.x: training.lr is 0.5, not a table that could hold 'x' — "
         "set training.lr itself"
     )
+    # From Python, whatever is there.
+    found_there = apply_override({"training": None}, Override(("training", "lr"), 1))
+    assert found_there is not None
+    assert found_there.problem.endswith("training is None, not a table that could hold 'lr'")
 
 
 def test_an_unknown_path(faults: Faults) -> None:

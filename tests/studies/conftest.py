@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-
-from fedsim.studies import perform as performing
-from fedsim.studies.worker import do
 
 
 @pytest.fixture
@@ -29,27 +24,3 @@ def tiny() -> dict[str, Any]:
         "baseline": "fedavg",
         "variant": [{"algorithm": "fedavg"}, {"algorithm": "local"}],
     }
-
-
-class Here:
-    """Does tasks in this process, one after the other."""
-
-    def __init__(self, tasks: Sequence[Mapping[str, Any]], jobs: int) -> None:
-        self.tasks = tasks
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def messages(self) -> Iterator[tuple[int, Any]]:
-        """Yield what becomes of each."""
-        for number, task in enumerate(self.tasks):
-            yield number, {"round": 1}
-            yield number, do({**task, "wait": False}, io.StringIO())
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let studies do their runs in this process, which starts none."""
-    monkeypatch.setattr(performing, "WorkerPool", Here)

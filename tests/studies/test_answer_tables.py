@@ -47,6 +47,8 @@ def test_costs_are_shown_with_how_many_have_reached_the_target(tiny: dict[str, A
     assert found["accuracy"][0] == ["fedavg", "2", *["50.0 ± 0.0"] * 4, "1"]
     difference = found["difference to fedavg, accuracy"]
     assert difference == [["local", "2", *["-50.0 ± 25.0"] * 4, "-0.5 ± 0.25"]]
+    (note,) = tables(plan, [answer(AVG, []), answer(LOCAL, [], minus=-0.5)], {})[-2].notes
+    assert "in percentage points, but for Jain's index; ±" in note
 
 
 def test_the_least_is_marked_where_it_is_not_the_only_one(tiny: dict[str, Any]) -> None:

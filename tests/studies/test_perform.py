@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,13 +18,17 @@ from fedsim.errors import OutputError, RunError
 from fedsim.report.columns import Table
 from fedsim.report.places import CONTENTS
 from fedsim.scenario import load_scenario
-from fedsim.studies import worker
-from fedsim.studies.answer_files import FILES
-from fedsim.studies.perform import NOT_FINITE, Progress, perform, study_place
+from fedsim.studies import answer_files, worker
+from fedsim.studies.perform import Progress, perform, study_place
 from fedsim.studies.plan import load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
+from fedsim.studies.unfinished import NOT_FINITE
 from fedsim.trackers import tensorboard, wandb
 from fedsim.trackers.base import Follower, TrackedRun
+from tests.conftest import rows_of
+
+FILES = [name for name in answer_files.FILES if name != TUNING.file]
+"""What is there where nothing is tuned."""
 
 RUNS = ["fedavg-seed0", "local-seed0", "fedavg-seed1", "local-seed1"]
 
@@ -38,10 +42,10 @@ def contents(parent: Path) -> dict[str, bytes]:
     return {name: (parent / name).read_bytes() for name in FILES}
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path: Path) -> None:
     plan, heard = load_study(tiny), list[Progress]()
-    assert perform(plan, tmp_path / "o", watch=heard.append) == {}
+    assert perform(plan, tmp_path / "o", watch=heard.append).failed == {}
     assert left(tmp_path / "o") == sorted([*RUNS, *FILES, "study.toml"])
     assert left(tmp_path / "o" / RUNS[0]) == sorted(
         CONTENTS - {"models", "classes.parquet", "confusion.parquet"}
@@ -50,7 +54,7 @@ def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path:
     assert [one.run.label for one in ended if one.run] == RUNS
     assert [one.share for one in ended] == [0.25, 0.5, 0.75, 1.0]
     assert heard[1].share == pytest.approx(1 / 3 / 4)
-    rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["target"], row["seeds"]) for row in rows] == [
         ("fedavg", "0.05", "2"),
         ("fedavg", "0.999", "2"),
@@ -74,7 +78,7 @@ def exact(table: Table) -> list[str]:
     return [name for name in table.columns if "<" not in name]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_each_column_of_a_study_is_described_and_each_description_has_its_column(
     tiny: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -97,7 +101,7 @@ def test_each_column_of_a_study_is_described_and_each_description_has_its_column
     }
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_runs_are_told_to_the_trackers_of_the_base_or_of_the_caller(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,17 +115,17 @@ def test_runs_are_told_to_the_trackers_of_the_base_or_of_the_caller(
         monkeypatch.setattr(module.PLUGIN, "open", fail)
     tiny["seeds"] = [0]
     tiny["base"]["run"]["trackers"] = [{"name": "wandb", "params": {"folder": "logs"}}]
-    assert perform(load_study(tiny), tmp_path / "o") == {}
+    assert perform(load_study(tiny), tmp_path / "o").failed == {}
     assert told == [(f"{name}-seed0", tmp_path / "o", "logs") for name in ("fedavg", "local")]
     # The same runs, whoever is told of them: nothing is done again.
-    assert perform(load_study(tiny).tracked(["tensorboard"]), tmp_path / "o") == {}
+    assert perform(load_study(tiny).tracked(["tensorboard"]), tmp_path / "o").failed == {}
     assert len(told) == 2
     plan = load_study(tiny).tracked(["tensorboard"])
-    assert perform(plan, tmp_path / "p", known_as=tmp_path / "runs") == {}
+    assert perform(plan, tmp_path / "p", known_as=tmp_path / "runs").failed == {}
     assert told[2:] == [(f"{name}-seed0", tmp_path / "runs", None) for name in ("fedavg", "local")]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("workers", "resolved"), [("auto", 1), (3, 3)])
 def test_a_run_has_one_worker_unless_the_base_says_how_many(
     tiny: dict[str, Any], tmp_path: Path, workers: Any, resolved: int
@@ -134,7 +138,7 @@ def test_a_run_has_one_worker_unless_the_base_says_how_many(
     assert load_scenario(folder / "scenario.toml").engine.workers == workers
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any], tmp_path: Path) -> None:
     grid = {"training.lr": [0.1, 1], "participation.selector": ["uniform", "by_size"]}
     perform(load_study(tiny | {"seeds": [0], "grid": grid}), tmp_path / "o")
@@ -143,19 +147,21 @@ def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any], tmp_path: Path
     assert set(table["participation.selector"].to_pylist()) == {"uniform", "by_size"}
     metadata = table.schema.field("training.lr").metadata
     assert metadata[b"description"].startswith(b"Value of training.lr, which the grid gives")
-    rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [row["training.lr"] for row in rows[::2]] == ["0.1", "0.1", "1", "1"] * 2
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_what_is_there_is_not_done_again(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     perform(load_study(tiny), tmp_path / "o")
     before, heard = contents(tmp_path / "o"), list[Progress]()
+    (tmp_path / "o" / TUNING.file).write_text("from when values were tuned")
     perform(load_study(tiny), tmp_path / "o", watch=heard.append)
     assert [(one.kept, one.ended) for one in heard] == [(4, 0)]
     assert contents(tmp_path / "o") == before
+    assert not (tmp_path / "o" / TUNING.file).exists()
     more, heard = load_study(tiny | {"seeds": [0, 1, 2]}), []
     perform(more, tmp_path / "o", watch=heard.append)
     assert [one.run.label for one in heard if one.said and one.run] == ["fedavg-seed2", "local-seed2"]
@@ -167,7 +173,7 @@ def test_what_is_there_is_not_done_again(
     assert heard[-1].ended == 4
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,18 +182,18 @@ def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(Local, "train", fail)
-        failed = perform(load_study(tiny), tmp_path / "o")
+        failed = perform(load_study(tiny), tmp_path / "o").failed
     assert list(failed) == ["local-seed0", "local-seed1"]
     assert "no such luck" in failed["local-seed0"]
-    rows = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["seeds"]) for row in rows[::2]] == [("fedavg", "2"), ("local", "0")]
-    assert perform(load_study(tiny), tmp_path / "o") == {}
+    assert perform(load_study(tiny), tmp_path / "o").failed == {}
     whole = contents(tmp_path / "o")
     perform(load_study(tiny), tmp_path / "other")
     assert contents(tmp_path / "other") == whole
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_bug_is_a_failure_with_its_traceback(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,13 +201,13 @@ def test_a_bug_is_a_failure_with_its_traceback(
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(worker, "record", broken)
-    failed = perform(load_study(tiny), tmp_path / "o")
+    failed = perform(load_study(tiny), tmp_path / "o").failed
     assert list(failed) == RUNS
     assert failed[RUNS[0]].startswith("Traceback")
     assert failed[RUNS[0]].rstrip().endswith("ZeroDivisionError: oh")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_runs_that_are_not_finite_are_told_each_time(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["variant"] = [
         {"algorithm": "fedavg"},
@@ -209,11 +215,11 @@ def test_runs_that_are_not_finite_are_told_each_time(tiny: dict[str, Any], tmp_p
     ]
     plan = load_study(tiny)
     for _ in range(2):
-        failed = perform(plan, tmp_path / "o")
+        failed = perform(plan, tmp_path / "o").failed
         assert failed == {"local-seed0": NOT_FINITE, "local-seed1": NOT_FINITE}
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_other_results_are_not_written_over(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,16 +266,43 @@ def test_the_number_of_processes_changes_no_table(command: Callable[..., list[st
     for jobs in ("1", "2"):
         ended = done(command(jobs, "--jobs", jobs))
         assert ended.returncode == 0, ended.stderr
-        assert "run 6 of 6, " in ended.stderr
+        assert "run 6 of 6: " in ended.stderr
         assert "to reach 5 %" in ended.stdout
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+WAITING = """
+from pathlib import Path
+
+from fedsim.algorithms.local import Local
+
+
+class Waiting(Local):
+    async def train(self, *arguments):
+        Path(__file__).with_name("gate").read_bytes()  # of a pipe, until somebody writes
+        return await super().train(*arguments)
+
+
+PLUGIN = Waiting
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_study_that_was_killed_goes_on_where_it_was(
-    command: Callable[..., list[str]], tmp_path: Path, number: signal.Signals
+    tiny: dict[str, Any],
+    command: Callable[..., list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
 ) -> None:
+    gate = tmp_path / "lab" / "gate"
+    gate.parent.mkdir()
+    gate.with_name("waiting.py").write_text(WAITING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    tiny["variant"] = [{"algorithm": "fedavg"}, {"algorithm": "lab.waiting", "name": "waiting"}]
+    (tmp_path / "study.toml").write_text(toml.document(tiny))
+    os.mkfifo(gate)
     with subprocess.Popen(command("o", "--jobs", "2"), stderr=subprocess.PIPE, text=True) as killed:  # noqa: S603
         assert killed.stderr is not None
         assert "run 1 of 6" in killed.stderr.readline()
@@ -279,10 +312,12 @@ def test_a_study_that_was_killed_goes_on_where_it_was(
     assert ("goes on from there" in said) == (number != signal.SIGKILL)
     assert not list((tmp_path / "o").glob(".fedsim-staged*"))
     there = [name for name in left(tmp_path / "o") if "seed" in name]
-    assert 1 <= len(there) < 6
+    assert there in (["fedavg-seed0"], ["fedavg-seed0", "fedavg-seed1"])  # the others wait
+    gate.unlink()
+    gate.touch()
     again = done(command("o"))
     assert again.returncode == 0, again.stderr
-    assert f"{len(there)} run" in again.stderr
+    assert f"{len(there)} of 6 runs there already" in again.stderr
     assert done(command("whole")).returncode == 0
     assert contents(tmp_path / "o") == contents(tmp_path / "whole")
 

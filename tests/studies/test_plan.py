@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import Dataset
 
 from fedsim import toml
 from fedsim.algorithms.fedprox import FedProxConfig
@@ -122,7 +124,10 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
         ({"grid": {"training.lr": []}}, 'grid."training.lr"', "too few"),
         ({"grid": {"training.lr": [0.1, 0.1]}}, 'grid."training.lr"', "given twice"),
         ({"grid": {"a..b": [1]}}, 'grid."a..b"', "malformed"),
-        ({"grid": {"run.seed": [1]}}, 'grid."run.seed"', "give seeds instead"),
+        ({"grid": {"run.seed": [1, 2]}}, 'grid."run.seed"', "write seeds = [1, 2] at the top of the study"),
+        ({"set": {"run.seed": 3}}, 'set."run.seed"', "write seeds = [3] at the top of the study instead"),
+        ({"set": {"algorithm.name": "local"}}, 'set."algorithm.name"', 'write algorithm = "fedavg", say'),
+        ({"set": {"algorithm.params": {}}}, 'set."algorithm.params"', "write params = { mu = 0.1 }, say"),
         ({"grid": {"training.lr": [0.1, -1]}}, 'grid."training.lr"', "not above 0"),
         (
             {"grid": {"fleet.0.count": [*range(99)], "run.rounds": [*range(99)]}},
@@ -130,15 +135,42 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
             f"at most {MOST_RUNS}",
         ),
         ({"variant": []}, "variant", "too few"),
+        ({"variant": ["fedavg"]}, "variant.0", "write [[variant]] on a line of its own"),
         ({"variant": [{"algorithm": "fedavgg"}]}, "variant.0.algorithm", "did you mean 'fedavg'"),
         ({"variant": [{"algorithm": "fedavg", "set": {"data.n": 1}}]}, 'variant.0.set."data.n"', "no key"),
         ({"set": {"data.n": 1}}, 'set."data.n"', "no key"),
         ({"set": {"a..b": 1}}, 'set."a..b"', "malformed"),
         ({"set": {"training.lr": 1}, "grid": {"training.lr": [1]}}, 'set."training.lr"', "[grid] gives"),
+        ({"grid": {"training.lr": [0.1, None]}}, 'grid."training.lr".1', "None is nothing that a scenario"),
+        ({"grid": {"training.lr": [date(2026, 1, 1)]}}, 'grid."training.lr".0', "give a number, a text"),
+        ({"set": {"run.until": None}}, 'set."run.until"', "None is nothing that a scenario can hold"),
+        ({"tune": {"seeds": [9], "training.lr": [b"1"]}}, 'tune."training.lr".0', "b'1' is nothing that"),
+        (
+            {"variant": [{"algorithm": "fedprox", "params": {"mu": {1}}}]},
+            "variant.0.params.mu",
+            "{1} is nothing that a scenario can hold",
+        ),
+        ({"targets": [None]}, "targets.0", "None is no value, a number is wanted"),
+        (
+            {"grid": {"training.lr": [0.1], 'training."lr"': [0.2]}},
+            'grid."training.\\"lr\\""',
+            "[grid] gives training.lr too",
+        ),
+        (
+            {"grid": {"training.lr": [0.1], "training": [{"epochs": 2}]}},
+            "grid.training",
+            "[grid] gives training.lr too",
+        ),
+        (
+            {"set": {"training.epochs": 2}, "grid": {"training": [{"lr": 0.1}]}},
+            'set."training.epochs"',
+            "[grid] gives training too",
+        ),
         ({"base": "nowhere"}, "base", "no example of that name"),
         ({"base": {"run": {"rounds": 1}}}, "base.fleet", "a run needs clients"),
         ({"base": 3}, "base", "a table is wanted"),
         ({"tune": {"seeds": [1], "training.lr": [1]}}, "tune.seeds", "1 is a seed of the study too"),
+        ({"tune": {"seeds": [9]}}, "tune", 'add values to try, such as "training.lr" = [0.01, 0.1]'),
         ({"tune": {"training.lr": [1]}}, "tune.seeds", "add seeds = [100]"),
         ({"tune": {"seeds": [9], "training.lrr": [1]}}, 'tune."training.lrr"', "no key is called"),
         ({"tune": {"seeds": [9], "training.lr": 1}}, 'tune."training.lr"', "is not a list of values"),
@@ -173,6 +205,32 @@ def test_faults_teach(tiny: dict[str, Any], changes: dict[str, Any], path: str, 
     assert said in found[path]
 
 
+def test_a_key_that_is_none_is_left_out(tiny: dict[str, Any]) -> None:
+    whole = load_study(tiny)
+    tiny["base"]["run"]["until"] = None
+    tiny["variant"][0]["name"] = None
+    given = tiny | {"grid": None, "tune": None, "at": {"simulated": None}}
+    assert load_study(given).runs == whole.runs
+    assert load_study(tomllib.loads(load_study(given).toml)).runs == whole.runs
+
+
+class Points(Dataset[Any]):
+    """Two classes of points."""
+
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, number: int) -> tuple[list[float], int]:
+        return [float(number), 1.0], number % 2
+
+
+def test_what_no_file_of_a_study_can_hold_is_a_fault_of_the_base(tiny: dict[str, Any]) -> None:
+    tiny["base"]["data"] = {"name": "torch_dataset", "params": {"dataset": Points()}}
+    found = faults(tiny)
+    assert list(found) == ["base.data.params.dataset"]
+    assert "give a dotted path" in found["base.data.params.dataset"]
+
+
 def test_parameters_that_the_base_has_wrong_are_told_there(tiny: dict[str, Any]) -> None:
     tiny["base"]["algorithms"] = {"fedprox": {"mu": -1.0}}
     tiny["variant"].append({"algorithm": "fedprox"})
@@ -188,11 +246,31 @@ def test_a_value_is_set_once(tiny: dict[str, Any]) -> None:
     }
 
 
+def test_a_key_of_a_table_that_was_given_before_is_set_in_it(tiny: dict[str, Any]) -> None:
+    grid = {"training": [{"batch_size": 5}, {"batch_size": 6}], "training.epochs": [2]}
+    (first, second) = load_study(tiny | {"seeds": [0], "variant": tiny["variant"][:1], "grid": grid}).runs
+    assert [scenario_of(one).training.batch_size for one in (first, second)] == [5, 6]
+    assert {scenario_of(one).training.epochs for one in (first, second)} == {2}
+
+
 def test_a_study_that_is_not_there() -> None:
     with pytest.raises(ScenarioError, match="no example of a study of that name"):
         load_study("nowhere")
     with pytest.raises(ScenarioError, match="cannot be read"):
         load_study("nowhere.toml")
+
+
+def test_a_scenario_is_no_study_nor_a_study_a_scenario(tiny: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"this is a scenario, and no study — use 'fedsim run'"):
+        load_study(tiny["base"])
+    with pytest.raises(ScenarioError, match=r"this is a study, .* — use 'fedsim study'"):
+        load_scenario(tiny)
+    assert "use 'fedsim study'" in faults(tiny | {"base": tiny})["base"]
+    with pytest.raises(ScenarioError, match="of that name — a scenario is: use 'fedsim run'"):
+        load_study("quickstart")
+    for name in ("first_to_reach", "studies/first_to_reach"):
+        with pytest.raises(ScenarioError, match="of that name — a study is: use 'fedsim study'"):
+            load_scenario(name)
 
 
 def test_a_name_that_is_too_long_for_a_file(tiny: dict[str, Any]) -> None:

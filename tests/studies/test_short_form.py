@@ -108,6 +108,9 @@ def test_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
     assert "has no '='" in found[""]
     assert "and training.lr is set too" in faults(tiny, "training.lr=1,2", "training.lr=3")["training.lr"]
     assert "given twice" in faults(tiny, "training.lr=0.1,0.10")['grid."training.lr"']
-    assert "give seeds instead" in faults(tiny, "run.seed=1,2")['grid."run.seed"']
+    found = faults(tiny, "run.seed=1,2", "algorithm.name=local", "algorithm.params={mu = 1}")
+    assert "such as --seeds 0,1" in found["run.seed"]
+    assert "give --algorithms instead" in found["algorithm.name"]
+    assert "such as algorithm.params.mu" in found["algorithm.params"]
     with pytest.raises(ScenarioError, match="malformed"):
         planned(tiny, "a..b=1,2")

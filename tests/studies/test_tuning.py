@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from fedsim.studies.answer_files import read_answers
 from fedsim.studies.perform import Progress, perform
 from fedsim.studies.plan import Setting, load_study
 from fedsim.studies.tuning import choose, read_tuning
+from tests.conftest import rows_of
 
 AVG, LOCAL = Setting("fedavg", "fedavg"), Setting("local", "local")
 TUNE = {"seeds": [100, 101], "training.lr": [1e-6, 0.5], "training.epochs": [1, 2]}
@@ -41,12 +41,12 @@ def test_trials_are_measured_on_validation_samples_with_seeds_of_their_own(tiny:
     assert not any('split = "val"' in run.scenario_toml for run in plan.runs)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_path: Path) -> None:
     plan, heard = load_study(tiny | {"tune": TUNE}), list[Progress]()
-    assert perform(plan, tmp_path / "o", watch=heard.append) == {}
+    assert perform(plan, tmp_path / "o", watch=heard.append).failed == {}
     assert (heard[-1].total, heard[-1].ended) == (16 + 4, 20)
-    rows = list(csv.DictReader((tmp_path / "o" / "tuning.csv").read_text().splitlines()))
+    rows = rows_of((tmp_path / "o" / "tuning.csv").read_text())
     assert len(rows) == 16
     means: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
@@ -64,7 +64,7 @@ def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_p
     found = read_answers(plan, tmp_path / "o")
     assert found.tables[0].title == "tuned by validation"
     assert [row[-1].endswith("*") for row in found.tables[0].rows].count(True) == 2
-    answers = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    answers = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert {row["seeds"] for row in answers} == {"2"}
     assert {row["training.lr"] for row in answers} <= {"1e-06", "0.5"}
     heard.clear()
@@ -79,15 +79,15 @@ def test_each_variant_runs_with_what_was_best_for_it(tiny: dict[str, Any], tmp_p
         read_tuning(plan, tmp_path / "o")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_variant_whose_trials_cannot_be_scored_is_told(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["base"]["data"]["split"] = [0.8, 0.0, 0.2]  # nobody has validation samples
     plan = load_study(tiny | {"tune": {"seeds": [100], "training.lr": [0.5]}})
-    failed = perform(plan, tmp_path / "o")
+    failed = perform(plan, tmp_path / "o").failed
     trials = {"tuning/fedavg-lr-0.5-seed100", "tuning/local-lr-0.5-seed100"}
     assert set(failed) == {"fedavg", "local", *trials}
     assert all("validation" in failed[trial] or "val" in failed[trial] for trial in trials)
     assert "no values of [tune]" in failed["local"]
     assert read_tuning(plan, tmp_path / "o").chosen == {}
-    answers = list(csv.DictReader((tmp_path / "o" / "answers.csv").read_text().splitlines()))
+    answers = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert {(row["seeds"], row["training.lr"]) for row in answers} == {("0", "")}

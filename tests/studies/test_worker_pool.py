@@ -17,11 +17,13 @@ from fedsim.studies.worker_pool import WorkerPool
 WORKER = worker_pool.COMMAND
 
 PRETENDER = """
-import json, sys
+import json, os, signal, sys
 for line in sys.stdin:
     task = json.loads(line)
     if task["does"] == "crash":
         sys.exit(9)
+    if task["does"].startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, task["does"]))
     if task["does"] == "busy" and not task["wait"]:
         print(json.dumps({"busy": True}), flush=True)
         continue
@@ -67,6 +69,9 @@ def test_a_process_that_dies_takes_only_its_task_with_it() -> None:
     done = {"finite": True, "waited": False}
     died = {"failed": "its process ended with status 9"}
     assert ends("work", "crash", "work") == [(0, done), (1, died), (2, done)]
+    killed = {"failed": "its process was ended by SIGKILL, perhaps for want of memory: do fewer runs at once"}
+    aborted = {"failed": "its process was ended by SIGABRT"}
+    assert ends("SIGKILL", "SIGABRT", "work") == [(0, killed), (1, aborted), (2, done)]
 
 
 def test_a_process_that_cannot_be_started_takes_only_its_task_with_it(

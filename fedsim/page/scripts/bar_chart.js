@@ -13,20 +13,35 @@ function barChart(chart, frame) {
   function build() {
     const largest = Math.max(...chart.bars.map((_, bar) => total(bar)), 0) || 1;
     boxes = [];
-    host.replaceChildren(...chart.bars.map((name, bar) => {
-      const track = element("span", { class: "track" });
-      chart.parts.forEach((part) => {
-        const value = part.values[bar];
-        if (!shown(part) || !value) return;
-        const box = element("span", { class: "part", pointerenter: () => choose(boxes.findIndex((one) => one.box === box)) });
-        box.style.width = `${(100 * value) / largest}%`;
-        box.style.background = `var(--c${part.colour})`;
-        boxes.push({ box, said: `${name}, ${part.label}: ${format(chart.axis.unit, value)} of ${format(chart.axis.unit, total(bar))}`, bar });
-        track.append(box);
-      });
-      return element("div", { class: "bar" }, element("span", { class: "name" }, name), track,
-        element("span", { class: "total" }, format(chart.axis.unit, total(bar))));
-    }), element("div", { class: "axis below", "aria-hidden": "true" }, chart.axis.label));
+    host.replaceChildren(
+      ...chart.bars.map((name, bar) => {
+        const track = element("span", { class: "track" });
+        chart.parts.forEach((part) => {
+          const value = part.values[bar];
+          if (!shown(part) || !value) return;
+          const box = element("span", {
+            class: "part",
+            pointerenter: () => choose(boxes.findIndex((one) => one.box === box)),
+          });
+          box.style.width = `${(100 * value) / largest}%`;
+          box.style.background = `var(--c${part.colour})`;
+          boxes.push({
+            box,
+            said: `${name}, ${part.label}: ${format(chart.axis.unit, value)} of ${format(chart.axis.unit, total(bar))}`,
+            bar,
+          });
+          track.append(box);
+        });
+        return element(
+          "div",
+          { class: "bar" },
+          element("span", { class: "name" }, name),
+          track,
+          element("span", { class: "total" }, format(chart.axis.unit, total(bar))),
+        );
+      }),
+      element("div", { class: "axis below", "aria-hidden": "true" }, chart.axis.label),
+    );
     host.onpointerleave = () => choose(-1);
   }
 
@@ -39,7 +54,9 @@ function barChart(chart, frame) {
 
   function relabel() {
     const entries = chart.parts.map((part) => ({ label: part.label, swatch: boxSwatch(part.colour) }));
-    frame.legend.replaceChildren(...(entries.length > 1 ? [legend(entries, frame.hidden, build).element] : []));
+    frame.legend.replaceChildren(
+      ...(entries.length > 1 ? [legend(entries, frame.hidden, build).element] : []),
+    );
   }
 
   build();
@@ -63,9 +80,16 @@ function barChart(chart, frame) {
     },
     leave: () => choose(-1),
     redraw: () => {},
-    table: () => dataTable(["bar", ...chart.parts.map((part) => part.label)], [0],
-      chart.bars.map((name, bar) => [name, ...chart.parts.map((part) => format(chart.axis.unit, part.values[bar]))]),
-      chart.bars.map((_, bar) => chart.parts.map((part) => part.values[bar]))),
+    table: () =>
+      dataTable(
+        ["bar", ...chart.parts.map((part) => part.label)],
+        [0],
+        chart.bars.map((name, bar) => [
+          name,
+          ...chart.parts.map((part) => format(chart.axis.unit, part.values[bar])),
+        ]),
+        chart.bars.map((_, bar) => chart.parts.map((part) => part.values[bar])),
+      ),
     close: () => {},
   };
 }

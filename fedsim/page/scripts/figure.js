@@ -18,7 +18,12 @@
 const CHARTS = { line: lineChart, points: pointChart, bars: barChart, heat: heatChart, gantt: ganttChart };
 
 const KEYS = {
-  ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1, 0, true], End: [1, 0, true],
+  ArrowLeft: [-1, 0],
+  ArrowRight: [1, 0],
+  ArrowUp: [0, -1],
+  ArrowDown: [0, 1],
+  Home: [-1, 0, true],
+  End: [1, 0, true],
 };
 
 const MOST_TABLE_ROWS = 200;
@@ -34,12 +39,18 @@ function figureOf(figure) {
   const reading = element("p", { class: "reading", "aria-hidden": "true" });
   const spoken = element("output", { class: "unseen", "aria-live": "polite" });
   const plot = element("div", {
-    class: "plot", tabindex: 0, role: "application", "aria-roledescription": "chart",
-    "aria-labelledby": `${figure.name}-title`, "aria-describedby": `${figure.name}-text`,
-    keydown: onKey, blur: () => drawing?.leave(),
+    class: "plot",
+    tabindex: 0,
+    role: "application",
+    "aria-roledescription": "chart",
+    "aria-labelledby": `${figure.name}-title`,
+    "aria-describedby": `${figure.name}-text`,
+    keydown: onKey,
+    blur: () => drawing?.leave(),
   });
   const frame = {
-    plot, hidden,
+    plot,
+    hidden,
     legend: element("div", { class: "legends" }),
     controls: element("div"),
     tell(short, long = short) {
@@ -48,9 +59,24 @@ function figureOf(figure) {
     },
   };
   const notes = element("div");
-  const data = element("details", { class: "data", toggle: () => showData() }, element("summary", {}, "In words and numbers"), words);
-  const made = element("figure", { id: figure.name, class: `of-${figure.chart.kind}`, "aria-labelledby": `${figure.name}-title` },
-    title, frame.controls, frame.legend, plot, reading, spoken, notes, data);
+  const data = element(
+    "details",
+    { class: "data", toggle: () => showData() },
+    element("summary", {}, "In words and numbers"),
+    words,
+  );
+  const made = element(
+    "figure",
+    { id: figure.name, class: `of-${figure.chart.kind}`, "aria-labelledby": `${figure.name}-title` },
+    title,
+    frame.controls,
+    frame.legend,
+    plot,
+    reading,
+    spoken,
+    notes,
+    data,
+  );
   notes.replaceChildren(...[notesOf(figure.notes)].filter(Boolean));
   let drawing = null;
 
@@ -73,8 +99,10 @@ function figureOf(figure) {
       table.keys = table.keys.map((column) => column?.slice(0, MOST_TABLE_ROWS) ?? null);
     }
     table.title = `Data: ${figure.title}`;
-    const more = table.rows.length < total
-      ? element("button", { type: "button", click: () => showData(true) }, `Show all ${total} rows`) : null;
+    const more =
+      table.rows.length < total
+        ? element("button", { type: "button", click: () => showData(true) }, `Show all ${total} rows`)
+        : null;
     data.append(element("div", { class: "rows" }, sortable(table).element, more));
   }
 

@@ -2,20 +2,49 @@
 
 const NOTHING = "-";
 
-const TIMES = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
-const SIZES = [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
-const COUNTS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+const TIMES = [
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+  [1e-3, "ms"],
+  [1e-6, "µs"],
+];
+const SIZES = [
+  [1e15, "PB"],
+  [1e12, "TB"],
+  [1e9, "GB"],
+  [1e6, "MB"],
+  [1e3, "kB"],
+  [1, "B"],
+];
+const COUNTS = [
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
 
 /** Returns a value of an axis with its unit; "-" where there is none. */
 function format(unit, value) {
   if (value === null || value === undefined || Number.isNaN(value)) return NOTHING;
   switch (unit) {
-    case "s": return duration(value);
-    case "B": return scaled(value, SIZES);
-    case "B/s": return `${scaled(value, SIZES)}/s`;
-    case "share": return `${(100 * value).toFixed(1)} %`;
-    default: return count(value);
+    case "s":
+      return duration(value);
+    case "B":
+      return scaled(value, SIZES);
+    case "B/s":
+      return `${scaled(value, SIZES)}/s`;
+    case "share":
+      return `${(100 * value).toFixed(1)} %`;
+    default:
+      return count(value);
   }
+}
+
+/** Returns a text in which no line ends between a number and its unit. */
+function unbroken(text) {
+  return text.replace(/(\d) (?=(?:%|[kMGT]?B|d|h|min|s|ms|µs)(?![\w]))/g, "$1\u00a0");
 }
 
 /** Returns a number with so many significant digits, without zeros at its end. */

@@ -6,13 +6,22 @@ const ROUNDS_AT_FIRST = 3;
 
 /** @param {Frame} frame See figure.js. */
 function ganttChart(chart, frame) {
-  const from = element("input", { type: "number", min: 1, change: () => select(), "aria-label": "First round" });
+  const from = element("input", {
+    type: "number",
+    min: 1,
+    change: () => select(),
+    "aria-label": "First round",
+  });
   const to = element("input", { type: "number", min: 1, change: () => select(), "aria-label": "Last round" });
   const host = element("div", { class: "canvas" });
-  const controls = element("div", { class: "controls" },
+  const controls = element(
+    "div",
+    { class: "controls" },
     element("button", { type: "button", click: () => shift(-1), "aria-label": "Earlier rounds" }, "‹"),
-    element("label", {}, "Rounds ", from), element("label", {}, " to ", to),
-    element("button", { type: "button", click: () => shift(1), "aria-label": "Later rounds" }, "›"));
+    element("label", {}, "Rounds ", from),
+    element("label", {}, " to ", to),
+    element("button", { type: "button", click: () => shift(1), "aria-label": "Later rounds" }, "›"),
+  );
   const left = element("p", { class: "left" });
   frame.controls.replaceChildren(controls);
   frame.plot.append(host, left);
@@ -25,7 +34,10 @@ function ganttChart(chart, frame) {
     const tall = Math.max(Math.min(520 / Math.max(shown.rows.length, 1), 20), 5);
     const height = Math.ceil(tall * shown.rows.length) + 72;
     sheet.resize(height);
-    const widest = Math.min(Math.max(...shown.rows.map((row) => context.measureText(chart.rows[row]).width), 0), width * 0.28);
+    const widest = Math.min(
+      Math.max(...shown.rows.map((row) => context.measureText(chart.rows[row]).width), 0),
+      width * 0.28,
+    );
     const [start, end, top] = [Math.ceil(widest) + 10, width - 14, 24];
     const axis = { label: "simulated time", unit: "s", scale: "linear" };
     const place = placing(axis, [shown.began, shown.ended], start, end);
@@ -81,7 +93,8 @@ function ganttChart(chart, frame) {
     context.textAlign = "right";
     const every = Math.ceil(13 / tall);
     shown.rows.forEach((row, line) => {
-      if (line % every === 0) context.fillText(fitting(context, chart.rows[row], start - 8), start - 6, top + (line + 0.5) * tall);
+      if (line % every === 0)
+        context.fillText(fitting(context, chart.rows[row], start - 8), start - 6, top + (line + 0.5) * tall);
     });
   }
 
@@ -91,7 +104,10 @@ function ganttChart(chart, frame) {
     const [least, most] = [numbers[0] ?? 0, numbers[numbers.length - 1] ?? 0];
     const first = Math.min(Math.max(Math.round(Number(from.value)) || least, least), most);
     const last = Math.min(Math.max(Math.round(Number(to.value)) || first, first), most);
-    for (const [input, value] of [[from, first], [to, last]]) {
+    for (const [input, value] of [
+      [from, first],
+      [to, last],
+    ]) {
       setAttributes(input, { min: least, max: most });
       input.value = value;
     }
@@ -100,21 +116,35 @@ function ganttChart(chart, frame) {
       if (spans.round[span] >= first && spans.round[span] <= last) within.push(span);
     }
     const ends = new Map();
-    for (const span of within) ends.set(spans.row[span], Math.max(ends.get(spans.row[span]) ?? 0, spans.ended[span]));
+    for (const span of within)
+      ends.set(spans.row[span], Math.max(ends.get(spans.row[span]) ?? 0, spans.ended[span]));
     const latest = [...ends.keys()].sort((one, other) => ends.get(other) - ends.get(one)).slice(0, MOST_ROWS);
     const kept = new Set(latest);
     within = within.filter((span) => kept.has(spans.row[span]));
     const rows = latest.sort((one, other) => one - other);
     const at = numbers.indexOf(first);
-    const began = Math.min(...within.map((span) => spans.began[span]), at < 0 ? Infinity : chart.roundBegan[at] * chart.stepS);
+    const began = Math.min(
+      ...within.map((span) => spans.began[span]),
+      at < 0 ? Infinity : chart.roundBegan[at] * chart.stepS,
+    );
     const ended = Math.max(...within.map((span) => spans.ended[span]));
     shown = {
-      rows, spans: within, first, last, began: Number.isFinite(began) ? began : 0, ended: ended > began ? ended : began + 1,
+      rows,
+      spans: within,
+      first,
+      last,
+      began: Number.isFinite(began) ? began : 0,
+      ended: ended > began ? ended : began + 1,
       lineOf: new Map(rows.map((row, line) => [row, line])),
     };
     chosen = null;
     const omitted = ends.size - rows.length;
-    left.textContent = [slowest(first, last), omitted ? `Shown are the ${rows.length} clients that ended last; ${omitted} more took part.` : ""].join(" ").trim();
+    left.textContent = [
+      slowest(first, last),
+      omitted ? `Shown are the ${rows.length} clients that ended last; ${omitted} more took part.` : "",
+    ]
+      .join(" ")
+      .trim();
     sheet.redraw();
   }
 
@@ -122,7 +152,9 @@ function ganttChart(chart, frame) {
   function slowest(first, last) {
     if (!shown.spans.length) return "Nobody did anything in these rounds.";
     const held = shown.spans.reduce((one, other) => (spans.ended[other] > spans.ended[one] ? other : one));
-    const own = shown.spans.filter((span) => spans.row[span] === spans.row[held] && spans.round[span] === spans.round[held]);
+    const own = shown.spans.filter(
+      (span) => spans.row[span] === spans.row[held] && spans.round[span] === spans.round[held],
+    );
     const most = own.reduce((one, other) => (lasted(other) > lasted(one) ? other : one));
     const rounds = first === last ? `round ${first}` : `rounds ${first} to ${last}`;
     return `Last in ${rounds}: ${chart.rows[spans.row[held]]}, mostly ${chart.phases[spans.phase[most]]} (${duration(lasted(most))}).`;
@@ -133,7 +165,10 @@ function ganttChart(chart, frame) {
   function shift(by) {
     const wide = Number(to.value) - Number(from.value) + 1;
     const last = chart.rounds[chart.rounds.length - 1] ?? 0;
-    const first = Math.min(Math.max(Number(from.value) + by * wide, chart.rounds[0] ?? 0), Math.max(last - wide + 1, chart.rounds[0] ?? 0));
+    const first = Math.min(
+      Math.max(Number(from.value) + by * wide, chart.rounds[0] ?? 0),
+      Math.max(last - wide + 1, chart.rounds[0] ?? 0),
+    );
     from.value = first;
     to.value = first + wide - 1;
     select();
@@ -142,22 +177,36 @@ function ganttChart(chart, frame) {
   function choose(span) {
     if (span === chosen) return;
     chosen = span;
-    frame.tell(span === null ? "" : `${chart.rows[spans.row[span]]}, round ${spans.round[span]}: ${chart.phases[spans.phase[span]]} for ${duration(lasted(span))}, from ${duration(spans.began[span])} to ${duration(spans.ended[span])}`);
+    frame.tell(
+      span === null
+        ? ""
+        : `${chart.rows[spans.row[span]]}, round ${spans.round[span]}: ${chart.phases[spans.phase[span]]} for ${duration(lasted(span))}, from ${duration(spans.began[span])} to ${duration(spans.ended[span])}`,
+    );
     sheet.redraw();
   }
 
   setAttributes(sheet.canvas, {
-    pointermove: (event) => choose(shown.spans.find((span) => {
-      if (hidden(span)) return false;
-      const [x, , wide] = box(span);
-      const line = Math.floor((event.offsetY - room.top) / room.tall);
-      return shown.lineOf.get(spans.row[span]) === line && event.offsetX >= x - 1 && event.offsetX <= x + wide + 1;
-    }) ?? null),
+    pointermove: (event) =>
+      choose(
+        shown.spans.find((span) => {
+          if (hidden(span)) return false;
+          const [x, , wide] = box(span);
+          const line = Math.floor((event.offsetY - room.top) / room.tall);
+          return (
+            shown.lineOf.get(spans.row[span]) === line &&
+            event.offsetX >= x - 1 &&
+            event.offsetX <= x + wide + 1
+          );
+        }) ?? null,
+      ),
     pointerleave: () => choose(null),
   });
 
   function relabel() {
-    const entries = chart.phases.map((label, number) => ({ label, swatch: boxSwatch(chart.colours[number]) }));
+    const used = new Set(spans.phase);
+    const entries = chart.phases
+      .map((label, number) => ({ label, swatch: boxSwatch(chart.colours[number]) }))
+      .filter((_, number) => used.has(number));
     frame.legend.replaceChildren(legend(entries, frame.hidden, sheet.redraw).element);
   }
 
@@ -177,7 +226,11 @@ function ganttChart(chart, frame) {
     },
     move(across, down, toEnd) {
       const visible = shown.spans.filter((span) => !hidden(span));
-      visible.sort((one, other) => shown.lineOf.get(spans.row[one]) - shown.lineOf.get(spans.row[other]) || spans.began[one] - spans.began[other]);
+      visible.sort(
+        (one, other) =>
+          shown.lineOf.get(spans.row[one]) - shown.lineOf.get(spans.row[other]) ||
+          spans.began[one] - spans.began[other],
+      );
       const at = visible.indexOf(chosen);
       if (toEnd) choose(visible[across > 0 ? visible.length - 1 : 0] ?? null);
       else if (at < 0) choose(visible[0] ?? null);
@@ -192,10 +245,19 @@ function ganttChart(chart, frame) {
     redraw: sheet.redraw,
     table: () => {
       const all = Array.from(spans.row.keys());
-      return dataTable(["client", "phase", "round", "from", "to", "for"], [0, 1],
-        all.map((span) => [chart.rows[spans.row[span]], chart.phases[spans.phase[span]], String(spans.round[span]),
-          duration(spans.began[span]), duration(spans.ended[span]), duration(lasted(span))]),
-        all.map((span) => [spans.round[span], spans.began[span], spans.ended[span], lasted(span)]));
+      return dataTable(
+        ["client", "phase", "round", "from", "to", "for"],
+        [0, 1],
+        all.map((span) => [
+          chart.rows[spans.row[span]],
+          chart.phases[spans.phase[span]],
+          String(spans.round[span]),
+          duration(spans.began[span]),
+          duration(spans.ended[span]),
+          duration(lasted(span)),
+        ]),
+        all.map((span) => [spans.round[span], spans.began[span], spans.ended[span], lasted(span)]),
+      );
     },
     close: sheet.close,
   };

@@ -11,26 +11,43 @@ function legend(entries, hidden, changed) {
   const cells = entries.map(() => element("span", { class: "value" }));
   const items = entries.map(({ label, swatch }, at) => {
     const inner = [swatch, element("span", { class: "label" }, label), cells[at]];
-    if (changed === null || entries.length < 2) return element("li", {}, element("span", { class: "entry" }, ...inner));
-    const button = element("button", {
-      type: "button", class: "entry", "aria-pressed": String(!hidden.has(label)), title: "Show or hide",
-      click: () => {
-        if (!hidden.delete(label)) hidden.add(label);
-        button.setAttribute("aria-pressed", String(!hidden.has(label)));
-        changed();
+    if (changed === null || entries.length < 2)
+      return element("li", {}, element("span", { class: "entry" }, ...inner));
+    const button = element(
+      "button",
+      {
+        type: "button",
+        class: "entry",
+        "aria-pressed": String(!hidden.has(label)),
+        title: "Show or hide",
+        click: () => {
+          if (!hidden.delete(label)) hidden.add(label);
+          button.setAttribute("aria-pressed", String(!hidden.has(label)));
+          changed();
+        },
       },
-    }, ...inner);
+      ...inner,
+    );
     return element("li", {}, button);
   });
   return {
     element: element("ul", { class: "legend", "aria-label": "Legend" }, ...items),
-    values: (texts) => texts.forEach((text, at) => { cells[at].textContent = text; }),
+    values: (texts) =>
+      texts.forEach((text, at) => {
+        cells[at].textContent = text;
+      }),
   };
 }
 
 /** Returns a piece of the n-th line of a figure. */
 function lineSwatch(number, colour) {
-  const line = drawn("line", { x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": dashAt(number).join(" ") || null });
+  const line = drawn("line", {
+    x1: 0,
+    x2: 26,
+    y1: 5,
+    y2: 5,
+    "stroke-dasharray": dashAt(number).join(" ") || null,
+  });
   line.style.stroke = `var(--c${colour})`;
   return drawn("svg", { class: "swatch", width: 26, height: 10, "aria-hidden": "true" }, line);
 }
@@ -55,10 +72,25 @@ const SHAPES = [
 function cross(x, y, radius, turn) {
   const path = new Path2D();
   const thin = radius * 0.28;
-  const corners = [[radius, thin], [radius, -thin], [thin, -thin], [thin, -radius], [-thin, -radius], [-thin, -thin],
-    [-radius, -thin], [-radius, thin], [-thin, thin], [-thin, radius], [thin, radius], [thin, thin]];
+  const corners = [
+    [radius, thin],
+    [radius, -thin],
+    [thin, -thin],
+    [thin, -radius],
+    [-thin, -radius],
+    [-thin, -thin],
+    [-radius, -thin],
+    [-radius, thin],
+    [-thin, thin],
+    [-thin, radius],
+    [thin, radius],
+    [thin, thin],
+  ];
   for (const [across, down] of corners) {
-    path.lineTo(x + across * Math.cos(turn) - down * Math.sin(turn), y + across * Math.sin(turn) + down * Math.cos(turn));
+    path.lineTo(
+      x + across * Math.cos(turn) - down * Math.sin(turn),
+      y + across * Math.sin(turn) + down * Math.cos(turn),
+    );
   }
   path.closePath();
   return path;

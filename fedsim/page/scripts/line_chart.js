@@ -28,7 +28,8 @@ function lineChart(chart, frame) {
     plot = null;
     above.textContent = axisWords(chart.y);
     below.textContent = axisWords(chart.x);
-    if (host.clientWidth) plot = new uPlot(options(chart, frame.hidden, host.clientWidth, read), aligned(chart), host);
+    if (host.clientWidth)
+      plot = new uPlot(options(chart, frame.hidden, host.clientWidth, read), aligned(chart), host);
   }
 
   /** Says what the lines are where the cursor is; their last values where it is nowhere. */
@@ -36,15 +37,22 @@ function lineChart(chart, frame) {
     const x = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null;
     const index = x === null ? null : u.cursor.idx;
     const exact = index === null || index === undefined ? null : u.data[0][index];
-    const values = chart.lines.map((line) => format(chart.y.unit, exact === null ? lastOf(line.y) : valueAt(line, exact, chart.stepped)));
+    const values = chart.lines.map((line) =>
+      format(chart.y.unit, exact === null ? lastOf(line.y) : valueAt(line, exact)),
+    );
     names?.values(values);
     const where = exact === null ? "" : `${chart.x.label} ${format(chart.x.unit, exact)}`;
-    const shown = chart.lines.map((line, number) => `${line.label} ${values[number]}`).filter((_, number) => !frame.hidden.has(chart.lines[number].label));
+    const shown = chart.lines
+      .map((line, number) => `${line.label} ${values[number]}`)
+      .filter((_, number) => !frame.hidden.has(chart.lines[number].label));
     frame.tell(where, where && `${where}: ${shown.join(", ")}`);
   }
 
   function relabel() {
-    const entries = chart.lines.map((line) => ({ label: line.label, swatch: lineSwatch(line.number, line.colour) }));
+    const entries = chart.lines.map((line) => ({
+      label: line.label,
+      swatch: lineSwatch(line.number, line.colour),
+    }));
     names = legend(entries, frame.hidden, build);
     names.values(chart.lines.map((line) => format(chart.y.unit, lastOf(line.y))));
     frame.legend.replaceChildren(names.element);
@@ -61,7 +69,8 @@ function lineChart(chart, frame) {
   const ends = [onTheme(build), onWidth(host, build)];
   return {
     update(now) {
-      const same = now.lines.map((line) => line.label).join("\n") === chart.lines.map((line) => line.label).join("\n");
+      const same =
+        now.lines.map((line) => line.label).join("\n") === chart.lines.map((line) => line.label).join("\n");
       chart = now;
       if (!same) relabel();
       build();
@@ -89,7 +98,9 @@ function lineChart(chart, frame) {
 /** Returns the columns that uPlot wants: all places across, then for each line its values, or also its band. */
 function aligned(chart) {
   const can = (axis, value) => value !== null && !(axis.scale === "log" && value <= 0);
-  const places = [...new Set(chart.lines.flatMap((line) => line.x.filter((x) => can(chart.x, x))))].sort((a, b) => a - b);
+  const places = [...new Set(chart.lines.flatMap((line) => line.x.filter((x) => can(chart.x, x))))].sort(
+    (a, b) => a - b,
+  );
   const index = new Map(places.map((x, at) => [x, at]));
   const column = (line, values) => {
     // Not there: the line goes on to its next value. Null: it has a gap.
@@ -100,14 +111,24 @@ function aligned(chart) {
     return cells;
   };
   const bands = chart.lines.filter((line) => line.low);
-  return [places, ...chart.lines.map((line) => column(line, line.y)), ...bands.flatMap((line) => [column(line, line.high), column(line, line.low)])];
+  return [
+    places,
+    ...chart.lines.map((line) => column(line, line.y)),
+    ...bands.flatMap((line) => [column(line, line.high), column(line, line.low)]),
+  ];
 }
 
 function options(chart, hidden, width, read) {
   const paths = chart.stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
   const shown = (line) => !hidden.has(line.label);
   const series = chart.lines.map((line) => ({
-    label: line.label, scale: "y", show: shown(line), paths, stroke: colourAt(line.colour), width: 1.75, dash: dashAt(line.number),
+    label: line.label,
+    scale: "y",
+    show: shown(line),
+    paths,
+    stroke: colourAt(line.colour),
+    width: 1.75,
+    dash: dashAt(line.number),
     points: { show: line.y.length < 2, size: 7 },
   }));
   const edges = [];
@@ -115,7 +136,14 @@ function options(chart, hidden, width, read) {
   chart.lines.forEach((line) => {
     if (!line.low) return;
     const first = 1 + chart.lines.length + edges.length;
-    const edge = { scale: "y", show: shown(line), paths, width: 0, stroke: "transparent", points: { show: false } };
+    const edge = {
+      scale: "y",
+      show: shown(line),
+      paths,
+      width: 0,
+      stroke: "transparent",
+      points: { show: false },
+    };
     edges.push(edge, { ...edge });
     bands.push({ series: [first, first + 1], fill: colourAt(line.colour, 0.14) });
   });
@@ -129,21 +157,42 @@ function options(chart, hidden, width, read) {
       y: false,
       points: { size: 7 },
       drag: { x: false, y: false },
-      sync: { key: [chart.x.label, chart.x.unit, chart.x.scale].join("|"), setSeries: false, scales: ["x", null] },
+      sync: {
+        key: [chart.x.label, chart.x.unit, chart.x.scale].join("|"),
+        setSeries: false,
+        scales: ["x", null],
+      },
     },
     scales: {
-      x: { time: false, distr: chart.x.scale === "log" ? 3 : 1, range: (u, least, most) => reach(chart.x, least, most, false) },
-      y: { distr: chart.y.scale === "log" ? 3 : 1, range: (u, least, most) => reach(chart.y, ...withTargets(chart, least, most)) },
+      x: {
+        time: false,
+        distr: chart.x.scale === "log" ? 3 : 1,
+        range: (u, least, most) => reach(chart.x, least, most, false),
+      },
+      y: {
+        distr: chart.y.scale === "log" ? 3 : 1,
+        range: (u, least, most) => reach(chart.y, ...withTargets(chart, least, most)),
+      },
     },
     axes: [
       {
-        ...look, scale: "x", size: 30, gap: 6, grid: { show: false }, ticks: { stroke: colour("axis"), size: 4, width: 1 },
+        ...look,
+        scale: "x",
+        size: 30,
+        gap: 6,
+        grid: { show: false },
+        ticks: { stroke: colour("axis"), size: 4, width: 1 },
         border: { show: true, stroke: colour("axis"), width: 1 },
-        splits: (u, at, min, max) => ticks(chart.x, min, max, Math.max(2, u.over.clientWidth / 84 || width / 100)),
+        splits: (u, at, min, max) =>
+          ticks(chart.x, min, max, Math.max(2, u.over.clientWidth / 84 || width / 100)),
         values: (u, places) => tickWords(chart.x, places),
       },
       {
-        ...look, scale: "y", gap: 8, grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false },
+        ...look,
+        scale: "y",
+        gap: 8,
+        grid: { stroke: colour("rule"), width: 1 },
+        ticks: { show: false },
         size: (u, words) => Math.ceil(Math.max(...(words ?? []).map(widthOf), 10)) + 12,
         splits: (u, at, min, max) => ticks(chart.y, min, max, 6),
         values: (u, places) => tickWords(chart.y, places),
@@ -158,7 +207,9 @@ function options(chart, hidden, width, read) {
 /** Returns the values that an axis shows, with those that are marked on it. */
 function withTargets(chart, least, most) {
   const marked = chart.targets.map((target) => target.value);
-  const all = [least, most, ...marked].filter((value) => value !== null && value !== undefined && Number.isFinite(value));
+  const all = [least, most, ...marked].filter(
+    (value) => value !== null && value !== undefined && Number.isFinite(value),
+  );
   return all.length ? [Math.min(...all), Math.max(...all)] : [NaN, NaN];
 }
 
@@ -175,17 +226,22 @@ function drawTargets(u, chart) {
     context.setLineDash([2 * density, 3 * density]);
     stroke(context, colour("ink"), u.bbox.left, place, u.bbox.left + u.bbox.width, place);
     context.fillStyle = colour("ground", 0.75);
-    context.fillRect(u.bbox.left + 3 * density, place - 16 * density, context.measureText(target.label).width + 6 * density, 15 * density);
+    context.fillRect(
+      u.bbox.left + 3 * density,
+      place - 16 * density,
+      context.measureText(target.label).width + 6 * density,
+      15 * density,
+    );
     context.fillStyle = colour("ink");
     context.fillText(target.label, u.bbox.left + 6 * density, place - 2 * density);
   }
   context.restore();
 }
 
-/** Returns the value of a line at a place across: the last one there or before; null where it has ended. */
-function valueAt(line, x, stepped) {
+/** Returns the value of a line at a place across: the last one there or before; null before it begins. */
+function valueAt(line, x) {
   const { length } = line.x;
-  if (!length || x < line.x[0] || (x > line.x[length - 1] && !stepped)) return null;
+  if (!length || x < line.x[0]) return null;
   let [low, high] = [0, length - 1];
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
@@ -215,11 +271,19 @@ function lineTable(chart) {
   for (const line of chart.lines) {
     line.x.forEach((x, at) => {
       const numbers = [x, line.y[at], ...(banded ? [line.low?.[at] ?? null, line.high?.[at] ?? null] : [])];
-      rows.push([...(several ? [line.label] : []), ...numbers.map((value, column) => format(column ? chart.y.unit : chart.x.unit, value))]);
+      rows.push([
+        ...(several ? [line.label] : []),
+        ...numbers.map((value, column) => format(column ? chart.y.unit : chart.x.unit, value)),
+      ]);
       keys.push(numbers);
     });
   }
-  const headings = [...(several ? ["line"] : []), chart.x.label, chart.y.label, ...(banded ? ["band from", "to"] : [])];
+  const headings = [
+    ...(several ? ["line"] : []),
+    chart.x.label,
+    chart.y.label,
+    ...(banded ? ["band from", "to"] : []),
+  ];
   return dataTable(headings, several ? [0] : [], rows, keys);
 }
 

@@ -27,18 +27,41 @@ function showPage(page) {
   parts.head = element("div", { class: "head-table" });
   parts.remarks = element("div", { class: "remarks" });
   parts.sections = element("div");
-  parts.tables = element("section", { id: "tables", class: "tables", "aria-labelledby": "tables-title" }, element("h2", { id: "tables-title" }, "Tables"));
+  parts.tables = element(
+    "section",
+    { id: "tables", class: "tables", "aria-labelledby": "tables-title" },
+    element("h2", { id: "tables-title" }, "Tables"),
+  );
   parts.facts = element("dl", { class: "facts" });
   parts.contents = element("ul");
-  parts.main = element("main", { id: "main" },
-    element("p", { class: "kind" }, page.kind), element("h1", {}, page.title), parts.answer, parts.head, parts.remarks,
-    parts.sections, parts.tables,
-    element("section", { id: "facts", "aria-labelledby": "facts-title" }, element("h2", { id: "facts-title" }, "How it was done"), parts.facts));
+  parts.main = element(
+    "main",
+    { id: "main" },
+    element("p", { class: "kind" }, page.kind),
+    element("h1", {}, page.title),
+    parts.answer,
+    parts.head,
+    parts.remarks,
+    parts.sections,
+    parts.tables,
+    element(
+      "section",
+      { id: "facts", "aria-labelledby": "facts-title" },
+      element("h2", { id: "facts-title" }, "How it was done"),
+      parts.facts,
+    ),
+  );
   document.getElementById("unscripted")?.remove();
   document.body.append(
     element("a", { class: "skip", href: "#main" }, "Skip to the results"),
     element("header", { class: "top" }, element("p", { class: "brand" }, "fedsim"), themeSwitch()),
-    element("div", { class: "layout" }, element("nav", { class: "contents", "aria-label": "Contents" }, parts.contents), parts.main));
+    element(
+      "div",
+      { class: "layout" },
+      element("nav", { class: "contents", "aria-label": "Contents" }, parts.contents),
+      parts.main,
+    ),
+  );
   replaceAnswer(page.answer);
   if (page.table) replaceTable(page.table, parts.head);
   replaceRemarks(page.remarks);
@@ -51,17 +74,21 @@ function showPage(page) {
 
 /** Shows another sentence of result. */
 function replaceAnswer(sentence) {
-  parts.answer.textContent = sentence;
+  parts.answer.textContent = unbroken(sentence);
 }
 
 /** Shows what a reader has to know to read the figures. */
 function replaceRemarks(remarks) {
-  parts.remarks.replaceChildren(...remarks.map((remark) => element("p", {}, element("strong", {}, "Note: "), remark)));
+  parts.remarks.replaceChildren(
+    ...remarks.map((remark) => element("p", {}, element("strong", {}, "Note: "), remark)),
+  );
 }
 
 /** Shows how it was done: names, and what they stand for. */
 function replaceFacts(facts) {
-  parts.facts.replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  parts.facts.replaceChildren(
+    ...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
+  );
 }
 
 /**
@@ -82,8 +109,12 @@ function replaceTable(table, home = parts.tables) {
 function replaceSection(section) {
   let home = document.getElementById(section.name);
   if (!home) {
-    home = element("section", { id: section.name, "aria-labelledby": `${section.name}-title` },
-      element("h2", { id: `${section.name}-title` }, section.title), element("div", { class: "figures" }));
+    home = element(
+      "section",
+      { id: section.name, "aria-labelledby": `${section.name}-title` },
+      element("h2", { id: `${section.name}-title` }, section.title),
+      element("div", { class: "figures" }),
+    );
     parts.sections.append(home);
     listContents();
   }
@@ -112,8 +143,11 @@ function replaceFigure(figure, home) {
 
 function listContents() {
   const sections = [...parts.main.querySelectorAll("section")].filter((section) => !section.hidden);
-  parts.contents.replaceChildren(...sections.map((section) => element("li", {},
-    element("a", { href: `#${section.id}` }, section.querySelector("h2").textContent))));
+  parts.contents.replaceChildren(
+    ...sections.map((section) =>
+      element("li", {}, element("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)),
+    ),
+  );
 }
 
 /** Draws everything for paper: in light colours, as wide as a page is; and for the screen again. */

@@ -9,9 +9,13 @@ function pointChart(chart, frame) {
   let chosen = null;
 
   function collect() {
-    points = chart.groups.flatMap((group, number) => frame.hidden.has(group.label) ? [] : group.x
-      .map((x, at) => ({ x, y: group.y[at], name: group.names[at], number }))
-      .filter(({ x, y }) => extent(chart.x, [x])[0] < Infinity && extent(chart.y, [y])[0] < Infinity));
+    points = chart.groups.flatMap((group, number) =>
+      frame.hidden.has(group.label)
+        ? []
+        : group.x
+            .map((x, at) => ({ x, y: group.y[at], name: group.names[at], number }))
+            .filter(({ x, y }) => extent(chart.x, [x])[0] < Infinity && extent(chart.y, [y])[0] < Infinity),
+    );
     points.sort((one, other) => one.x - other.x || one.y - other.y);
   }
 
@@ -19,12 +23,20 @@ function pointChart(chart, frame) {
     const height = Math.round(Math.min(Math.max(width * 0.6, 260), 360));
     sheet.resize(height);
     const range = (axis, of) => reach(axis, ...extent(axis, points.map(of)));
-    room = axes(context, width, height, { axis: chart.x, range: range(chart.x, (p) => p.x) }, { axis: chart.y, range: range(chart.y, (p) => p.y) });
+    room = axes(
+      context,
+      width,
+      height,
+      { axis: chart.x, range: range(chart.x, (p) => p.x) },
+      { axis: chart.y, range: range(chart.y, (p) => p.y) },
+    );
     const radius = points.length > 2000 ? 2 : points.length > 300 ? 3 : 4.5;
     const colours = chart.groups.map((group) => colourAt(group.colour, points.length > 300 ? 0.55 : 0.8));
     for (const point of points) {
       context.fillStyle = colours[point.number];
-      context.fill(shapeAt(chart.groups[point.number].number, room.placeX(point.x), room.placeY(point.y), radius));
+      context.fill(
+        shapeAt(chart.groups[point.number].number, room.placeX(point.x), room.placeY(point.y), radius),
+      );
     }
     if (chosen && points.includes(chosen)) {
       context.strokeStyle = colour("ink");
@@ -50,7 +62,8 @@ function pointChart(chart, frame) {
       let best = null;
       let least = 24 ** 2;
       for (const point of points) {
-        const away = (room.placeX(point.x) - event.offsetX) ** 2 + (room.placeY(point.y) - event.offsetY) ** 2;
+        const away =
+          (room.placeX(point.x) - event.offsetX) ** 2 + (room.placeY(point.y) - event.offsetY) ** 2;
         if (away < least) [best, least] = [point, away];
       }
       choose(best);
@@ -59,8 +72,20 @@ function pointChart(chart, frame) {
   });
 
   function relabel() {
-    const entries = chart.groups.map((group) => ({ label: group.label, swatch: pointSwatch(group.number, group.colour) }));
-    frame.legend.replaceChildren(...(entries.length > 1 ? [legend(entries, frame.hidden, () => { collect(); sheet.redraw(); }).element] : []));
+    const entries = chart.groups.map((group) => ({
+      label: group.label,
+      swatch: pointSwatch(group.number, group.colour),
+    }));
+    frame.legend.replaceChildren(
+      ...(entries.length > 1
+        ? [
+            legend(entries, frame.hidden, () => {
+              collect();
+              sheet.redraw();
+            }).element,
+          ]
+        : []),
+    );
   }
 
   collect();
@@ -82,9 +107,15 @@ function pointChart(chart, frame) {
     leave: () => choose(null),
     redraw: sheet.redraw,
     table: () => {
-      const all = chart.groups.flatMap((group) => group.names.map((name, at) => [name, group.label, group.x[at], group.y[at]]));
-      return dataTable(["name", "group", chart.x.label, chart.y.label], [0, 1],
-        all.map(([name, group, x, y]) => [name, group, format(chart.x.unit, x), format(chart.y.unit, y)]), all.map((row) => row.slice(2)));
+      const all = chart.groups.flatMap((group) =>
+        group.names.map((name, at) => [name, group.label, group.x[at], group.y[at]]),
+      );
+      return dataTable(
+        ["name", "group", chart.x.label, chart.y.label],
+        [0, 1],
+        all.map(([name, group, x, y]) => [name, group, format(chart.x.unit, x), format(chart.y.unit, y)]),
+        all.map((row) => row.slice(2)),
+      );
     },
     close: sheet.close,
   };

@@ -20,10 +20,21 @@ const BEST = "*";
  */
 function sortable(table, order = null) {
   const body = element("tbody");
-  const heads = table.headings.map((heading, column) => element("th", { scope: "col", class: place(table, column) },
-    element("button", { type: "button", click: () => sortBy(column) }, element("span", {}, heading),
-      element("span", { class: "arrow", "aria-hidden": "true" }))));
-  const lines = table.rows.map((row) => element("tr", {}, ...row.map((cell, column) => tableCell(table, cell, column))));
+  const heads = table.headings.map((heading, column) =>
+    element(
+      "th",
+      { scope: "col", class: place(table, column) },
+      element(
+        "button",
+        { type: "button", click: () => sortBy(column) },
+        element("span", {}, heading),
+        element("span", { class: "arrow", "aria-hidden": "true" }),
+      ),
+    ),
+  );
+  const lines = table.rows.map((row) =>
+    element("tr", {}, ...row.map((cell, column) => tableCell(table, cell, column))),
+  );
   let sorted = null;
 
   function sortBy(column, falls = sorted?.column === column ? !sorted.falls : false) {
@@ -32,7 +43,8 @@ function sortable(table, order = null) {
     const words = (line) => table.rows[line][column];
     const numbers = table.rows.map((_, line) => line);
     numbers.sort((one, other) => {
-      if (!table.keys[column]) return (falls ? -1 : 1) * words(one).localeCompare(words(other), "en", { numeric: true });
+      if (!table.keys[column])
+        return (falls ? -1 : 1) * words(one).localeCompare(words(other), "en", { numeric: true });
       // What is not there is last, whichever way the rest goes.
       if (key(one) === null || key(other) === null) return (key(one) === null) - (key(other) === null);
       return (falls ? -1 : 1) * (key(one) - key(other));
@@ -46,12 +58,20 @@ function sortable(table, order = null) {
 
   body.append(...lines);
   if (order && order.column < heads.length) sortBy(order.column, order.falls);
-  const made = element("table", {},
+  const made = element(
+    "table",
+    {},
     table.title ? element("caption", {}, table.title) : null,
-    element("thead", {}, element("tr", {}, ...heads)), body);
+    element("thead", {}, element("tr", {}, ...heads)),
+    body,
+  );
   return {
-    element: element("div", { class: "table", id: table.name, tabindex: 0, role: "group", "aria-label": table.title || "Table" },
-      made, notesOf(table.notes)),
+    element: element(
+      "div",
+      { class: "table", id: table.name, tabindex: 0, role: "group", "aria-label": table.title || "Table" },
+      made,
+      notesOf(table.notes),
+    ),
     order: () => sorted,
   };
 }
@@ -60,7 +80,12 @@ function tableCell(table, cell, column) {
   const attributes = { class: place(table, column) };
   if (column === 0) return element("th", { ...attributes, scope: "row" }, cell);
   if (!cell.endsWith(BEST)) return element("td", attributes, cell);
-  return element("td", { class: `${attributes.class} best` }, cell.slice(0, -1), element("span", { class: "mark" }, BEST));
+  return element(
+    "td",
+    { class: `${attributes.class} best` },
+    cell.slice(0, -1),
+    element("span", { class: "mark" }, BEST),
+  );
 }
 
 function place(table, column) {
@@ -69,5 +94,7 @@ function place(table, column) {
 
 /** Returns sentences below a table or a figure; null where there are none. */
 function notesOf(notes) {
-  return notes.length ? element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, note))) : null;
+  return notes.length
+    ? element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, note)))
+    : null;
 }

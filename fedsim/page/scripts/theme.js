@@ -1,6 +1,10 @@
 // Light and dark: what the system says, unless the reader chooses.
 
-const THEMES = [["", "Auto"], ["light", "Light"], ["dark", "Dark"]];
+const THEMES = [
+  ["", "Auto"],
+  ["light", "Light"],
+  ["dark", "Dark"],
+];
 const themeListeners = new Set();
 let probe = null;
 
@@ -13,7 +17,8 @@ function onTheme(callback) {
 /** Returns a colour of the style sheets as canvases can use it. */
 function colour(name, opacity = 1) {
   probe ??= document.body.appendChild(element("span", { hidden: true }));
-  probe.style.color = opacity === 1 ? `var(--${name})` : `color-mix(in srgb, var(--${name}) ${opacity * 100}%, transparent)`;
+  probe.style.color =
+    opacity === 1 ? `var(--${name})` : `color-mix(in srgb, var(--${name}) ${opacity * 100}%, transparent)`;
   return getComputedStyle(probe).color;
 }
 
@@ -33,23 +38,39 @@ function themeSwitch() {
   let chosen = "";
   try {
     chosen = localStorage.getItem("fedsim-theme") ?? "";
-  } catch { /* a page in a file may have no storage: then nothing is remembered */ }
+  } catch {
+    /* a page in a file may have no storage: then nothing is remembered */
+  }
   const choose = (theme) => {
     document.documentElement.dataset.theme = theme;
     try {
       localStorage.setItem("fedsim-theme", theme);
-    } catch { /* likewise */ }
+    } catch {
+      /* likewise */
+    }
     colorsChanged();
   };
   document.documentElement.dataset.theme = chosen;
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", colorsChanged);
-  return element("fieldset", { class: "theme" },
+  return element(
+    "fieldset",
+    { class: "theme" },
     element("legend", { class: "unseen" }, "Colours"),
-    ...THEMES.map(([theme, name]) => element("label", {},
-      element("input", {
-        type: "radio", name: "theme", value: theme, checked: theme === chosen, change: () => choose(theme),
-      }),
-      element("span", {}, name))));
+    ...THEMES.map(([theme, name]) =>
+      element(
+        "label",
+        {},
+        element("input", {
+          type: "radio",
+          name: "theme",
+          value: theme,
+          checked: theme === chosen,
+          change: () => choose(theme),
+        }),
+        element("span", {}, name),
+      ),
+    ),
+  );
 }
 
 function colorsChanged() {

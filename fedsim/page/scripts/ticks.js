@@ -3,7 +3,10 @@
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const LOG_SECONDS = [
   [1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000],
-  [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 18000, 43200, 86400, 172800, 432000, 864000, 2592000],
+  [
+    1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 18000, 43200, 86400, 172800, 432000, 864000,
+    2592000,
+  ],
 ];
 
 /**
@@ -19,8 +22,12 @@ function reach(axis, least, most, fromZero = true) {
   }
   if (!fromZero) return least === most ? [least - 0.5, most + 0.5] : [least, most];
   const room = (most - least) * 0.05 || Math.abs(most) * 0.1 || 0.5;
-  const low = least >= 0 && (least < most / 2 || (least === most && axis.unit !== "share")) ? 0 : least - room;
-  return [least >= 0 ? Math.max(0, low) : low, axis.unit === "share" && most <= 1 ? Math.min(most + room, 1.02) : most + room];
+  const low =
+    least >= 0 && (least < most / 2 || (least === most && axis.unit !== "share")) ? 0 : least - room;
+  return [
+    least >= 0 ? Math.max(0, low) : low,
+    axis.unit === "share" && most <= 1 ? Math.min(most + room, 1.02) : most + room,
+  ];
 }
 
 /** Returns the values at which an axis has ticks, at most about so many. */
@@ -66,15 +73,23 @@ function tickWords(axis, values) {
   const largest = Math.max(...values.map(Math.abs), 0);
   const step = values.length > 1 ? Math.abs(values[1] - values[0]) : largest;
   const inOne = (units, end = "") => {
-    const [size, name] = units.find(([size]) => largest / size >= 1.5 && step / size >= 0.45) ?? units[units.length - 1];
+    // Half an hour is said as such, and a quarter of one in minutes.
+    const isRound = (size) => units !== TIMES || size < 60 || step / size >= 0.45;
+    const [size, name] =
+      units.find(([size]) => largest / size >= 1.5 && isRound(size)) ?? units[units.length - 1];
     return values.map((value) => `${digits(value / size, 4)} ${name}${end}`.trim());
   };
   switch (axis.unit) {
-    case "s": return inOne(TIMES);
-    case "B": return inOne(SIZES);
-    case "B/s": return inOne(SIZES, "/s");
-    case "share": return values.map((value) => `${digits(100 * value, 4)} %`);
-    default: return inOne([...(largest >= 10000 ? COUNTS : []), [1, ""]]);
+    case "s":
+      return inOne(TIMES);
+    case "B":
+      return inOne(SIZES);
+    case "B/s":
+      return inOne(SIZES, "/s");
+    case "share":
+      return values.map((value) => `${digits(100 * value, 4)} %`);
+    default:
+      return inOne([...(largest >= 10000 ? COUNTS : []), [1, ""]]);
   }
 }
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import Any
@@ -29,6 +29,7 @@ from fedsim.bus.ledger import Numbers
 from fedsim.clock import Records
 from fedsim.params import Array
 from fedsim.runtime.records.dispatch_phases import (
+    AWAY,
     COMPUTE,
     DOWNLOAD,
     PHASES,
@@ -122,6 +123,36 @@ class DispatchTable:
                 one.advance(at_ns)
             self._write(one)
         self._open.clear()
+
+    def at_work(self) -> Counter[Phase]:
+        """Return how many clients are in which phase, now; those without a dispatch are in none.
+
+        Another thread may ask while the run goes on: what it reads is copied in one step of the interpreter.
+        """
+        clients, names = Counter[Phase](), {place: name for name, place in PLACES.items()}
+        for client, mine in self._open.copy().items():
+            phase = max((one.phase for one in mine.copy().values()), default=WAITING)
+            clients[names[AWAY if client in self._away else phase]] += 1
+        return clients
+
+    def lately_at_work(self, most: int) -> Mapping[Phase, float]:
+        """Return how many clients were in which phase, on average over the last dispatches that ended.
+
+        Another thread may ask for this too.
+        """
+        count = len(self)
+        first = max(0, count - most)
+        rows = slice(first * _ASKED_ROW.size, count * _ASKED_ROW.size)
+        asked_ns = np.frombuffer(self._asked[rows].tobytes(), _ASKED_DTYPE)["asked_ns"]
+        times = np.array(self._times[first * 5 : count * 5]).reshape(-1, 5)
+        has_ended = times[:, _ENDED] > 0
+        asked_ns, times = asked_ns[has_ended], times[has_ended]
+        passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
+        if not passed_ns:
+            return {}
+        sums: dict[Phase, float] = {one: times[:, PLACES[one]].sum() for one in PHASES if one != "waiting"}
+        sums["waiting"] = (times[:, _ENDED] - asked_ns).sum() - sum(sums.values())
+        return {phase: float(sums[phase] / passed_ns) for phase in PHASES}
 
     # What the table says; valid once it is finished
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import structlog
@@ -23,7 +23,21 @@ from fedsim.runtime.records.dispatch_table import OUTCOMES, DispatchTable
 from fedsim.runtime.records.invariants import check_counts, check_trace
 from fedsim.runtime.records.result import RoundRow, RunResult, last_measured
 
+if TYPE_CHECKING:
+    from fedsim.runtime.parts import Parts
+
 ROUND_END = RecordKind("round_end", ("round", "asked", "merged"))
+
+
+Observe: TypeAlias = Callable[["Recorder", "Parts"], object]
+"""Given the recorder of a run that begins, and what the run is made of, in the run's thread.
+
+Another thread may read the rows and the counts of both while the run goes on.
+"""
+
+
+def unobserved(recorder: Recorder, parts: Parts) -> None:
+    """Let nobody look."""
 
 
 class Log(Protocol):

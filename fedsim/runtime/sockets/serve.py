@@ -20,7 +20,7 @@ from fedsim.params import unwarned
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.evaluation import FinalModels, Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log, Recorder, silent
+from fedsim.runtime.records.recorder import Log, Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor
@@ -61,6 +61,7 @@ async def serve(
     trace: Trace,
     log: Log | None = None,
     watch: Callable[[RoundRow], None] = lambda row: None,
+    observe: Observe = unobserved,
     wait_s: float | None = None,
 ) -> RunResult:
     """Wait for clients, run, and return what the run has shown; the server stays as it is.
@@ -72,6 +73,7 @@ async def serve(
         trace: The bus's too; under ``parts.verify`` it must keep its records.
         log: Where drops, rejections and rounds are noted.
         watch: Told of each round as it ends.
+        observe: Given what will record the run.
         wait_s: Begin after so long with the clients that are there; without it, wait for all that can take
             part.
 
@@ -94,6 +96,7 @@ async def serve(
         )
         initial, tasks = parts.initial(), Tasks()
         recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
+        observe(recorder, parts)
         contexts = Contexts(present, engine, initial)
         states = RemoteStates(present, server, contexts, initial, trace, log)
         observer = Observer(present, engine, contexts, states, trace)

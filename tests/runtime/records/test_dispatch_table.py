@@ -330,3 +330,41 @@ def test_what_the_server_has_been_told_stands_in_place_of_events(
 def test_what_is_told_of_a_dispatch_that_is_over_changes_nothing() -> None:
     again = (40, SPENT, 0, 0, 1, 1, 1)
     assert rows(table(*over_sockets(2, 9, 3), again)) == rows(table(*over_sockets(2, 9, 3)))
+
+
+def test_who_is_at_what_now_and_lately() -> None:
+    """Client 0 downloads for 1 s, computes for 3 s, uploads for 1 s; 1 downloads for long; 2 leaves."""
+    trace, seen = Trace(), list[dict[str, int]]()
+    dispatches = DispatchTable(trace)
+
+    async def main() -> None:
+        assert dispatches.lately_at_work(10) == {}
+        for at_s, kind, *values in [
+            *((0, DISPATCH, client, 0, 1, "talk", 0) for client in (0, 1, 2)),
+            *((0, START, client, 0, False, "word", 1, 1, False) for client in (0, 1, 2)),
+            (1, END, 0, 0, False, "delivered", ""),
+            (1, JOB_START, 0, 0, "fit", 1, 3.0),
+            (1, LEAVE, 2, "resume"),
+            (4, JOB_END, 0, 0, "fit", "done"),
+            (4, START, 0, 0, True, "word", 1, 1, False),
+            (4, RETURN, 2),
+            (5, END, 0, 0, True, "delivered", ""),
+            (8, END, 1, 0, False, "lost", "noise"),
+        ]:
+            await clock.sleep_until(at_s)
+            seen.append(dict(dispatches.at_work()))
+            trace.record(kind, *values)
+        seen.append(dict(dispatches.at_work()))
+        assert dispatches.lately_at_work(10) == {}, "none has ended"
+        trace.record(MERGE, 1, "talk", 1, [0], [0])
+
+    clock.run(main())
+    assert seen[0] == {}
+    assert seen[6] == {"download": 3}
+    assert seen[9] == {"compute": 1, "download": 1, "away": 1}
+    assert seen[12] == {"upload": 1, "download": 2}
+    assert seen[13] == {"waiting": 1, "download": 2}
+    assert seen[14] == {"waiting": 2, "download": 1}
+    assert dict(dispatches.at_work()) == {"waiting": 1, "download": 1}
+    lately = {"download": 0.2, "compute": 0.6, "upload": 0.2, "away": 0.0, "waiting": 0.0}
+    assert dispatches.lately_at_work(10) == pytest.approx(lately)

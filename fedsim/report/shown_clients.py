@@ -1,4 +1,4 @@
-"""Which clients of a large fleet a timeline shows: the slowest, those in the middle, and the fastest."""
+"""Which clients of a large fleet are shown one by one: the slowest, those in the middle, and the fastest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_CLIENTS = 60
 """How many are shown unless told otherwise."""
 
 
-def shown_clients(client: Array, turnaround_ns: Array, most: int = MOST_CLIENTS) -> Mapping[str, Array]:
+def shown_clients(client: Array, turnaround: Array, most: int = MOST_CLIENTS) -> Mapping[str, Array]:
     """Return the clients to show, ascending, by what they are; all as ``""`` if there are no more than that.
 
     A third of them each are the slowest, those in the middle and the fastest, by the mean time of their
@@ -20,14 +20,14 @@ def shown_clients(client: Array, turnaround_ns: Array, most: int = MOST_CLIENTS)
 
     Args:
         client: Whose each dispatch is, ``[dispatches]``.
-        turnaround_ns: How long each took, ``[dispatches]``, ns.
+        turnaround: How long each took, ``[dispatches]``, in any unit.
         most: How many clients, at least 3.
     """
     asked, of = np.unique(client, return_inverse=True)
     if len(asked) <= most:
         return {"": asked}
-    mean_ns = np.bincount(of, turnaround_ns) / np.bincount(of)
-    slowest_first = asked[np.lexsort((asked, -mean_ns))]
+    mean = np.bincount(of, turnaround) / np.bincount(of)
+    slowest_first = asked[np.lexsort((asked, -mean))]
     each, extra = divmod(most, 3)
     middle = (len(asked) - each) // 2
     parts = {

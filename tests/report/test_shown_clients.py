@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsim.timeline.shown_clients import shown_clients
+from fedsim.report.shown_clients import shown_clients
 
 
 def test_a_small_fleet_is_shown_whole() -> None:

@@ -1,0 +1,310 @@
+"""A page on loopback that is followed by server-sent events, served by a thread of its own.
+
+The page consists of *panels*, JSON values by name. While somebody looks, they are made anew about once a
+second, and those that have changed are sent. A message says which version of the panels it brings a page to.
+A page that comes back names the last version that it has, and gets what has changed since; a page that comes
+for the first time, or from another server, gets all. So whoever reads slowly misses versions and nothing
+else, and nothing is kept for anybody but the newest value of each panel.
+
+There are two paths, and all that is ever done is to answer a GET, so this takes fewer lines than a framework;
+and importing aiohttp would take a quarter of a second, which is more than all the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic, thread_time
+from typing import Self, TypeAlias
+
+from fedsim.errors import UserError
+
+Make: TypeAlias = Callable[[], Mapping[str, str]]
+"""Returns the panels as they are now, each as JSON. It is called in the server's thread."""
+
+EVERY_S = 1.0
+"""Real time between two looks, or more, ..."""
+
+MOST_OF_THE_TIME = 0.005
+"""... so that the server has taken this share of one core at most, since what it shows began."""
+
+MOST_PAGES = 16
+MOST_HEAD = 16_384
+"""Bytes of a request."""
+PATIENCE_S = 10.0
+"""How long a request may take to arrive, and an answer to be read."""
+GOODBYE_S = 3.0
+"""How long pages may take to get the last message."""
+
+_HEADERS = """\
+HTTP/1.1 {status}
+Content-Type: {kind}; charset=utf-8
+Cache-Control: no-store
+Connection: close
+Allow: GET
+Content-Security-Policy: frame-ancestors 'none'
+Cross-Origin-Resource-Policy: same-origin
+Referrer-Policy: no-referrer
+X-Content-Type-Options: nosniff
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class _RefusedError(Exception):
+    """A request that is not answered as it wants; holds the status line and the words."""
+
+
+@dataclass(slots=True)
+class _Panels:
+    """The newest text of each panel, and the version that changed it.
+
+    Attributes:
+        version: How often panels have changed.
+        token: Tells versions of this server from those of another.
+    """
+
+    version: int = 0
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    _texts: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def put(self, texts: Mapping[str, str]) -> None:
+        """Take panels as they are now; one that is not there any more becomes null."""
+        gone = dict.fromkeys(self._texts.keys() - texts.keys(), "null")
+        changed = {
+            name: text
+            for name, text in {**texts, **gone}.items()
+            if name not in self._texts or self._texts[name][1] != text
+        }
+        if changed:
+            self.version += 1
+            self._texts |= {name: (self.version, text) for name, text in changed.items()}
+
+    def message(self, seen: int) -> bytes:
+        """Return what has changed since a version, as an event; from 0 that is all."""
+        news = ", ".join(
+            f"{json.dumps(name)}: {text}" for name, (version, text) in self._texts.items() if version > seen
+        )
+        is_whole = json.dumps(seen == 0)
+        event = (
+            f"id: {self.token}-{self.version}\n" + f'data: {{"whole": {is_whole}, "panels": {{{news}}}}}\n\n'
+        )
+        return event.encode()
+
+    def seen(self, last_id: str) -> int:
+        """Return the version that a page has, given the last event's name; 0 if it is not known here."""
+        token, _, number = last_id.rpartition("-")
+        is_mine = token == self.token and number.isdecimal() and int(number) <= self.version
+        return int(number) if is_mine else 0
+
+
+class LiveServer:
+    """Serves a page at a port of loopback from :meth:`start` to :meth:`close`.
+
+    A thread that computes shares nothing with this one but what ``make`` reads.
+
+    Args:
+        html: The page, which follows ``/events``.
+        make: What it shows.
+        port: 0 lets the system choose.
+        every_s: Real time between two looks, s.
+        most_of_the_time: The share of one core that its thread may take.
+
+    Attributes:
+        port: Where it listens.
+
+    Raises:
+        UserError: The port is taken.
+    """
+
+    def __init__(
+        self,
+        html: bytes,
+        make: Make,
+        port: int = 0,
+        *,
+        every_s: float = EVERY_S,
+        most_of_the_time: float = MOST_OF_THE_TIME,
+    ) -> None:
+        try:
+            self._socket = socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            said = os.strerror(error.errno or 0).lower()
+            raise UserError(
+                f"the live page cannot be served at 127.0.0.1:{port}: {said}. Choose another --live PORT, or "
+                "leave the port out, and the system chooses one"
+            ) from None
+        self.port: int = self._socket.getsockname()[1]
+        self._hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        self._html = html
+        self._make = make
+        self._every_s = every_s
+        self._most_of_the_time = most_of_the_time
+        self._panels = _Panels()
+        self._pages: list[asyncio.Task[None]] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="fedsim live page", daemon=True
+        )
+        self._is_ready = threading.Event()
+        self._news, self._over, self._is_new = asyncio.Condition(), asyncio.Event(), asyncio.Event()
+        self._is_last = False
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the page."""
+        return f"http://127.0.0.1:{self.port}/"
+
+    def start(self) -> Self:
+        """Serve from now on."""
+        self._thread.start()
+        self._is_ready.wait()
+        return self
+
+    def renew(self) -> None:
+        """Look at once, since what is shown is something else from now on; its share of time begins anew."""
+        self._loop.call_soon_threadsafe(self._is_new.set)
+
+    def close(self) -> None:
+        """Let pages have what the panels are now, for :data:`GOODBYE_S` at most, and end."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join()
+        self._socket.close()
+
+    def pause_s(self, spent_s: float, passed_s: float) -> float:
+        """Return how long nobody looks, s.
+
+        Args:
+            spent_s: Time of a core that the server has taken.
+            passed_s: Real time in which it has.
+        """
+        return max(self._every_s, spent_s / self._most_of_the_time - passed_s)
+
+    # In the server's thread
+
+    async def _serve(self) -> None:
+        self._loop, self._since_s = asyncio.get_running_loop(), (thread_time(), monotonic())
+        server = await asyncio.start_server(self._answer, sock=self._socket, limit=MOST_HEAD)
+        self._is_ready.set()
+        await self._over.wait()
+        server.close()
+        if self._pages:
+            self._look()
+        self._is_last = True
+        async with self._news:
+            self._news.notify_all()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await asyncio.gather(*self._pages, return_exceptions=True)
+
+    def _look(self) -> None:
+        try:
+            self._panels.put(self._make())
+        except Exception:  # a fault of the page must not become one of the run
+            _log.exception("the live page could not be brought up to date")
+
+    async def _look_again_and_again(self) -> None:
+        while self._pages:
+            self._look()
+            async with self._news:
+                self._news.notify_all()
+            spent_s, passed_s = thread_time() - self._since_s[0], monotonic() - self._since_s[1]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.pause_s(spent_s, passed_s)):
+                    await self._is_new.wait()
+                self._is_new.clear()
+                self._since_s = thread_time(), monotonic()
+        self._looking = None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            try:
+                path, headers = self._request(head)
+                if path == "/events":
+                    await self._follow(writer, self._panels.seen(headers.get("last-event-id", "")))
+                else:
+                    writer.write(_answer("200 OK", "text/html", self._html))
+            except _RefusedError as refusal:
+                status, words = refusal.args
+                writer.write(_answer(status, "text/plain", f"{words}\n".encode()))
+            async with asyncio.timeout(PATIENCE_S):
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            pass  # whoever it was is gone, or never spoke as a browser does
+        finally:
+            writer.transport.abort()
+
+    def _request(self, head: bytes) -> tuple[str, Mapping[str, str]]:
+        """Return the path and the headers of a request that may be answered.
+
+        Raises:
+            _RefusedError: It may not.
+        """
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, _, rest = first.partition(" ")
+        path, _, version = rest.partition(" ")
+        headers = dict[str, str]()
+        for line in filter(None, lines):
+            name, colon, value = line.partition(":")
+            if not colon or headers.setdefault(name.lower(), value.strip()) != value.strip():
+                raise _RefusedError("400 Bad Request", "this is no request of a browser")
+        if not version.startswith("HTTP/1."):
+            raise _RefusedError("400 Bad Request", "this is no request of a browser")
+        host = headers.get("host", "").lower()
+        if host not in self._hosts:
+            raise _RefusedError("421 Misdirected Request", f"this page is at {self.url} and nowhere else")
+        if headers.get("origin", f"http://{host}").lower() != f"http://{host}":
+            raise _RefusedError("403 Forbidden", "pages from elsewhere cannot read this one")
+        if method != "GET":
+            raise _RefusedError("405 Method Not Allowed", "this page can only be read: GET it")
+        path = path.partition("?")[0]
+        if path not in ("/", "/events"):
+            raise _RefusedError("404 Not Found", f"there is nothing but {self.url}")
+        if path == "/events" and len(self._pages) >= MOST_PAGES:
+            raise _RefusedError("503 Service Unavailable", f"{MOST_PAGES} pages follow already: close one")
+        return path, headers
+
+    async def _follow(self, writer: asyncio.StreamWriter, seen: int) -> None:
+        """Send what is new until the end, as fast as it is read."""
+        page = asyncio.current_task()
+        assert page is not None  # noqa: S101 - for mypy: this is a coroutine
+        self._pages.append(page)
+        try:
+            writer.write(_head("200 OK", "text/event-stream") + b"\r\nretry: 1000\n\n")
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look_again_and_again())
+                await asyncio.sleep(0)  # let it look
+            is_last = False
+            while not is_last:
+                async with self._news:
+                    while not (self._panels.version > seen or self._is_last):
+                        await self._news.wait()
+                is_last = self._is_last
+                if self._panels.version > seen:
+                    writer.write(self._panels.message(seen))
+                    seen = self._panels.version
+                    await writer.drain()
+            writer.write(b"event: end\ndata: null\n\n")
+        finally:
+            self._pages.remove(page)
+
+
+def _head(status: str, kind: str) -> bytes:
+    return _HEADERS.format(status=status, kind=kind).replace("\n", "\r\n").encode()
+
+
+def _answer(status: str, kind: str, body: bytes) -> bytes:
+    return _head(status, kind) + f"Content-Length: {len(body)}\r\n\r\n".encode() + body

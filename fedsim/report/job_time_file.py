@@ -1,0 +1,37 @@
+"""``real_time.msgpack``: when which thread was at which jobs, of a run with ``profile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from fedsim.engine.job_times import TimedJobs
+from fedsim.report.read_whole import read_whole
+
+REAL_TIME = "real_time.msgpack"
+
+
+def packed(jobs: list[TimedJobs], rounds: list[tuple[int, int]]) -> bytes:
+    """Return the content of the file; instants are in ns of real time since the run began."""
+    content: bytes = msgpack.packb({"jobs": jobs, "rounds": rounds})
+    return content
+
+
+def read_job_times(folder: Path) -> tuple[list[TimedJobs], list[tuple[int, int]]] | None:
+    """Return the jobs, and when each round ended; None where the run was done without ``profile``.
+
+    Raises:
+        OutputError: The file is damaged.
+    """
+    file = folder / REAL_TIME
+    return read_whole(file, _read) if file.exists() else None
+
+
+def _read(file: Path) -> tuple[list[TimedJobs], list[tuple[int, int]]]:
+    try:
+        read: Any = msgpack.unpackb(file.read_bytes())
+    except msgpack.UnpackException as error:
+        raise ValueError(error) from error
+    return [TimedJobs(*job) for job in read["jobs"]], [(number, at_ns) for number, at_ns in read["rounds"]]

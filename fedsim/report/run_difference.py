@@ -1,0 +1,152 @@
+"""Where two runs part: the first event that differs, and what differs in their settings before it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from fedsim.clock.event_trace import RecordKind, as_map, stored_records
+from fedsim.report.cost_breakdown import Summary
+from fedsim.report.read_whole import read_whole
+from fedsim.report.run_trace import opened
+from fedsim.report.summary import read_summary
+
+MOST_BEFORE = 5
+"""Events that are kept of those before the runs part."""
+
+NO_FACTS = ("status", "started_at", "wall_s", "jobs", "tracker_failures")
+"""What ``run.json`` says of what a run came to, not of what it was done with."""
+
+Record = Mapping[str, Any]
+StoredRecord = tuple[RecordKind, list[Any]]
+Records = Iterator[StoredRecord]
+Differences = Mapping[str, tuple[Any, Any]]
+"""Two values by what they are values of; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two traces part.
+
+    Attributes:
+        num_common: How many events they have in common before.
+        before: The last of those, as :func:`fedsim.clock.read_trace` gives them.
+        first: The next event of the first run; None where its trace ends.
+        second: That of the second run.
+    """
+
+    num_common: int
+    before: Sequence[Record]
+    first: Record | None
+    second: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDifference:
+    """What tells two runs apart.
+
+    Attributes:
+        folders: Theirs.
+        summaries: What each comes to.
+        settings: Values of their resolved scenarios that differ, by path.
+        facts: What differs in versions, host and way of running, by its name in ``run.json``.
+        parting: Where their traces part; None where these are equal.
+        is_real_time: Whether one of them went over sockets.
+    """
+
+    folders: tuple[Path, Path]
+    summaries: tuple[Summary, Summary]
+    settings: Differences
+    facts: Differences
+    parting: Parting | None
+    is_real_time: bool
+
+    @property
+    def is_none(self) -> bool:
+        """Whether both have the same events and end with the same models."""
+        first, second = self.summaries
+        return self.parting is None and first["model_hash"] == second["model_hash"]
+
+
+def run_difference(first: Path, second: Path) -> RunDifference:
+    """Compare two runs, event by event; no trace is held as a whole.
+
+    Args:
+        first: The folder of a run.
+        second: That of the other.
+
+    Raises:
+        OutputError: One holds no whole run.
+    """
+    with opened(first) as one, opened(second) as other:
+        summaries = read_summary(first), read_summary(second)
+        same = summaries[0]["trace_hash"] == summaries[1]["trace_hash"]
+        parting = None if same else part(stored_records(one), stored_records(other))
+    facts = _facts(first), _facts(second)
+    return RunDifference(
+        (first, second),
+        summaries,
+        _differences(_settings(first), _settings(second)),
+        _differences(*facts),
+        parting,
+        any(one.get("bus") == "http" for one in facts),
+    )
+
+
+def part(first: Records, second: Records) -> Parting | None:
+    """Return where the records of two traces part, as stored; None where they do not."""
+    before = deque[StoredRecord](maxlen=MOST_BEFORE)
+    for num_common, (one, other) in enumerate(zip_longest(first, second)):
+        if one != other and not _hold_the_same(one, other):
+            return Parting(num_common, [as_map(*record) for record in before], _told(one), _told(other))
+        before.append(one)
+    return None
+
+
+def _hold_the_same(one: StoredRecord | None, other: StoredRecord | None) -> bool:
+    """Whether two records that are not equal differ only in that NaN equals nothing."""
+    if one is None or other is None:
+        return False
+    return one[0] == other[0] and bool(msgpack.packb(one[1]) == msgpack.packb(other[1]))
+
+
+def _told(record: StoredRecord | None) -> Record | None:
+    return None if record is None else as_map(*record)
+
+
+def _settings(folder: Path) -> Mapping[str, Any]:
+    scenario = read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
+    return dict(_flat(scenario))
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield values by their paths; lists of tables are entered too, as overrides do."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _flat(inner, f"{path}.{key}" if path else str(key))
+
+
+def _facts(folder: Path) -> Mapping[str, Any]:
+    """Return with what a run was done, such as ``libraries.torch``, by names as those of settings."""
+    facts = read_whole(folder / "run.json", lambda file: dict(json.loads(file.read_text("utf-8"))))
+    return dict(_flat({name: fact for name, fact in facts.items() if name not in NO_FACTS}))
+
+
+def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differences:
+    return {
+        path: (first.get(path), second.get(path))
+        for path in {**first, **second}
+        if first.get(path) != second.get(path)
+    }

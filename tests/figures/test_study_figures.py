@@ -1,0 +1,87 @@
+"""The figures of studies and comparisons, from their folders."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedsim
+from fedsim.errors import OutputError
+from fedsim.figures.base import BarChart, HeatChart, LineChart, Section
+from fedsim.figures.study_figures import study_sections
+from fedsim.studies import perform as performing
+from tests.conftest import InProcess
+from tests.figures.conftest import TINY
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study of two variants with two seeds."""
+    tables: dict[str, Any] = {
+        "name": "tiny",
+        "base": TINY,
+        "seeds": [0, 1],
+        "targets": [0.05, 0.999],
+        "variant": [{"algorithm": "local"}, {"algorithm": "fedavg", "name": "<i>$a_b$</i>"}],
+        "grid": {"training.lr": [0.1, 0.5]},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(performing, "WorkerPool", InProcess)
+        return fedsim.study(tables, out=tmp_path_factory.mktemp("studies") / "study").folder
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison of two algorithms."""
+    place = tmp_path_factory.mktemp("comparisons") / "comparison"
+    return fedsim.compare(TINY, ["fedavg", "local"], out=place).folder
+
+
+def charts(sections: list[Section]) -> dict[str, Any]:
+    return {figure.name: figure.chart for section in sections for figure in section.figures}
+
+
+VARIANTS = ["local lr=0.1", "local lr=0.5", "<i>$a_b$</i> lr=0.1", "<i>$a_b$</i> lr=0.5"]
+
+
+def test_a_study_has_a_line_for_each_variant_and_point_of_the_grid(study: Path) -> None:
+    found = charts(study_sections(study))
+    assert list(found) == [
+        *("accuracy-by-time", "accuracy-by-bytes", "time-by-phase", "bytes", "accuracy-by-variant"),
+        *("outcomes", "gantt-1", "gantt-2", "gantt-3", "gantt-4", "classes-of-clients", "samples-of-clients"),
+    ]
+    for name in ("accuracy-by-time", "accuracy-by-bytes", "accuracy-by-variant"):
+        chart = found[name]
+        assert isinstance(chart, LineChart)
+        assert [line.label for line in chart.lines] == VARIANTS
+    assert [target.value for target in found["accuracy-by-time"].targets] == [0.05, 0.999]
+    assert all(line.low is not None for line in found["accuracy-by-time"].lines)
+    assert [len(line.x) > 0 for line in found["accuracy-by-bytes"].lines] == [False, False, True, True]
+    assert isinstance(found["bytes"], BarChart)
+    assert found["bytes"].bars == VARIANTS
+    assert isinstance(found["classes-of-clients"], HeatChart)
+
+
+def test_a_study_that_has_not_ended_has_figures_of_the_runs_that_have(study: Path, tmp_path: Path) -> None:
+    begun = Path(shutil.copytree(study, tmp_path / "begun"))
+    for folder in begun.glob("*/"):
+        if folder.name != "local-lr-0.1-seed0":
+            shutil.rmtree(folder)
+    found = charts(study_sections(begun))
+    assert [line.label for line in found["accuracy-by-variant"].lines] == VARIANTS[:1]
+    shutil.rmtree(begun / "local-lr-0.1-seed0")
+    assert study_sections(begun) == []
+
+
+def test_a_comparison_has_a_line_for_each_algorithm(comparison: Path) -> None:
+    found = charts(study_sections(comparison))
+    assert [line.label for line in found["accuracy-by-time"].lines] == ["fedavg", "local"]
+    assert found["accuracy-by-time"].lines[0].low is None
+
+
+def test_what_holds_no_study_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="holds neither a study"):
+        study_sections(tmp_path)

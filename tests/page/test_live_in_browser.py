@@ -1,0 +1,176 @@
+"""The live page in a browser: a run is followed from its start to its end, over a connection that is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import fedsim
+from fedsim.page import live_server
+from fedsim.page.html import html
+from fedsim.page.live_looks import Look, panels
+from fedsim.page.live_page import LivePage
+from fedsim.page.live_server import LiveServer
+from fedsim.page.page import Page, PageTable
+from fedsim.report.text_table import TextTable
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
+
+HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='broken = 1'>"
+
+SHORT: dict[str, Any] = {
+    "run": {"name": "live", "rounds": 3},
+    "data": {"limit": 80, "global_test": 0.2},
+    "models": {"mlp": {"params": {"hidden": [4]}}},
+    "fleet": [{"name": HOSTILE, "count": 3, "device": "low"}],
+    "engine": {"workers": 1},
+    "evaluation": {"every": 1},
+}
+
+
+class Steps:
+    """Lets a run go on by one round at a time."""
+
+    def __init__(self) -> None:
+        self._go, self._is_there = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, row: Any) -> None:
+        """End of a round: wait until somebody lets the run go on."""
+        self._is_there.release()
+        self._go.acquire(timeout=60)
+
+    def wait(self) -> None:
+        """Wait until the next round has ended."""
+        assert self._is_there.acquire(timeout=60)
+
+    def go(self) -> None:
+        """Let the next one begin."""
+        self._go.release()
+
+
+@contextmanager
+def tab_of(browser: Browser, url: str, faults: list[str], **more: Any) -> Iterator[Tab]:
+    """Open a page that is followed, and note what goes wrong in it."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, **more)
+    tab = context.new_page()
+    tab.set_default_timeout(60_000)
+    tab.on("pageerror", lambda error: faults.append(f"error: {error}"))
+    tab.on("request", lambda request: None if request.url.startswith(url) else faults.append(request.url))
+    tab.goto(url)
+    tab.wait_for_selector("html[data-ready]", state="attached")
+    yield tab
+    context.close()
+
+
+def test_a_run_is_followed_from_its_start_to_its_end(browser: Browser, tmp_path: Path) -> None:
+    steps, faults = Steps(), list[str]()
+    with LivePage() as page, tab_of(browser, page.url, faults) as tab:
+        options: dict[str, Any] = {"live": page, "progress": steps, "out": tmp_path / "run"}
+        run = threading.Thread(target=lambda: fedsim.run(SHORT, **options), daemon=True)
+        run.start()
+        steps.wait()
+        tab.get_by_text("1 of 3 rounds").wait_for()
+        tab.locator("#fleet .plot").wait_for()
+        tab.locator("#accuracy-by-time canvas").first.wait_for()
+        assert tab.locator("[role=status]").text_content() == "Live"
+        assert tab.locator("progress").get_attribute("value") == "0.3333"
+        assert tab.title().startswith("33 % · ")
+        assert "round 1 has ended: 3 asked, 3 merged" in (tab.locator("#events").text_content() or "")
+        steps.go()
+        steps.wait()
+        tab.get_by_text("2 of 3 rounds").wait_for()
+        for _ in range(2):
+            steps.go()
+        run.join()
+        tab.locator("#time-by-phase .plot").wait_for()  # of the report
+        assert tab.locator("progress").is_hidden()
+        page.close()
+        tab.get_by_text("It has ended; this page stays as it is.").wait_for()
+        assert tab.locator("#accuracy-by-time canvas").count() > 0
+        assert tab.evaluate("window.broken") is None
+        assert tab.locator("img").count() == 0
+    assert faults == []
+
+
+class Source:
+    """What a page shows, set by hand; a look that nobody has seen changes it."""
+
+    def __init__(self) -> None:
+        self.answer = "first"
+        self.looks = 0
+
+    def __call__(self) -> dict[str, str]:
+        self.looks += 1
+        table = TextTable(("what", "how much"), [("looks", str(self.looks)), ("others", "1")])
+        page = Page("by hand", "run", self.answer, PageTable("looks", table))
+        return panels(Look(page, "running", 0.5))
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Source], LiveServer]]:
+    started = list[LiveServer]()
+
+    def start(source: Source) -> LiveServer:
+        page = html(Page("by hand", "run", "waiting"), start=("live",), connects=True)
+        started.append(LiveServer(page.encode(), source, every_s=0.01, most_of_the_time=1.0).start())
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+def cut(server: LiveServer) -> None:
+    """Cut all connections."""
+    server._loop.call_soon_threadsafe(lambda: [page.cancel() for page in server._pages])
+
+
+def test_a_connection_is_lost_and_regained(browser: Browser, serve: Callable[..., LiveServer]) -> None:
+    source, faults, ids = Source(), list[str](), list[str | None]()
+    server = serve(source)
+    with tab_of(browser, server.url, faults) as tab:
+        tab.get_by_text("first").wait_for()
+        tab.on("request", lambda request: ids.append(request.headers.get("last-event-id")))
+        cut(server)
+        tab.get_by_text("Connection lost; trying again.").wait_for()
+        source.answer = "second"
+        tab.get_by_text("second").wait_for()
+        assert tab.locator("[role=status]").text_content() == "Live"
+    assert faults == []
+    assert len(ids) == 1
+
+
+@pytest.mark.slow  # the page waits before it tries again
+def test_a_page_that_was_turned_away_tries_again(
+    browser: Browser, serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "MOST_PAGES", 0)
+    faults = list[str]()
+    with tab_of(browser, serve(Source()).url, faults) as tab:
+        tab.get_by_text("Connection lost; trying again.").wait_for()
+        monkeypatch.setattr(live_server, "MOST_PAGES", 1)
+        tab.get_by_text("first").wait_for()
+    assert faults == []
+
+
+def test_the_keyboard_stays_where_it_is(browser: Browser, serve: Callable[..., LiveServer]) -> None:
+    source, faults = Source(), list[str]()
+    with tab_of(browser, serve(source).url, faults) as tab:
+        head = tab.locator("#looks th button").nth(1)
+        head.focus()
+        head.press("Enter")
+        seen = tab.locator("#looks td").first.text_content() or ""
+        tab.wait_for_function(
+            "seen => document.querySelector('#looks tbody').textContent.includes(seen) === false",
+            arg=f"looks{seen}",
+        )
+        assert tab.evaluate("document.activeElement.textContent").startswith("how much")
+        assert tab.locator("#looks th[aria-sort]").text_content().startswith("how much")
+    assert faults == []

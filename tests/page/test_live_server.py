@@ -1,0 +1,376 @@
+"""The server of the live page: whom it answers, what it sends anew, and that nobody can hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import math
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fedsim.errors import UserError
+from fedsim.page import live_server
+from fedsim.page.live_server import LiveServer
+
+HTML = b"<!doctype html><p>live"
+QUICKLY = {"every_s": 0.0, "most_of_the_time": math.inf}
+
+Serve = Callable[..., LiveServer]
+
+
+class Counter:
+    """Panels that change whenever they are looked at: one does, one does not."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.waits: dict[int, threading.Event] = {}
+
+    def __call__(self) -> Mapping[str, str]:
+        self.looks += 1
+        for number, event in self.waits.items():
+            if self.looks >= number:
+                event.set()
+        return {"count": str(self.looks), "name": '"same"'}
+
+    def reaches(self, number: int) -> threading.Event:
+        return self.waits.setdefault(number, threading.Event())
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Return a function that starts a server, which ends with the test."""
+    started = list[LiveServer]()
+
+    def start(make: Callable[[], Mapping[str, str]] | None = None, **options: Any) -> LiveServer:
+        server = LiveServer(HTML, make or Counter(), **options).start()
+        started.append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.close()
+
+
+class Page:
+    """What a browser does with the events."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+        self.panels = dict[str, Any]()
+        self.last_id = ""
+
+    async def event(self) -> dict[str, str]:
+        """Return the next event."""
+        fields = dict[str, str]()
+        while line := (await self._content.readline()).decode().rstrip("\n"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        return fields
+
+    async def news(self) -> dict[str, Any]:
+        """Take the next message, and return it."""
+        event = await self.event()
+        while "data" not in event or "id" not in event:
+            event = await self.event()
+        self.last_id = event["id"]
+        message: dict[str, Any] = json.loads(event["data"])
+        self.panels |= message["panels"]
+        return message
+
+
+@asynccontextmanager
+async def page_of(server: LiveServer, last_id: str = "") -> AsyncIterator[Page]:
+    headers = {"Last-Event-ID": last_id} if last_id else {}
+    async with (
+        aiohttp.ClientSession(read_bufsize=2**24) as session,
+        session.get(f"{server.url}events", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+        assert answer.content_type == "text/event-stream"
+        yield Page(answer.content)
+
+
+async def test_the_page_and_what_it_shows(serve: Serve) -> None:
+    server = serve()
+    async with aiohttp.ClientSession() as session, session.get(server.url) as answer:
+        assert await answer.read() == HTML
+        assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
+    async with page_of(server) as page:
+        assert await page.news() == {"whole": True, "panels": {"count": 1, "name": "same"}}
+
+
+async def test_only_what_has_changed_is_sent_again(serve: Serve) -> None:
+    async with page_of(serve(**QUICKLY)) as page:
+        await page.news()
+        assert await page.news() == {"whole": False, "panels": {"count": 2}}
+
+
+async def test_a_panel_that_is_gone_is_told(serve: Serve) -> None:
+    shown = iter([{"one": "1", "two": "2"}])
+    async with page_of(serve(lambda: next(shown, {"one": "1"}), **QUICKLY)) as page:
+        await page.news()
+        assert await page.news() == {"whole": False, "panels": {"two": None}}
+
+
+async def test_who_comes_back_gets_what_it_has_missed(serve: Serve) -> None:
+    values = {"fast": 0, "slow": 0}
+
+    def make() -> Mapping[str, str]:
+        return {name: str(value) for name, value in values.items()}
+
+    server = serve(make, **QUICKLY)
+    async with page_of(server) as page:
+        await page.news()
+        values["slow"] = 1
+        await page.news()
+        last_id = page.last_id
+        for value in (1, 2, 3):
+            values["fast"] = value
+            await page.news()
+    async with page_of(server, last_id) as again:
+        assert await again.news() == {"whole": False, "panels": {"fast": 3}}
+
+
+@pytest.mark.parametrize(
+    "last_id", ["0123456789abcdef-1", "nonsense", "-1", "{token}-99", "{token}-x", "{token}-²"]
+)
+async def test_who_names_a_version_that_is_not_known_gets_all(serve: Serve, last_id: str) -> None:
+    server = serve()
+    async with page_of(server) as page:
+        await page.news()
+        token = page.last_id.partition("-")[0]
+    async with page_of(server, last_id.format(token=token)) as again:
+        message = await again.news()
+    assert message["whole"] is True
+    assert message["panels"].keys() == {"count", "name"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
+@pytest.mark.parametrize("origin", [None, "http://{host}"])
+async def test_its_own_names_are_answered(serve: Serve, host: str, origin: str | None) -> None:
+    server = serve()
+    host = host.format(port=server.port)
+    assert await status_of(server, {"Host": host, "Origin": origin and origin.format(host=host)}) == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "example.org:{port}"}, 421),
+        ({"Host": "127.0.0.1"}, 421),
+        ({"Host": "127.0.0.1:1"}, 421),
+        ({"Host": "127.0.0.1:{port}@example.org"}, 421),
+        ({"Host": None}, 421),
+        ({"Origin": "http://example.org"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "https://127.0.0.1:{port}"}, 403),
+        ({"Origin": "http://localhost:{port}"}, 403),
+        ({"Host": "localhost:{port}", "Origin": "http://127.0.0.1:{port}"}, 403),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/events"])
+async def test_others_are_refused(
+    serve: Serve, headers: dict[str, str | None], status: int, path: str
+) -> None:
+    server = serve()
+    named = {name: value and value.format(port=server.port) for name, value in headers.items()}
+    assert await status_of(server, named, path=path) == status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEAD", "get"])
+@pytest.mark.parametrize("path", ["/", "/events"])
+async def test_it_can_only_be_read(serve: Serve, method: str, path: str) -> None:
+    server = serve()
+    said = await raw(server, f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nAllow: GET\r\n" in said
+
+
+@pytest.mark.parametrize("path", ["/state", "//", "/events/", "/..", "/%2e%2e/etc/passwd", "*"])
+async def test_there_is_nothing_else(serve: Serve, path: str) -> None:
+    assert await status_of(serve(), {}, path=path) == 404
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/2.0\r\nHost: {host}\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: {host}\r\nHost: example.org\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\norigin: http://example.org\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_refused(serve: Serve, request_bytes: bytes) -> None:
+    server = serve()
+    request_bytes = request_bytes.replace(b"{host}", f"127.0.0.1:{server.port}".encode())
+    assert (await raw(server, request_bytes)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_request_without_end_is_cut_off(serve: Serve) -> None:
+    server = serve()
+    assert await raw(server, b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 10_000) == b""
+    assert await status_of(server, {}) == 200
+
+
+async def test_who_says_nothing_is_not_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_server, "PATIENCE_S", 0.01)
+    assert await raw(serve(), b"GET / HTTP/1.1\r\n") == b""
+
+
+async def test_there_are_only_so_many_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_server, "MOST_PAGES", 2)
+    server = serve(**QUICKLY)
+    async with page_of(server) as one:
+        await one.news()
+        async with page_of(server) as other:
+            await other.news()
+            assert await status_of(server, {}, path="/events") == 503
+        while await status_of(server, {}, path="/events") == 503:  # until the server has seen that it is gone
+            await one.news()
+
+
+async def test_who_never_reads_holds_up_nobody(serve: Serve) -> None:
+    """Beside a page that reads all, one never reads while there are 10,000 updates of a kilobyte."""
+    big = "x" * 1000
+    counter = Counter()
+
+    def make() -> Mapping[str, str]:
+        return {**counter(), "big": json.dumps(f"{counter.looks} {big}")}
+
+    server = serve(make, **QUICKLY)
+    with socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.sendall(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        async with page_of(server) as page:
+            while page.panels.get("count", 0) < 10_000:
+                await page.news()
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        received = b""
+        while chunk := await asyncio.to_thread(slow.recv, 2**20):
+            received += chunk
+        closing.join()
+    assert len(received) < 8_000_000, (
+        "what it has not read was kept for it, beyond what the system's buffers hold"
+    )
+    assert received.endswith(b"event: end\ndata: null\n\n")
+    *_, last = [line for line in received.split(b"\n") if line.startswith(b"data: {")]
+    assert json.loads(last[6:])["panels"]["count"] == counter.looks, "it got the newest panels at last"
+
+
+async def test_at_the_end_all_pages_get_the_last_panels(serve: Serve) -> None:
+    said = {"state": '"running"'}
+    server = serve(lambda: dict(said), every_s=1000.0)
+    async with page_of(server) as page:
+        await page.news()
+        said["state"] = '"ended"'
+        closing = asyncio.to_thread(server.close)
+        closed = asyncio.create_task(closing)
+        assert await page.news() == {"whole": False, "panels": {"state": "ended"}}
+        assert await page.event() == {"event": "end", "data": "null"}
+        await closed
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))
+
+
+async def test_who_never_reads_holds_up_no_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_server, "GOODBYE_S", 0.01)
+    counter = Counter()
+
+    def make() -> Mapping[str, str]:
+        return {"big": json.dumps(f"{counter()} {'x' * 1_000_000}")}
+
+    server = serve(make, **QUICKLY)
+    with socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.sendall(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        await asyncio.to_thread(counter.reaches(50).wait)
+        await asyncio.to_thread(server.close)
+
+
+async def test_nobody_looks_while_nobody_reads(serve: Serve) -> None:
+    counter = Counter()
+    server = serve(counter, **QUICKLY)
+    async with aiohttp.ClientSession() as session, session.get(server.url):
+        pass
+    assert counter.looks == 0
+    async with page_of(server) as page:
+        await page.news()
+    server.close()
+    assert counter.looks >= 1
+
+
+async def test_a_fault_of_the_page_is_told_and_does_no_harm(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks = iter([ZeroDivisionError("of a page")])
+
+    def make() -> Mapping[str, str]:
+        for error in looks:
+            raise error
+        return {"count": "1"}
+
+    async with page_of(serve(make, **QUICKLY)) as page:
+        assert await page.news() == {"whole": True, "panels": {"count": 1}}
+    assert "the live page could not be brought up to date" in caplog.text
+
+
+def test_it_takes_its_share_of_the_time_and_no_more(serve: Serve) -> None:
+    """50 ms are half a percent of 10 s: of which 4 s are left to wait, or none."""
+    server = serve(every_s=1.0, most_of_the_time=0.005)
+    assert server.pause_s(0.05, passed_s=6.0) == pytest.approx(4.0)
+    assert server.pause_s(0.05, passed_s=20.0) == 1.0
+
+
+async def test_something_else_is_shown_at_once(serve: Serve) -> None:
+    shown = {"what": '"one"'}
+    server = serve(lambda: dict(shown), every_s=1000.0)
+    async with page_of(server) as page:
+        await page.news()
+        shown["what"] = '"other"'
+        server.renew()
+        assert (await page.news())["panels"] == {"what": "other"}
+
+
+def test_a_port_that_is_taken_is_taught(serve: Serve) -> None:
+    port = serve().port
+    with pytest.raises(
+        UserError, match=f"at 127.0.0.1:{port}: address already in use. Choose another --live"
+    ):
+        LiveServer(HTML, dict, port)
+
+
+def test_a_server_that_was_never_started_ends_too() -> None:
+    server = LiveServer(HTML, dict)
+    server.close()
+    gc.collect()  # or the socket would warn that it was left open
+
+
+async def status_of(server: LiveServer, headers: Mapping[str, str | None], path: str = "/") -> int:
+    """Return the status of an answer to a request with these headers; None leaves one out."""
+    named = {"Host": f"127.0.0.1:{server.port}", **headers}
+    lines = [f"{name}: {value}\r\n" for name, value in named.items() if value is not None]
+    said = await raw(server, f"GET {path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode(), most=200)
+    return int(said.split(b" ")[1])
+
+
+async def raw(server: LiveServer, request: bytes, most: int = -1) -> bytes:
+    """Return what comes back for some bytes, until the server closes, or as much as is wanted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request)
+    try:
+        return await reader.read(most)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
