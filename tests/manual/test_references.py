@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import click
@@ -21,7 +22,7 @@ from fedsim.scenario import json_schema
 from fedsim.studies.study_file import StudyConfig
 
 KEY = re.compile(r"^```\{confval\} (.+)\n(?::no-contents-entry:\n)?\n\{\.kind\}\n(.+)\n\n(.*)\n```$", re.M)
-SCENARIO = scenario_reference.scenario()
+reference = cache(scenario_reference.scenario)
 
 
 ANYTHING = {"study: grid"}
@@ -69,16 +70,16 @@ def schema() -> Any:
     ],
 )
 def test_every_key_of_a_scenario_is_there(schema: Any, table: str, definition: str) -> None:
-    described = _described(SCENARIO)
+    described = _described(reference())
     paths = set(_paths(schema["$defs"][definition], schema["$defs"], f"{table}."))
     # The second of two keys of one form leads to the section of the first; the server's load to the clients'.
     shared = re.compile(r"fleet\.down_trace\.|server\.load \(")
     assert {path for path in paths - set(described) if not shared.match(path)} == set()
-    assert f"\n## {table}\n" in SCENARIO
+    assert f"\n## {table}\n" in reference()
 
 
 def test_every_key_has_a_kind_and_a_sentence() -> None:
-    for markdown in (SCENARIO, scenario_reference.study()):
+    for markdown in (reference(), scenario_reference.study()):
         for name, (kind, words) in _described(markdown).items():
             assert kind, name
             assert "any value" not in kind or name in ANYTHING, name
@@ -86,7 +87,7 @@ def test_every_key_has_a_kind_and_a_sentence() -> None:
 
 
 def test_kinds_say_unit_range_default_and_an_example() -> None:
-    described = _described(SCENARIO)
+    described = _described(reference())
     kinds = {name: kind.split(" · ") for name, (kind, _) in described.items()}
     assert kinds["training.lr"] == [
         "number above 0, at most 1,000,000",
