@@ -458,7 +458,7 @@ def list_(kind: str, **values: Any) -> None:
 
 @main.command()
 @_file("scenario_file", "SCENARIO", "scenarios_and_studies")
-@_set
+@_set("PATH=VALUE", "Replace a value, such as --set training.lr=0.1")
 @_algorithm
 @_number("--jobs", "Processes", "Of a study: runs at once.  [default: those of 'fedsim study']", "N")
 def check(**values: Any) -> None:
