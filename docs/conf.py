@@ -39,6 +39,8 @@ html_static_path = ["static"]
 EXTRA.mkdir(parents=True, exist_ok=True)
 html_extra_path = [str(EXTRA)]  # the demo's report, which a page of the manual makes
 html_css_files = ["manual.css"]
+html_js_files = ["manual.js"]
+html_show_search_summary = False  # it would be fetched, which a browser refuses to do from a file
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"footer_icons": []}
