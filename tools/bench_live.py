@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -61,19 +61,17 @@ def main() -> int:
         file = Path(folder) / "dispatches.toml"
         file.write_text(SCENARIO.format(rounds=arguments.rounds))
         for name, source in (("without learning", str(file)), ("quickstart", "quickstart")):
-            missed |= _compare(
-                name, lambda source=source: Plan.of(load_scenario(source), source), arguments.turns
-            )
+            missed |= _compare(name, source, arguments.turns)
     return int(arguments.check and missed)
 
 
-def _compare(name: str, plan: Callable[[], Plan], turns: int) -> bool:
+def _compare(name: str, source: str, turns: int) -> bool:
     """Measure a run in all ways, in turns; print; return whether the limit was missed."""
-    _cost(plan(), "none")  # what is done once in a process
+    _cost(source, "none")  # what is done once in a process
     costs = {way: list[Cost]() for way in WAYS}
     for turn in range(turns):
         for way in WAYS if turn % 2 else WAYS[::-1]:
-            costs[way].append(_cost(plan(), way))
+            costs[way].append(_cost(source, way))
     hashes = {cost.trace_hash for of_way in costs.values() for cost in of_way}
     assert len(hashes) == 1, "a page has changed the run"
     base = costs["none"]
@@ -100,7 +98,8 @@ def _compare(name: str, plan: Callable[[], Plan], turns: int) -> bool:
     return missed
 
 
-def _cost(plan: Plan, way: str) -> Cost:
+def _cost(source: str, way: str) -> Cost:
+    plan = Plan.of(load_scenario(source), source)
     with _page(way) as page, run_on(page, plan, Path("nowhere")) as observe:
         began = time.thread_time(), time.process_time()
         result = run(plan.parts, observe=observe)

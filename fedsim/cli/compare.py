@@ -56,7 +56,8 @@ def compare(
     remarks, faults = list[str](), dict[str, str]()
     kept = f"runs that have ended are kept in {parent}"
     try:
-        with comparison_on(live_page(live), scenarios, parent, targets) as followed:
+        page, is_here = live_page(live), jobs is None
+        with comparison_on(page, scenarios, parent, targets, is_here=is_here) as followed:
             if jobs is None:
 
                 @contextmanager

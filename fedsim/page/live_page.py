@@ -7,12 +7,14 @@ from typing import Protocol, Self
 
 from fedsim.page.html import html
 from fedsim.page.live_looks import Look, panels
-from fedsim.page.live_server import LiveServer
+from fedsim.page.live_server import Clock, LiveServer
 from fedsim.page.page import Page
 
 
 class Followed(Protocol):
     """What a live page can show."""
+
+    clock: Clock
 
     def look(self) -> Look:
         """Return what is to be seen now."""
@@ -51,7 +53,7 @@ class LivePage:
     def follow(self, what: Followed) -> None:
         """Show this from now on; to be called again when it has ended."""
         self._followed = what
-        self._server.renew()
+        self._server.renew(what.clock)
 
     def close(self) -> None:
         """Give those who look the last state, and end. Their pages keep what they show."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic, process_time
 
 from fedsim.figures.base import Section, Target
 from fedsim.figures.run_figures import round_sections
 from fedsim.page.live_looks import Ended, Look, Rates, event_tables, fleet_section, sentence, time_left
+from fedsim.page.live_server import Clock
 from fedsim.page.page import Page
 from fedsim.page.run_at_hand import RunAtHand
 from fedsim.report import number_format
@@ -25,9 +27,13 @@ class LiveRun:
         title: Which run it is.
         passed: What its time is called.
         targets: Accuracies that are marked.
+
+    Attributes:
+        clock: What passes while it goes on.
     """
 
     def __init__(self, title: str, *, passed: str = SIMULATED, targets: Sequence[Target] = ()) -> None:
+        self.clock: Clock = process_time if passed == SIMULATED else monotonic
         self._title = title
         self._passed = passed
         self._targets = targets

@@ -30,11 +30,15 @@ from fedsim.errors import UserError
 Make: TypeAlias = Callable[[], Mapping[str, str]]
 """Returns the panels as they are now, each as JSON. It is called in the server's thread."""
 
+Clock: TypeAlias = Callable[[], float]
+"""What passes while something goes on, s: time of the cores where this process computes, else real time. A
+share of it may be taken for looks. It never goes back."""
+
 EVERY_S = 1.0
-"""Real time between two looks, or more, ..."""
+"""Real time between two looks, or a multiple, ..."""
 
 MOST_OF_THE_TIME = 0.005
-"""... so that the server has taken this share of one core at most, since what it shows began."""
+"""... so that the server takes this share of the time that a run takes, at most."""
 
 MOST_PAGES = 16
 MOST_HEAD = 16_384
@@ -116,7 +120,7 @@ class LiveServer:
         make: What it shows.
         port: 0 lets the system choose.
         every_s: Real time between two looks, s.
-        most_of_the_time: The share of one core that its thread may take.
+        most_of_the_time: The share of the time of what is shown that its thread may take.
 
     Attributes:
         port: Where it listens.
@@ -169,9 +173,13 @@ class LiveServer:
         self._is_ready.wait()
         return self
 
-    def renew(self) -> None:
-        """Look at once, since what is shown is something else from now on; its share of time begins anew."""
-        self._loop.call_soon_threadsafe(self._is_new.set)
+    def renew(self, clock: Clock) -> None:
+        """Look at once, since what is shown is something else from now on.
+
+        Args:
+            clock: Its time.
+        """
+        self._loop.call_soon_threadsafe(self._begin, clock)
 
     def close(self) -> None:
         """Let pages have what the panels are now, for :data:`GOODBYE_S` at most, and end."""
@@ -180,19 +188,20 @@ class LiveServer:
             self._thread.join()
         self._socket.close()
 
-    def pause_s(self, spent_s: float, passed_s: float) -> float:
-        """Return how long nobody looks, s.
-
-        Args:
-            spent_s: Time of a core that the server has taken.
-            passed_s: Real time in which it has.
-        """
-        return max(self._every_s, spent_s / self._most_of_the_time - passed_s)
-
     # In the server's thread
 
+    def _begin(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_s = thread_time(), clock()
+        self._is_new.set()
+
+    def _may_look(self) -> bool:
+        spent_s, passed_s = thread_time() - self._began_s[0], self._clock() - self._began_s[1]
+        return spent_s <= self._most_of_the_time * passed_s
+
     async def _serve(self) -> None:
-        self._loop, self._since_s = asyncio.get_running_loop(), (thread_time(), monotonic())
+        self._loop = asyncio.get_running_loop()
+        self._begin(monotonic)
         server = await asyncio.start_server(self._answer, sock=self._socket, limit=MOST_HEAD)
         self._is_ready.set()
         await self._over.wait()
@@ -214,15 +223,14 @@ class LiveServer:
 
     async def _look_again_and_again(self) -> None:
         while self._pages:
-            self._look()
-            async with self._news:
-                self._news.notify_all()
-            spent_s, passed_s = thread_time() - self._since_s[0], monotonic() - self._since_s[1]
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.pause_s(spent_s, passed_s)):
-                    await self._is_new.wait()
+            if self._may_look() or self._is_new.is_set() or not self._panels.version:
                 self._is_new.clear()
-                self._since_s = thread_time(), monotonic()
+                self._look()
+                async with self._news:
+                    self._news.notify_all()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._is_new.wait()
         self._looking = None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

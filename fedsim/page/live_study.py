@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from fedsim.figures.base import Section, Target
 from fedsim.figures.run_figures import QUALITY
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.page.live_looks import Ended, Look, Rates, State, event_tables, fleet_section, sentence, time_left
+from fedsim.page.live_server import Clock
 from fedsim.page.page import Page, PageTable
 from fedsim.page.run_at_hand import RunAtHand
 from fedsim.report import number_format
@@ -27,7 +28,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.studies.curves import read_curve
 from fedsim.studies.perform import Progress
-from fedsim.studies.plan import StudyPlan, StudyRun
+from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
 
 MOST_LISTED = 60
 """Runs of the table: those under way, then those that have failed, then others."""
@@ -64,9 +65,16 @@ class LiveStudy:
         plan: Its runs.
         parent: The folder of their folders.
         kind: What it is.
+        is_here: Whether runs are done in this process.
+
+    Attributes:
+        clock: What passes while it goes on.
     """
 
-    def __init__(self, plan: StudyPlan, parent: Path, kind: Literal["comparison", "study"]) -> None:
+    def __init__(
+        self, plan: StudyPlan, parent: Path, kind: Literal["comparison", "study"], *, is_here: bool = False
+    ) -> None:
+        self.clock: Clock = process_time if is_here else monotonic
         self._plan, self._parent = plan, parent
         self._kind: Literal["comparison", "study"] = kind
         trials = [trial for trials in plan.trials.values() for trial in trials]
@@ -83,6 +91,8 @@ class LiveStudy:
         self._failed: str | None = None
         self._rates = Rates()
         self._curves: dict[str, Columns] = {}
+        self._shown: object = None
+        self._sections: list[Section] = []
 
     @contextmanager
     def running(self, label: str) -> Iterator[None]:
@@ -124,7 +134,7 @@ class LiveStudy:
         """Return what is to be seen now."""
         if self._end is not None:
             return self._end.look
-        runs, at_hand = list(self._runs.copy().values()), self._at_hand
+        runs, at_hand = [replace(one) for one in self._runs.copy().values()], self._at_hand
         states = [one.state for one in runs]
         shares = [self._share(one, at_hand) for one in runs]
         kept = sum(one.is_kept for one in runs)
@@ -136,7 +146,10 @@ class LiveStudy:
         )
         new = max(1, self._total - kept)
         left = self._failed or time_left(monotonic() - self._began_s, (done - kept) / new)
-        sections = self._quality(runs, at_hand)
+        shown = [one for one in runs if one.state == "ended"], at_hand and (at_hand[0], len(at_hand[1].rows))
+        if shown != self._shown or len(self._curves) < len(shown[0]):
+            self._shown, self._sections = shown, self._quality(shown[0], at_hand)
+        sections = list(self._sections)
         tables = [self._table(runs, at_hand)]
         if at_hand is not None:
             sections.insert(0, fleet_section(at_hand[1]))
@@ -180,7 +193,7 @@ class LiveStudy:
         to_read = MOST_READ
         for one in runs:
             label = one.run.label
-            if one.state != "ended" or label.startswith("tuning/"):
+            if label.startswith(TUNING):
                 continue
             if label not in self._curves:
                 if (to_read := to_read - 1) < 0:

@@ -59,7 +59,12 @@ class Unfollowed:
 
 @contextmanager
 def comparison_on(
-    page: LivePage | None, scenarios: Sequence[Scenario], parent: Path, targets: Sequence[float] = ()
+    page: LivePage | None,
+    scenarios: Sequence[Scenario],
+    parent: Path,
+    targets: Sequence[float] = (),
+    *,
+    is_here: bool = True,
 ) -> Iterator[LiveStudy | Unfollowed]:
     """Show the runs of a comparison likewise; yields what is to be told of them.
 
@@ -68,13 +73,15 @@ def comparison_on(
         scenarios: One for each run.
         parent: The folder of its results.
         targets: Accuracies to be reached.
+        is_here: Whether runs are done in this process.
     """
     if page is None:
         yield Unfollowed()
         return
     from fedsim.studies.plan import comparison_plan
 
-    with study_on(page, comparison_plan(scenarios, targets), parent, "comparison") as followed:
+    plan = comparison_plan(scenarios, targets)
+    with study_on(page, plan, parent, "comparison", is_here=is_here) as followed:
         yield followed
 
 
@@ -84,6 +91,8 @@ def study_on(
     plan: StudyPlan,
     parent: Path,
     kind: Literal["comparison", "study"] = "study",
+    *,
+    is_here: bool = False,
 ) -> Iterator[LiveStudy | Unfollowed]:
     """Show the runs of a study likewise.
 
@@ -92,13 +101,14 @@ def study_on(
         plan: Its runs.
         parent: The folder of its results.
         kind: What it is.
+        is_here: Whether runs are done in this process.
     """
     if page is None:
         yield Unfollowed()
         return
     from fedsim.page.live_study import LiveStudy
 
-    followed = LiveStudy(plan, parent, kind)
+    followed = LiveStudy(plan, parent, kind, is_here=is_here)
     with _ending(page, followed, parent):
         yield followed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from fedsim.page.live_looks import Look
 from fedsim.page.live_run import LiveRun
 
 Call = Callable[..., Result]
@@ -76,6 +78,27 @@ def test_studies_have_pages_too(call: Call, here: Path) -> None:
     url_of(study.stderr)
     beside = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--jobs", "2", "--live", "--force")
     assert beside.exit_code == 0, beside.output
+
+
+@pytest.mark.slow  # a run between processes
+def test_a_run_over_sockets_has_a_page(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(place for place in sys.path if place))
+    looks = list[Look]()
+    observe = LiveRun.observe
+
+    def look(self: LiveRun, *parts: Any) -> None:
+        looks.append(self.look())
+        observe(self, *parts)
+        looks.append(self.look())
+
+    monkeypatch.setattr(LiveRun, "observe", look)
+    result = call("run", "tiny.toml", "--bus", "http", "--processes", "1", "--live")
+    assert result.exit_code == 0, result.output
+    url_of(result.stderr)
+    before, after = looks
+    assert before.page.answer == "Waiting for clients to join."
+    assert after.page.answer.startswith("0 of 2 rounds, ")
+    assert " passed." in after.page.answer
 
 
 def test_a_port_that_is_taken_is_taught_before_anything_is_done(call: Call, here: Path) -> None:

@@ -172,5 +172,5 @@ def test_the_keyboard_stays_where_it_is(browser: Browser, serve: Callable[..., L
             arg=f"looks{seen}",
         )
         assert tab.evaluate("document.activeElement.textContent").startswith("how much")
-        assert tab.locator("#looks th[aria-sort]").text_content().startswith("how much")
+        assert "how much" in (tab.locator("#looks th[aria-sort]").text_content() or "")
     assert faults == []

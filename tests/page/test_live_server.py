@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import math
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from fedsim.page import live_server
 from fedsim.page.live_server import LiveServer
 
 HTML = b"<!doctype html><p>live"
-QUICKLY = {"every_s": 0.0, "most_of_the_time": math.inf}
+QUICKLY = {"every_s": 0.0, "most_of_the_time": 1e9}
 
 Serve = Callable[..., LiveServer]
 
@@ -325,11 +324,24 @@ async def test_a_fault_of_the_page_is_told_and_does_no_harm(
     assert "the live page could not be brought up to date" in caplog.text
 
 
-def test_it_takes_its_share_of_the_time_and_no_more(serve: Serve) -> None:
-    """50 ms are half a percent of 10 s: of which 4 s are left to wait, or none."""
-    server = serve(every_s=1.0, most_of_the_time=0.005)
-    assert server.pause_s(0.05, passed_s=6.0) == pytest.approx(4.0)
-    assert server.pause_s(0.05, passed_s=20.0) == 1.0
+async def test_it_takes_its_share_of_the_time_and_no_more(serve: Serve) -> None:
+    """While no time passes there is one look, however often it could be taken; then there are more."""
+    counter, asked, passed_s = Counter(), Counter(), 0.0
+
+    def clock() -> float:
+        asked()
+        return passed_s
+
+    server = serve(counter, every_s=0.001, most_of_the_time=0.01)
+    server.renew(clock)
+    async with page_of(server) as page:
+        await page.news()
+        looks = counter.looks
+        await asyncio.to_thread(asked.reaches(asked.looks + 50).wait)
+        assert counter.looks == looks
+        passed_s = 1e6
+        await page.news()
+        assert counter.looks > looks
 
 
 async def test_something_else_is_shown_at_once(serve: Serve) -> None:
@@ -338,7 +350,7 @@ async def test_something_else_is_shown_at_once(serve: Serve) -> None:
     async with page_of(server) as page:
         await page.news()
         shown["what"] = '"other"'
-        server.renew()
+        server.renew(lambda: 0.0)
         assert (await page.news())["panels"] == {"what": "other"}
 
 

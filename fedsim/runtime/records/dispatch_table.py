@@ -150,9 +150,9 @@ class DispatchTable:
         passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
         if not passed_ns:
             return {}
-        sums: dict[Phase, float] = {one: times[:, PLACES[one]].sum() for one in PHASES if one != "waiting"}
-        sums["waiting"] = (times[:, _ENDED] - asked_ns).sum() - sum(sums.values())
-        return {phase: float(sums[phase] / passed_ns) for phase in PHASES}
+        times[:, WAITING] = times[:, _ENDED] - asked_ns - times[:, _ENDED + 1 :].sum(axis=1)
+        spent_ns = times.sum(axis=0, dtype=float)
+        return {phase: float(spent_ns[PLACES[phase]] / passed_ns) for phase in PHASES}
 
     # What the table says; valid once it is finished
 

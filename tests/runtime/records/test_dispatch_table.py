@@ -334,12 +334,12 @@ def test_what_is_told_of_a_dispatch_that_is_over_changes_nothing() -> None:
 
 def test_who_is_at_what_now_and_lately() -> None:
     """Client 0 downloads for 1 s, computes for 3 s, uploads for 1 s; 1 downloads for long; 2 leaves."""
-    trace, seen = Trace(), list[dict[str, int]]()
+    trace, seen = Trace(), list[dict[Any, int]]()
     dispatches = DispatchTable(trace)
 
     async def main() -> None:
         assert dispatches.lately_at_work(10) == {}
-        for at_s, kind, *values in [
+        steps: list[tuple[Any, ...]] = [
             *((0, DISPATCH, client, 0, 1, "talk", 0) for client in (0, 1, 2)),
             *((0, START, client, 0, False, "word", 1, 1, False) for client in (0, 1, 2)),
             (1, END, 0, 0, False, "delivered", ""),
@@ -350,7 +350,8 @@ def test_who_is_at_what_now_and_lately() -> None:
             (4, RETURN, 2),
             (5, END, 0, 0, True, "delivered", ""),
             (8, END, 1, 0, False, "lost", "noise"),
-        ]:
+        ]
+        for at_s, kind, *values in steps:
             await clock.sleep_until(at_s)
             seen.append(dict(dispatches.at_work()))
             trace.record(kind, *values)
