@@ -30,8 +30,8 @@ class LivePage:
             fedsim.run("quickstart", live=page)
 
     It shows one run, comparison or study at a time, the last that was begun with it. Only browsers of this
-    machine can read it, and nobody can do anything else. It changes no result, and takes at most half a
-    percent of one core.
+    machine can read it, and nobody can do anything else. It changes no result, and takes about half a
+    percent of the run's time while somebody looks.
 
     Args:
         port: Where to serve it; 0 lets the system choose.

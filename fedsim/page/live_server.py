@@ -38,7 +38,10 @@ EVERY_S = 1.0
 """Real time between two looks, or a multiple, ..."""
 
 MOST_OF_THE_TIME = 0.005
-"""... so that the server takes this share of the time that a run takes, at most."""
+"""... so that the server takes this share of the time that a run takes, at most; ..."""
+
+LONGEST_S = 10.0
+"""... but not more than this, since a run may also wait, and take no time."""
 
 MOST_PAGES = 16
 MOST_HEAD = 16_384
@@ -159,6 +162,7 @@ class LiveServer:
             target=lambda: asyncio.run(self._serve()), name="fedsim live page", daemon=True
         )
         self._is_ready = threading.Event()
+        self._looked_s = -LONGEST_S
         self._news, self._over, self._is_new = asyncio.Condition(), asyncio.Event(), asyncio.Event()
         self._is_last = False
 
@@ -197,7 +201,8 @@ class LiveServer:
 
     def _may_look(self) -> bool:
         spent_s, passed_s = thread_time() - self._began_s[0], self._clock() - self._began_s[1]
-        return spent_s <= self._most_of_the_time * passed_s
+        is_late = monotonic() - self._looked_s >= LONGEST_S
+        return is_late or self._is_new.is_set() or spent_s <= self._most_of_the_time * passed_s
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -216,6 +221,7 @@ class LiveServer:
                 await asyncio.gather(*self._pages, return_exceptions=True)
 
     def _look(self) -> None:
+        self._looked_s = monotonic()
         try:
             self._panels.put(self._make())
         except Exception:  # a fault of the page must not become one of the run
@@ -223,7 +229,7 @@ class LiveServer:
 
     async def _look_again_and_again(self) -> None:
         while self._pages:
-            if self._may_look() or self._is_new.is_set() or not self._panels.version:
+            if self._may_look():
                 self._is_new.clear()
                 self._look()
                 async with self._news:

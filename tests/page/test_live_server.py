@@ -324,8 +324,10 @@ async def test_a_fault_of_the_page_is_told_and_does_no_harm(
     assert "the live page could not be brought up to date" in caplog.text
 
 
-async def test_it_takes_its_share_of_the_time_and_no_more(serve: Serve) -> None:
-    """While no time passes there is one look, however often it could be taken; then there are more."""
+async def test_it_takes_its_share_of_the_time_and_no_more(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no time passes there is one look for long, however often it could be taken; then more."""
     counter, asked, passed_s = Counter(), Counter(), 0.0
 
     def clock() -> float:
@@ -342,6 +344,10 @@ async def test_it_takes_its_share_of_the_time_and_no_more(serve: Serve) -> None:
         passed_s = 1e6
         await page.news()
         assert counter.looks > looks
+        passed_s = 0.0
+        monkeypatch.setattr(live_server, "LONGEST_S", 0.0)
+        await page.news()
+        await page.news()
 
 
 async def test_something_else_is_shown_at_once(serve: Serve) -> None:
