@@ -13,6 +13,7 @@ import pytest
 from fedsim.figures.base import (
     Axis,
     BarChart,
+    Chart,
     Figure,
     GanttChart,
     HeatChart,
@@ -95,7 +96,7 @@ def test_reports_of_results(open_page: Open, compared: Path, tmp_path: Path, of:
 def test_charts_of_nothing_are_drawn(open_page: Open, tmp_path: Path) -> None:
     none = np.zeros(0)
     gone = np.array([np.nan, np.nan])
-    charts = [
+    charts: list[Chart] = [
         LineChart(Axis("x"), Axis("y", scale="log"), []),
         LineChart(
             Axis("x", "s", "log"), Axis("y", "B"), [Line("a", none, none), Line("b", np.zeros(2), gone)]
