@@ -19,7 +19,7 @@ QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/network te
 	$(addprefix tests/test_, $(addsuffix .py, bounded_unpacking config constraints csv_rows durable errors layers \
 	numerals params plugins quoting ranges rng shares toml units walk)) --hypothesis-profile quick
 
-.PHONY: help demo quick browser test slow lint types check bench wheel install clean
+.PHONY: help demo quick browser test slow lint types check docs bench wheel install clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
@@ -56,6 +56,9 @@ types: $(READY)  ## check types
 	$(BIN)/mypy
 
 check: lint types test  ## check style, types and tests
+
+docs: $(READY)  ## build the manual into build/docs
+	$(BIN)/sphinx-build -q -E -W --keep-going docs build/docs
 
 bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_startup.py --check

@@ -29,7 +29,8 @@ from fedsim.quoting import nearest, quoted
 class Config(BaseModel):
     """Settings of one part, kept beside their owner.
 
-    Subclasses document each field by a string below it, which ``fedsim schema`` and ``fedsim list`` show.
+    Subclasses document each field by a string below it, which ``fedsim schema`` and ``fedsim list`` show. A
+    class that only changes the default of an inherited field need not: its words are the base's.
     Quantities with a dimension use the types of :mod:`fedsim.units`.
     """
 
@@ -44,10 +45,13 @@ class Config(BaseModel):
         has thousands, so this took most of fedsim's start.
         """
         super().__pydantic_init_subclass__(**kwargs)
-        for name, text in documented(cls.__module__).get(cls.__qualname__, {}).items():
-            field = cls.__pydantic_fields__.get(name)
-            if field is not None and field.description is None:
-                field.description = text
+        texts = documented(cls.__module__).get(cls.__qualname__, {})
+        for name, field in cls.__pydantic_fields__.items():
+            inherited = (
+                base.__pydantic_fields__.get(name) for base in cls.__mro__[1:] if issubclass(base, Config)
+            )
+            words = (one.description for one in inherited if one is not None and one.description)
+            field.description = field.description or texts.get(name) or next(words, None)
 
     @model_validator(mode="wrap")
     @classmethod

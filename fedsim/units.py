@@ -267,10 +267,11 @@ class Unit:
     ) -> JsonSchemaValue:
         scale = _SCALES[self.dimension]
         units = "|".join(re.escape(unit) for unit in scale.units)
+        words = f"{scale.phrase}: a number with a unit, {span(self.dimension, self.positive)}"
         return {
             "type": "string",
-            "description": f"{scale.phrase[0].upper()}{scale.phrase[1:]}: a number with a unit, "
-            f"{span(self.dimension, self.positive)}.",
+            "description": f"{words[0].upper()}{words[1:]}.",
+            "$comment": words,  # stays where a key has a description of its own
             "pattern": rf"^\s*\+?{UNSIGNED}\s*({units})\s*$",
             "examples": [scale.example],
         }

@@ -58,7 +58,7 @@ def _sections() -> Iterator[str]:
         rows = [_cells(name, cls, cls.about) for name, cls in of_kind.items() if cls.about is not None]
         table = TextTable(HEADINGS, rows, text_columns=frozenset(range(len(HEADINGS))))
         yield from ("", f"## {kind.capitalize()}", "", to_markdown(table))
-        yield from (f"- {_says(cls)}" for cls in of_kind.values())
+        yield from (f"- {says(cls)}" for cls in of_kind.values())
 
 
 def _cells(name: str, cls: type[Algorithm[Any, Any, Any]], about: About) -> list[str]:
@@ -67,7 +67,7 @@ def _cells(name: str, cls: type[Algorithm[Any, Any, Any]], about: About) -> list
     return [f"`{name}`", about.down, about.up, about.client, about.server, *words]
 
 
-def _says(cls: type[Algorithm[Any, Any, Any]]) -> str:
+def says(cls: type[Algorithm[Any, Any, Any]]) -> str:
     """Return the first line of a module's docstring, and the paper that it cites, if any."""
     first, *others = (inspect.getdoc(sys.modules[cls.__module__]) or "").split("\n\n")
     papers = (PAPER.match(" ".join(paragraph.split())) for paragraph in others)

@@ -90,17 +90,34 @@ def _number(name: str, kind: str, words: str, metavar: str = "INTEGER") -> Calla
 
 
 def _set(metavar: str, words: str, name: str = "overrides") -> Callable[[Any], Any]:
-    return click.option("--set", name, metavar=metavar, multiple=True, help=f"{words}; may be repeated.")
+    complete = late("cli.completion:value") if name == "overrides" else None
+    help_text = f"{words}; may be repeated."
+    return click.option(
+        "--set", name, metavar=metavar, multiple=True, shell_complete=complete, help=help_text
+    )
 
 
 _duration = _read_by("units:parse", "time", positive=True)
 _quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result.")
-_scenario_file = click.argument("scenario_file", metavar="SCENARIO", type=click.Path(path_type=Path))
+
+
+def _file(name: str, metavar: str, completed: str) -> Callable[[Any], Any]:
+    """Return an argument that is a file or an example, completed by a function of :mod:`cli.completion`."""
+    complete = late(f"cli.completion:{completed}")
+    return click.argument(name, metavar=metavar, type=click.Path(path_type=Path), shell_complete=complete)
+
+
+_scenario_file = _file("scenario_file", "SCENARIO", "scenarios")
 _scenario = _all(
     _scenario_file,
     _set("PATH=VALUE", "Replace a value, such as --set training.lr=0.1"),
 )
-_algorithm = click.option("--algorithm", metavar="NAME", help="Run this algorithm instead of the scenario's.")
+_algorithm = click.option(
+    "--algorithm",
+    metavar="NAME",
+    shell_complete=late("cli.completion:algorithm"),
+    help="Run this algorithm instead of the scenario's.",
+)
 
 
 def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
@@ -111,6 +128,7 @@ def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
             metavar="TRACKER",
             multiple=True,
             callback=_read_by("cli.track:known"),
+            shell_complete=late("cli.completion:tracker"),
             help=f"{track}; may be repeated. ('fedsim track' shows results.)",
         ),
         click.option(
@@ -208,6 +226,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     required=True,
     metavar="A,B",
     callback=_read_by("cli.values:algorithms"),
+    shell_complete=late("cli.completion:algorithms"),
     help="The algorithms to compare, separated by commas.",
 )
 @click.option(
@@ -249,13 +268,13 @@ def compare(**values: Any) -> None:
 
 
 @main.command()
-@click.argument("study_file", metavar="FILE", type=click.Path(path_type=Path))
+@_file("study_file", "FILE", "studies")
 @_path("--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]")
 @_number("--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N")
 @_report
 @_output_of_several
 def study(**values: Any) -> None:
-    """Run a study, and show what each variant costs to reach a target.
+    """Run a study, and show what reaching its targets costs.
 
     FILE says what is varied: variants of a scenario, a grid of values, seeds. Runs go in processes of their
     own. A run that is there already is not done again, so a study that was stopped goes on where it was.
@@ -270,12 +289,13 @@ def study(**values: Any) -> None:
     "--to",
     required=True,
     metavar="TRACKER",
+    shell_complete=late("cli.completion:tracker"),
     help="The tracker; 'fedsim list trackers' shows which there are.",
 )
 @_path("--out", "DIR", "Folder to write into.  [default: one called like the tracker, beside the run's]")
 @_set("KEY=VALUE", "Set a parameter of the tracker, such as --set uri=http://localhost:5000", "params")
 def track(**values: Any) -> None:
-    """Show a run, or all runs of a comparison or a study, in a tracker.
+    """Show a run, a comparison or a study in a tracker.
 
     FOLDER is that of the results. The tracker is told what their tables say of each round, by round, by
     simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
@@ -298,7 +318,7 @@ def track(**values: Any) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
 def report(**values: Any) -> None:
-    """Write what a run, a comparison or a study has shown as one HTML file.
+    """Show a run, a comparison or a study in one HTML file.
 
     FOLDER is that of the results. The file has the answer, figures, tables and how it was done. It needs no
     network and no other file: a browser opens it, and it can be sent to others.
@@ -437,7 +457,8 @@ def list_(kind: str, **values: Any) -> None:
 
 
 @main.command()
-@_scenario
+@_file("scenario_file", "SCENARIO", "scenarios_and_studies")
+@_set("PATH=VALUE", "Replace a value, such as --set training.lr=0.1")
 @_algorithm
 @_number("--jobs", "Processes", "Of a study: runs at once.  [default: those of 'fedsim study']", "N")
 def check(**values: Any) -> None:
@@ -451,7 +472,7 @@ def check(**values: Any) -> None:
 
 
 @main.command()
-@click.argument("example")
+@click.argument("example", shell_complete=late("cli.completion:examples"))
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace a file.")
 def new(**values: Any) -> None:
@@ -467,3 +488,16 @@ def new(**values: Any) -> None:
 def schema() -> None:
     """Print the JSON schema of scenario files, for editors."""
     late("cli.check:schema")()
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands in a shell.
+
+    Names are those of scenarios, studies, algorithms (also in a list), trackers and kinds of plugins.
+
+    In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
+    ~/.config/fish/config.fish: fedsim completion fish | source
+    """
+    late("cli.completion:print_script")(shell=shell)

@@ -40,7 +40,7 @@ def parameters(config: type[Config]) -> list[tuple[str, str, str]]:
         (
             name,
             REQUIRED if name in required else _value(field.get("default")),
-            _documentation(config, name, field),
+            _documentation(field),
         )
         for name, field in schema.get("properties", {}).items()
     ]
@@ -60,7 +60,7 @@ def typed_parameters(config: type[Config]) -> list[dict[str, Any]]:
             "name": name,
             "type": sorted(_types(field, definitions) - {"null"}),
             **({"default": field["default"]} if "default" in field else {}),
-            "description": _documentation(config, name, field),
+            "description": _documentation(field),
         }
         for name, field in schema.get("properties", {}).items()
     ]
@@ -81,11 +81,8 @@ def _document(found: Found, details: bool) -> dict[str, Any]:
     return {"name": found.name, "summary": found.summary, **kind, **parameters}
 
 
-def _documentation(config: type[Config], name: str, field: dict[str, Any]) -> str:
-    # Where a class only changes the default of an inherited field, the field's words are the base's.
-    fields = (base.model_fields.get(name) for base in config.__mro__ if issubclass(base, Config))
-    described = (one.description for one in fields if one is not None and one.description)
-    text = " ".join(next(described, "").split())
+def _documentation(field: dict[str, Any]) -> str:
+    text = " ".join(field.get("description", "").split())
     choices = ", ".join(map(toml.value, field.get("enum", ())))
     return f"{text} One of: {choices}." if choices else text
 

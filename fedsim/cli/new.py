@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedsim import example_files
 from fedsim.cli.console import note
 from fedsim.errors import UserError
 from fedsim.quoting import nearest
 from fedsim.report.atomic_folder import check_files, write_file
-from fedsim.scenario import examples
 
 
 def new(example: str, file: Path | None, force: bool) -> None:
     """Write an example scenario, and the files that it names, for the user to change."""
-    known = [*examples.names(), *examples.names(studies=True)]
+    known = [*example_files.names(), *example_files.names(studies=True)]
     if example not in known:
         raise UserError(f"no example is called {example!r}: {nearest(example, known)}")
     target = file or Path(f"{example.rpartition('/')[2]}.toml")
     home = "" if target.parent == Path() else str(target.parent)
-    contents = {target: examples.text(example, home).encode()}
-    contents |= {target.parent / one.name: one.read_bytes() for one in examples.companions(example)}
+    contents = {target: example_files.text(example, home).encode()}
+    contents |= {target.parent / one.name: one.read_bytes() for one in example_files.companions(example)}
     check_files(list(contents), force=force)
     for path, content in contents.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, content)
         note(f"wrote {path}")
-    note(f"try it: fedsim {'study' if example.startswith(examples.STUDIES) else 'check'} {target}")
+    note(f"try it: fedsim {'study' if example.startswith(example_files.STUDIES) else 'check'} {target}")

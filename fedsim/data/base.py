@@ -36,8 +36,8 @@ class Dataset:
 
     Attributes:
         task: Shape and type of one sample and of its label, and the number N of classes.
-        x: (n, *input_shape) of the task's ``dtype``: float32, or int64 tokens, each in [0, V), where the task
-            has a vocabulary of V; None where there are counts only.
+        x: ``(n, *input_shape)`` of the task's ``dtype``: float32, or int64 tokens, each in [0, V), where the
+            task has a vocabulary of V; None where there are counts only.
         y: (n,) of the task's ``label_dtype``: int64, each in [0, N), or, for a regression, finite float32;
             None where there are counts only.
         test_x: The data set's own test part, as ``x``; None where it has none.

@@ -21,6 +21,7 @@ from fedsim.figures.base import (
     LineChart,
     PointChart,
 )
+from fedsim.figures.gantt import first_rounds
 from fedsim.figures.palette import DASHES, HEAT_LIGHT, LIGHT, MARKERS, colour_number
 from fedsim.figures.ticks import tick_label, ticks
 from fedsim.quoting import shortened
@@ -57,6 +58,9 @@ MOST_LABEL = 34
 
 MOST_IN_LEGEND = 12
 
+DRAWN_ROUNDS = 12
+"""Of a Gantt chart: on paper nobody can choose, and more would be too narrow."""
+
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++", "oo")
 _SHAPES = dict(zip(MARKERS, "os^DxP", strict=True))
 _MARK = "#555555"
@@ -79,6 +83,7 @@ def drawn(chart: Chart) -> Page:
             page, axes = _page(_height(chart.rows))
             _heat(page, axes, chart)
         case GanttChart():
+            chart = first_rounds(chart, DRAWN_ROUNDS)
             page, axes = _page(_height(chart.rows))
             _gantt(axes, chart)
     return page
@@ -211,7 +216,7 @@ def _gantt(axes: Axes, chart: GanttChart) -> None:
         began, lasted = chart.began_at_s[of_phase], (chart.ended_at_s - chart.began_at_s)[of_phase]
         axes.barh(
             chart.row[of_phase], lasted, left=began, height=0.75, color=colour, hatch=hatch,
-            edgecolor="white", linewidth=0.2, zorder=2,
+            edgecolor="white", linewidth=0, zorder=2,
         )  # fmt: skip
     for ended_at_s in chart.round_ended_at_s.tolist():
         axes.axvline(ended_at_s, color=_MARK, linewidth=0.6, zorder=3)

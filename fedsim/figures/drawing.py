@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedsim.durable import telling
 from fedsim.errors import UserError
-from fedsim.figures.base import Figure, Section
+from fedsim.figures.base import Figure, GanttChart, Section
 from fedsim.figures.chart_csv import chart_csv
 from fedsim.report.atomic_folder import MEND, check_files, write_file
 
@@ -56,9 +56,12 @@ def _pictures(figure: Figure) -> list[bytes]:
     """Return a figure in each of :data:`FORMATS`."""
     import matplotlib
 
-    from fedsim.figures.chart_drawing import STYLE, drawn
+    from fedsim.figures.chart_drawing import DRAWN_ROUNDS, STYLE, drawn
 
-    about = "\n".join([figure.text, *figure.notes])
+    notes = list(figure.notes)
+    if isinstance(figure.chart, GanttChart) and len(figure.chart.round_numbers) > DRAWN_ROUNDS:
+        notes.append(f"Drawn are the first {DRAWN_ROUNDS} of them; the CSV file has all.")
+    about = "\n".join([figure.text, *notes])
     metadata: dict[str, dict[str, str | None]] = {
         "svg": {"Title": figure.title, "Description": about, "Date": None},
         "png": {"Title": figure.title, "Description": about},

@@ -18,11 +18,11 @@ from fedsim.runtime.records.dispatch_phases import PHASES
 MOST_CLIENTS = 30
 """Rows; of more clients, a third of so many are the slowest, those in the middle and the fastest."""
 
-MOST_ROUNDS = 12
-"""Rounds that are shown, unless others are chosen: the first ones."""
+MOST_ROUNDS = 100
+"""Rounds that a reader can choose from: the first ones, unless others are wanted."""
 
 MOST_SPANS = 6000
-"""Spans; where there would be more, there are fewer rounds."""
+"""Spans; where there would be more, there are half as many rounds, or a quarter, and so on."""
 
 MOST_HOLDERS = 10
 """Clients of whom is told for how long rounds waited for them alone."""
@@ -105,6 +105,27 @@ def gantt_figure(
         notes.append(f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown.")
     title, text = f"Clients by phase, {_rounds(numbers)}", _text(dispatches, within, list(row_of))
     return Figure("gantt", title, text, chart, notes)
+
+
+def first_rounds(chart: GanttChart, most: int) -> GanttChart:
+    """Return what happened by the end of so many rounds at most, of the clients to whom anything happened."""
+    numbers = chart.round_numbers[:most]
+    if len(numbers) == len(chart.round_numbers):
+        return chart
+    chosen = chart.round <= numbers[-1]
+    rows, row = np.unique(chart.row[chosen], return_inverse=True)
+    return GanttChart(
+        [chart.rows[number] for number in rows.tolist()],
+        chart.phases,
+        row,
+        chart.phase[chosen],
+        chart.round[chosen],
+        chart.began_at_s[chosen],
+        chart.ended_at_s[chosen],
+        numbers,
+        chart.round_began_at_s[:most],
+        chart.round_ended_at_s[:most],
+    )
 
 
 def held_up_figure(spans: Columns, rounds: Columns, groups: Sequence[str]) -> Figure | None:

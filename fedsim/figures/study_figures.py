@@ -33,8 +33,8 @@ from fedsim.studies.read_folder import read_folder
 MOST_GANTTS = 8
 """Variants of which one run is shown client by client: the first ones."""
 
-MOST_ROUNDS = 4
-"""Rounds that are shown of each of them."""
+MOST_ROUNDS = 12
+"""Rounds of each of them that a reader can choose from."""
 
 
 def study_sections(folder: Path) -> list[Section]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
-from fedsim.report.text_table import Pairs
+from fedsim.report.text_table import Pairs, TextTable
+
+RELATIVE = "relative\ntraffic"
+"""The column that compares the traffic of algorithms."""
 
 
 def run_page(folder: Path) -> Page:
@@ -29,7 +33,7 @@ def run_page(folder: Path) -> Page:
 
     def page(summary: Summary) -> Page:
         passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED
-        answer, *tables = named([comparison.table([summary]), cost_breakdown.table([summary])])
+        answer, *tables = named([_alone(comparison.table([summary])), cost_breakdown.table([summary])])
         return Page(
             run_text.title(summary),
             "run",
@@ -66,6 +70,18 @@ def read_remarks(folder: Path) -> list[str]:
                 yield f"not finite: {said['cause']}"
 
     return read_whole(folder / "log.jsonl", lambda file: list(remarks(file)))
+
+
+def _alone(table: TextTable) -> TextTable:
+    """Return the table of a comparison without what compares its rows, as there is one."""
+    kept = [column for column, heading in enumerate(table.headings) if heading != RELATIVE]
+    notes = [note.partition(f"; {RELATIVE.replace(chr(10), ' ')}")[0] for note in table.notes]
+    return replace(
+        table,
+        headings=[table.headings[column] for column in kept],
+        rows=[[row[column] for column in kept] for row in table.rows],
+        notes=[note for note in notes if note],
+    )
 
 
 def _provenance(said: dict[str, Any]) -> Pairs:

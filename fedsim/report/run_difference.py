@@ -124,6 +124,7 @@ def _told(record: StoredRecord | None) -> Record | None:
 
 def _settings(folder: Path) -> Mapping[str, Any]:
     scenario = read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
+    scenario.pop("algorithms", None)  # parameters of algorithms that other runs may have
     return dict(_flat(scenario))
 
 

@@ -49,7 +49,7 @@ def json_schema() -> Json:
     schema["required"] = ["run", "fleet"]
     definitions["ModelChoice"].pop("required", None)
     schema["title"] = "fedsim scenario"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_null(schema)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **without_null(schema)}
 
 
 def _offer_each(tables: Json, prefix: str, definitions: Json) -> None:
@@ -100,13 +100,13 @@ def _parameters(kind: Kind[Any], definitions: Json) -> Json:
     return references
 
 
-def _without_null(node: Any) -> Any:
+def without_null(node: Any) -> Any:
     """Return the schema as TOML means it: there is no null, a key without value is left out."""
     if isinstance(node, list):
-        return [_without_null(item) for item in node]
+        return [without_null(item) for item in node]
     if not isinstance(node, dict):
         return node
-    clean = {key: _without_null(item) for key, item in node.items() if (key, item) != ("default", None)}
+    clean = {key: without_null(item) for key, item in node.items() if (key, item) != ("default", None)}
     options = clean.get("anyOf", [])
     if {"type": "null"} in options:
         rest = [option for option in options if option != {"type": "null"}]

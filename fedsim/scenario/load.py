@@ -20,12 +20,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import ValidationError
 
-from fedsim import toml
+from fedsim import example_files, toml
 from fedsim.errors import Fault, ScenarioError, UnknownPluginError, UserError
+from fedsim.example_files import STUDIES
 from fedsim.numerals import whole
 from fedsim.plugins import Plugin, path_of
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
-from fedsim.scenario import examples
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
 from fedsim.scenario.schema import Scenario, plain_name, tables_of
@@ -167,16 +167,19 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
     """
     path = Path(source)
     if not os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
-        known = examples.names(studies=studies)
-        name = examples.STUDIES + str(source).removeprefix(examples.STUDIES) if studies else str(source)
+        known = example_files.names(studies=studies)
+        bare = str(source).removeprefix(STUDIES)
+        name = f"{STUDIES}{bare}" if studies else str(source)
         if name in known:
-            return tomllib.loads(examples.text(name)), name, Path()
+            return tomllib.loads(example_files.text(name)), name, Path()
         if not path.suffix and not os.path.exists(path):  # noqa: PTH110
             kind = "example of a study" if studies else "example"
             problem = f"there is no file {quoted(str(path))}, and no {kind} of that name"
-            others = [one.removeprefix(examples.STUDIES) for one in examples.names(studies=not studies)]
+            others = [
+                one.removeprefix(example_files.STUDIES) for one in example_files.names(studies=not studies)
+            ]
             mend = nearest(path, known)
-            if str(source).removeprefix(examples.STUDIES) in others:
+            if str(source).removeprefix(example_files.STUDIES) in others:
                 mend = f"a scenario is: {DO_RUN}" if studies else f"a study is: {_DO_STUDY}"
             raise ScenarioError([Fault("", problem, mend)], str(path))
     return _read_tables(path), str(path), path.parent

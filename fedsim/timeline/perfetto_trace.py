@@ -56,7 +56,7 @@ class PerfettoTrace:
         self._bodies: dict[tuple[int, int, str], bytes] = {}
         self._ends: dict[int, bytes] = {}
         self._values: dict[int, tuple[bytes, bytes]] = {}
-        self._notes: dict[tuple[str, str], bytes] = {}
+        self._notes: dict[tuple[str, int | float | str], bytes] = {}
         self._written_ns, self._at = -1, b""
         write(_FIRST)
 
@@ -107,17 +107,8 @@ class PerfettoTrace:
 
     def notes(self, known: Mapping[str, int | float | str | None]) -> bytes:
         """Return what is known of slices or instants, as they take it; None is left out."""
-        found = b""
-        for name, value in known.items():
-            if isinstance(value, str):
-                note = self._notes.get((name, value))
-                if note is None:
-                    note = self._notes[name, value] = self._note(name, text(_AS_TEXT, value))
-                found += note
-            elif value is not None:
-                said = number(_AS_INT, value) if isinstance(value, int) else double(_AS_DOUBLE, value)
-                found += self._note(name, said)
-        return found
+        there = ((name, value) for name, value in known.items() if value is not None)
+        return b"".join(self._notes.get(note) or self._note(*note) for note in there)
 
     def begin(self, track: int, at_ns: int, name: str, notes: bytes = b"") -> None:
         """Begin a slice, within the one on the track that has begun last and not ended."""
@@ -188,8 +179,18 @@ class PerfettoTrace:
             self._new_names.append(message(kind, number(1, known), text(2, name)))
         return number(field, known)
 
-    def _note(self, name: str, value: bytes) -> bytes:
-        return message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), value)
+    def _note(self, name: str, value: int | float | str) -> bytes:
+        said: bytes
+        match value:
+            case str():
+                said = text(_AS_TEXT, value)
+            case int():
+                said = number(_AS_INT, value)
+            case float():
+                said = double(_AS_DOUBLE, value)
+        note = message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), said)
+        self._notes[name, value] = note
+        return note
 
     def _event(self, at_ns: int, body: bytes) -> None:
         if at_ns != self._written_ns:  # as one phase ends, the next one begins

@@ -55,10 +55,10 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
         if file.exists() and not is_perfetto_trace(file):
             raise OutputError(f"{file} exists already, and is no timeline: choose another place")
         file.parent.mkdir(parents=True, exist_ok=True)
-    pieces: list[bytes] = []
+    content = bytearray()
     with quiet_collector():  # what a timeline is made of has no cycles
-        shown = write_timeline(folder, pieces.append, most_clients=most_clients)
-    write_file(file, b"".join(pieces))
+        shown = write_timeline(folder, content.extend, most_clients=most_clients)
+    write_file(file, bytes(content))
     return shown
 
 

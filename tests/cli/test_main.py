@@ -21,7 +21,23 @@ from fedsim.processes.client import ClientProcess
 
 Call = Callable[..., Result]
 
-NAMES = ["run", "compare", "study", "track", "serve", "join", "token", "list", "check", "new", "schema"]
+NAMES = [
+    "run",
+    "compare",
+    "study",
+    "report",
+    "timeline",
+    "diff",
+    "track",
+    "serve",
+    "join",
+    "token",
+    "list",
+    "check",
+    "new",
+    "schema",
+    "completion",
+]
 HEAVY = {"torch", "numpy", "pydantic", "sklearn", "pyarrow", "torchvision", "aiohttp", "rich", "asyncio"}
 
 
@@ -205,16 +221,24 @@ def test_the_shell_completes_commands_and_options() -> None:
     assert complete(words, 7) == ["plain,--tls-cert", "plain,--tls-key"]
 
 
-def test_completion_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("words", "place", "last"),
+    [
+        ("fedsim join --seed 1 --pat", 4, "--patience"),
+        ("fedsim compare quickst", 2, "quickstart"),
+        ("fedsim compare quickstart --algorithms local,fedpro", 4, "local,fedprox"),
+    ],
+)
+def test_completion_imports_nothing_heavy(words: str, place: int, last: str) -> None:
     script = (
         "import sys\n"
-        "from fedsim.cli import main\n"
+        "from fedsim.__main__ import start\n"
         "try:\n"
-        "    main(prog_name='fedsim')\n"
+        "    start()\n"
         "finally:\n"
         f"    print(sorted({HEAVY} & sys.modules.keys()))\n"
     )
-    assert complete("fedsim join --seed 1 --pat", 4, script)[-2:] == ["plain,--patience", "[]"]
+    assert complete(words, place, script)[-2:] == [f"plain,{last}", "[]"]
 
 
 def test_the_package_can_be_called() -> None:

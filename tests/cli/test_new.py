@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from fedsim.scenario import examples, load_scenario
+from fedsim import example_files
+from fedsim.scenario import load_scenario
 from fedsim.studies.plan import load_study
 
 Call = Callable[..., Result]
@@ -27,7 +28,7 @@ def test_so_is_an_example_of_a_study(call: Call, here: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "try it: fedsim study first_to_reach.toml" in result.stderr
     assert load_study(here / "first_to_reach.toml").runs == load_study("first_to_reach").runs
-    assert "studies/first_to_reach" not in examples.names()
+    assert "studies/first_to_reach" not in example_files.names()
 
 
 def test_the_files_that_it_names_come_along(call: Call, here: Path) -> None:
@@ -44,8 +45,8 @@ def test_an_unknown_example_is_told(call: Call) -> None:
     assert "no example is called 'quikstart': did you mean 'quickstart'?" in result.stderr
 
 
-@pytest.mark.parametrize("name", examples.names())
+@pytest.mark.parametrize("name", example_files.names())
 def test_every_example_loads_by_its_name(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     assert load_scenario(name).num_clients > 0
-    assert all(file.is_file() for file in examples.companions(name))
+    assert all(file.is_file() for file in example_files.companions(name))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import metrics
 
 from fedsim.engine.confusion import Confusion
 
@@ -42,6 +41,8 @@ def test_nothing_counted_has_no_figures() -> None:
 
 @given(PAIRS.filter(bool))
 def test_figures_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    from sklearn import metrics  # takes a second, which other processes of tests do not need
+
     counted, (labels, predicted) = of(pairs), zip(*pairs, strict=True)
     assert counted.matrix.tolist() == metrics.confusion_matrix(labels, predicted, labels=range(5)).tolist()
     with warnings.catch_warnings():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.figures.base import BarChart, GanttChart
-from fedsim.figures.gantt import MOST_CLIENTS, MOST_ROUNDS, gantt_figure, held_up_figure
+from fedsim.figures.gantt import MOST_CLIENTS, MOST_ROUNDS, first_rounds, gantt_figure, held_up_figure
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.records.dispatch_phases import PHASES
 
@@ -30,8 +30,10 @@ def columns(spans: list[Span]) -> Columns:
     names = ("client", "dispatch", "round", "phase", "began_at_s", "ended_at_s", "outcome")
     kinds = (int, int, int, object, float, float, object)
     rows = zip(*spans, strict=True) if spans else [()] * len(names)
-    found = {name: np.array(values, kind) for name, kind, values in zip(names, kinds, rows, strict=True)}
-    return found | {"is_exact": np.ones(len(spans), np.bool_)}
+    found: Columns = {
+        name: np.array(values, kind) for name, kind, values in zip(names, kinds, rows, strict=True)
+    }
+    return {**found, "is_exact": np.ones(len(spans), np.bool_)}
 
 
 def test_rows_are_clients_the_slowest_first() -> None:
@@ -85,6 +87,19 @@ def test_of_many_clients_three_thirds_are_shown_and_of_many_rounds_the_first() -
     assert all(40 <= client < 60 for client in clients[10:20])
     assert len(figure.chart.row) == MOST_CLIENTS * MOST_ROUNDS
     assert len(figure.notes) == 3
+
+
+def test_the_first_rounds_have_only_who_was_at_work_in_them() -> None:
+    late: list[Span] = [*SPANS, (2, 0, 2, "compute", 5, 7, "merged")]
+    figure = gantt_figure(columns(late), ROUNDS, [*GROUPS, "idle"])
+    assert figure is not None
+    assert isinstance(figure.chart, GanttChart)
+    assert first_rounds(figure.chart, 2) is figure.chart
+    chart = first_rounds(figure.chart, 1)
+    assert chart.rows == ["client 1, slow", "client 0, fast"]
+    assert chart.row.tolist() == [1, 1, 0, 0, 0]
+    assert chart.ended_at_s.tolist() == [1, 2, 1, 4, 5]
+    assert (chart.round_numbers.tolist(), chart.round_ended_at_s.tolist()) == ([1], [5])
 
 
 def test_a_round_waits_for_its_last_client_alone() -> None:

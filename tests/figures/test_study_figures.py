@@ -13,8 +13,8 @@ from fedsim.errors import OutputError
 from fedsim.figures.base import BarChart, HeatChart, LineChart, Section
 from fedsim.figures.study_figures import study_sections
 from fedsim.studies import perform as performing
+from tests.conftest import InProcess
 from tests.figures.conftest import TINY
-from tests.studies.conftest import Here
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "grid": {"training.lr": [0.1, 0.5]},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(performing, "WorkerPool", Here)
+        patch.setattr(performing, "WorkerPool", InProcess)
         return fedsim.study(tables, out=tmp_path_factory.mktemp("studies") / "study").folder
 
 

@@ -89,8 +89,8 @@ one_of_each_model = pytest.mark.parametrize(
     ],
     ids=str,
 )
-"""The other settings of a model are slow: what they are for concerns few models. So is shufflenet, the longest
-to compute."""
+"""The other settings of a model are slow: what they are for concerns few models. So is shufflenet, since it
+takes long to compute."""
 SIZE = 6
 
 

@@ -90,7 +90,7 @@ def open_page(browser: "Browser") -> Open:
     """Return what opens a file in a tab, and fails if a script fails or the page asks for anything else."""
 
     @contextmanager
-    def open_page(file: Path, *, width: int = 1440, theme: str = "light", **more: Any) -> Iterator["Tab"]:
+    def open_page(file: Path, *, width: int = 1440, theme: Any = "light", **more: Any) -> Iterator["Tab"]:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **more)
         tab, faults = context.new_page(), list[str]()
         tab.set_default_timeout(20_000)
@@ -221,7 +221,11 @@ def _gantt() -> Figure:
     chart = GanttChart(
         [f"client {client}" for client in range(12)],
         ["receives", "trains", "sends"],
-        *(np.array(column) for column in (row, phase, round_, began, ended)),
+        np.array(row),
+        np.array(phase),
+        np.array(round_),
+        np.array(began),
+        np.array(ended),
         np.arange(1, 9),
         np.array(starts),
         np.array([*starts[1:], start]),

@@ -29,7 +29,11 @@ def test_the_page_of_a_run(compared: Path) -> None:
     assert (page.title, page.kind) == ("tiny: fedavg, seed 0", "run")
     assert page.answer.startswith("After 2 rounds, ")
     assert page.table is not None
-    assert page.table.table.rows[0][0] == "fedavg"
+    table = page.table.table
+    assert [*table.headings[:2], table.headings[-1]] == ["algorithm", "accuracy\n%", "drops"]
+    assert table.rows[0][0] == "fedavg"
+    # There is nothing to compare it with.
+    assert "relative" not in " ".join([*table.headings, *table.notes])
     facts = dict(page.facts)
     assert facts["trace hash"] == summary["trace_hash"]
     assert facts["model hash"] == summary["model_hash"]
@@ -49,6 +53,7 @@ def test_the_page_of_a_comparison(compared: Path) -> None:
     assert sorted(row[0] for row in runs.rows) == names
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_page_of_a_study_that_has_not_ended(tmp_path: Path, tiny_tables: dict[str, Any]) -> None:
     study = {"base": tiny_tables, "seeds": [0, 1], "targets": [0.1], "variant": [{"algorithm": "fedavg"}]}
     found = fedsim.study(study, out=tmp_path / "study", jobs=1)
@@ -57,7 +62,7 @@ def test_the_page_of_a_study_that_has_not_ended(tmp_path: Path, tiny_tables: dic
     assert page.kind == "study"
     assert page.table is not None
     assert page.table.table.title == "to reach 10 %"
-    assert page.remarks == ["fedavg-seed1 is not there: it has not ended, or has failed"]
+    assert page.remarks == ["fedavg-seed1: it is not there: it has not ended, or has failed"]
     assert found.write_report(tmp_path / "report.html").read_bytes() == html(page).encode()
 
 

@@ -66,7 +66,12 @@ def test_nothing_is_read_beyond_the_first_event_that_differs() -> None:
 def test_runs_of_two_seeds(tmp_path: Path, tiny_scenario: str) -> None:
     (tmp_path / "tiny.toml").write_text(tiny_scenario)
     folders = []
-    for name, overrides in (("a", ["engine.workers=1"]), ("b", ["engine.workers=2"]), ("c", ["run.seed=1"])):
+    of_another = "algorithms.fedprox.mu=0.5"  # which this run is not
+    for name, overrides in (
+        ("a", ["engine.workers=1"]),
+        ("b", ["engine.workers=2", of_another]),
+        ("c", ["run.seed=1"]),
+    ):
         scenario = load_scenario(tmp_path / "tiny.toml", overrides)
         folders.append(record(Plan.of(scenario, "tiny"), tmp_path / name).folder)
     same = run_difference(folders[0], folders[1])

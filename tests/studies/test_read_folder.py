@@ -14,7 +14,7 @@ from fedsim.studies.plan import comparison_plan, load_study
 from fedsim.studies.read_folder import read_folder
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_process")
 def test_a_study_is_read_from_its_folder(tiny: dict[str, Any], tmp_path: Path) -> None:
     perform(load_study(tiny), tmp_path)
     found = read_folder(tmp_path)

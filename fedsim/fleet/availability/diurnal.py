@@ -116,7 +116,7 @@ class _Days(Availability):
         self._probabilities = config.share * np.array(day)
         self._periods = lognormal_periods((config.keeps,), config.sigma, key.child("tape"))
         self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
-        ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.int16)
+        ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.uint8)
         weights = np.array(list(config.zones.values()))
         self._ahead = key.child("zones").numpy().choice(ahead, num, p=weights / weights.sum())
         self._seed = key.child("willingness").seed

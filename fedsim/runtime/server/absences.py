@@ -12,7 +12,7 @@ MOST_POLLED = 1024
 
 
 class Absences:
-    """What has been seen of the absences of clients; eight bytes for each client.
+    """What has been seen of the absences of clients; eight bytes for each client, once any was seen.
 
     Args:
         availability: When clients are there.
@@ -20,17 +20,19 @@ class Absences:
 
     def __init__(self, availability: Availability) -> None:
         self._availability = availability
-        self._until_s = np.zeros(availability.num)
+        self._until_s = np.empty(0)
 
     def unknown(self, clients: Array, at_s: float) -> Array:
         """Return those that are not known to be away at an instant."""
-        return clients[self._until_s[clients] <= at_s]
+        return clients[self._until_s[clients] <= at_s] if len(self._until_s) else clients
 
     def next_return_s(self, clients: Array, at_s: float) -> float:
         """Return when one of some clients may come, all of which are away at an instant; infinite if never.
 
         Of a crowd only some are polled: a longer wait is no wrong one.
         """
+        if not len(self._until_s):
+            self._until_s = np.zeros(self._availability.num)
         few = clients[:: max(1, len(clients) // MOST_POLLED)]
         self._look(few, at_s)
         # Of the others as many more, so that those who wait often soon know about all of them.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import fedsim
-
-_FOLDERS = (Path(fedsim.__file__).parent / "examples", Path(fedsim.__file__).parents[1] / "scenarios")
+_FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1] / "scenarios")
 """Where they are in an installed package, and in a clone."""
 
 _HOME = "scenarios/"

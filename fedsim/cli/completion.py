@@ -1,0 +1,166 @@
+"""What shells complete beside commands and options: examples, files, plugins, values of --set.
+
+A shell asks at each Tab, so names are read from the folders as text: nothing of fedsim is imported that takes
+time, and no plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    add_completion_class,
+    get_completion_class,
+)
+
+import fedsim
+from fedsim import example_files
+from fedsim.cli.commands import FOLDERS, main
+
+Items = list[CompletionItem[str]]
+
+CHOOSING = {
+    "algorithm.name": "algorithms",
+    "data.augmentation": "augmentations",
+    "data.name": "datasets",
+    "data.partition": "partitions",
+    "data.partition.name": "partitions",
+    "engine.executor": "executors",
+    "network.model": "networks",
+    "participation.pacing": "pacings",
+    "participation.pacing.name": "pacings",
+    "participation.pacing.params.staleness": "staleness",
+    "participation.selector": "selectors",
+    "participation.selector.name": "selectors",
+    "participation.workload": "workloads",
+    "participation.workload.name": "workloads",
+    "run.trackers": "trackers",
+    "server.device": "devices",
+    "training.schedule": "schedules",
+}
+"""Paths whose value is a plugin's name, and the kind of plugin."""
+CHOOSING_IN_GROUP = {"availability": "availability", "device": "devices"}
+"""The same below a group of the fleet, ``fleet.0``."""
+
+
+def print_script(shell: str) -> None:
+    """Print what makes a shell complete."""
+    complete = get_completion_class(shell) or Bash
+    click.echo(complete(main, {}, "fedsim", "_FEDSIM_COMPLETE").source(), nl=False)
+
+
+def scenarios(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete a scenario: an example's name, or a file."""
+    return _named_or_file(example_files.names(), incomplete)
+
+
+def studies(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete a study: an example's name, or a file."""
+    return _named_or_file(example_files.names(studies=True), incomplete)
+
+
+def scenarios_and_studies(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete what can be checked."""
+    names = [*example_files.names(), *example_files.names(studies=True)]
+    return _named_or_file(names, incomplete)
+
+
+def examples(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete an example's name."""
+    names = [*example_files.names(), *example_files.names(studies=True)]
+    return _beginning(((name, "") for name in names), incomplete)
+
+
+def algorithm(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete an algorithm's name."""
+    return _beginning(_plugins("algorithms"), incomplete)
+
+
+def algorithms(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete the last of several algorithms, with commas between them."""
+    return _last_of(_plugins("algorithms"), incomplete)
+
+
+def tracker(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete a tracker's name."""
+    return _beginning(_plugins("trackers"), incomplete)
+
+
+def value(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Complete the value of a path that chooses a plugin, such as ``fleet.0.device=``."""
+    path, equals, text = incomplete.partition("=")
+    group = path.split(".")
+    in_group = CHOOSING_IN_GROUP.get(group[2]) if len(group) == 3 and group[0] == "fleet" else None
+    kind = CHOOSING.get(path) or in_group
+    if not equals or kind is None:
+        return []
+    return [CompletionItem(f"{path}={item.value}", help=item.help) for item in _last_of(_plugins(kind), text)]
+
+
+def _named_or_file(names: Iterable[str], incomplete: str) -> Items:
+    place = Path(incomplete)
+    folder, start = (place.parent, place.name) if incomplete and incomplete[-1] != "/" else (place, "")
+    files = sorted(str(file) for file in folder.glob("*.toml") if file.name.startswith(start))
+    found = _beginning(((name, "") for name in dict.fromkeys([*names, *files])), incomplete)
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def _beginning(names: Iterable[tuple[str, str]], incomplete: str) -> Items:
+    return [CompletionItem(name, help=words or None) for name, words in names if name.startswith(incomplete)]
+
+
+def _last_of(names: Iterable[tuple[str, str]], incomplete: str) -> Items:
+    before, comma, last = incomplete.rpartition(",")
+    others = [(name, words) for name, words in names if name not in before.split(",")]
+    return [CompletionItem(before + comma + item.value, help=item.help) for item in _beginning(others, last)]
+
+
+def _plugins(kind: str) -> list[tuple[str, str]]:
+    """Return name and summary of the plugins of a kind, as :func:`fedsim.plugins.available` finds them."""
+    folder = Path(fedsim.__path__[0], *FOLDERS[kind].split(".")[1:])
+    texts = {file.stem: file.read_text("utf-8") for file in sorted(folder.glob("*.py"))}
+    return [
+        (name, text.removeprefix('"""').partition("\n")[0].removesuffix('"""'))
+        for name, text in texts.items()
+        if "\nPLUGIN = " in text
+    ]
+
+
+class Bash(BashComplete):
+    """Bash ends words at '=', and replaces only what is behind it."""
+
+    _before = ""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words, and the one to complete, with what bash has taken apart in one piece."""
+        args, incomplete = super().get_completion_args()
+        words: list[str] = []
+        ends_open = False
+        for word in [*args, incomplete]:
+            if words and (word == "=" or ends_open):
+                words[-1] += word
+            else:
+                words.append(word)
+            ends_open = word == "="
+        self._before = words[-1].rpartition("=")[0] + "=" if "=" in words[-1] else ""
+        return words[:-1], words[-1]
+
+    def format_completion(self, item: CompletionItem[Any]) -> str:
+        """Return an item, without what bash leaves as it is."""
+        return f"{item.type},{str(item.value).removeprefix(self._before)}"
+
+
+class Fish(FishComplete):
+    """Lists with commas stay in one piece."""
+
+    source_template = FishComplete.source_template.replace('split ","', 'split -m 1 ","')
+
+
+add_completion_class(Bash)
+add_completion_class(Fish)

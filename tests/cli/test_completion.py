@@ -1,0 +1,137 @@
+"""What a shell is told at a Tab, and a real bash."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete, get_completion_class
+
+from fedsim import example_files
+from fedsim.cli import completion, main
+from fedsim.cli.commands import FOLDERS
+from fedsim.plugins import available
+
+COMPLETE = ShellComplete(main, {}, "fedsim", "_FEDSIM_COMPLETE")
+
+
+def completed(*words: str) -> list[str]:
+    """Return what the last word may become; files that the shell itself looks for are ``<files>``."""
+    items = COMPLETE.get_completions(list(words[:-1]), words[-1])
+    return [item.value if item.type == "plain" else f"<{item.type}s>" for item in items]
+
+
+@pytest.mark.parametrize("kind", list(FOLDERS))
+def test_names_are_those_of_the_lists(kind: str) -> None:
+    assert completion._plugins(kind) == [(found.name, found.summary) for found in available(FOLDERS[kind])]
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "serve", "check"])
+def test_scenarios_are_examples_and_files(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quiet.toml").touch()
+    (tmp_path / "quiet.csv").touch()
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "one.toml").touch()
+    assert completed(command, "qui") == ["quickstart", "quiet.toml"]
+    assert set(example_files.names()) < set(completed(command, ""))
+    assert completed(command, "papers/persfl_s") == ["papers/persfl_small"]
+    assert completed(command, "lab/") == ["lab/one.toml"]
+    assert completed(command, "nothing-like-it") == ["<files>"]
+    assert completed(command, f"{tmp_path}/q") == [f"{tmp_path}/quiet.toml"]
+
+
+def test_studies_are_too() -> None:
+    assert completed("study", "studies/fi") == ["studies/first_to_reach"]
+    assert completed("study", "quick") == ["<files>"]
+    assert completed("check", "studies/fi") == ["studies/first_to_reach"]
+    assert completed("new", "studies/fi") == ["studies/first_to_reach"]
+    assert completed("new", "nothing-like-it") == []
+
+
+def test_algorithms_are_completed_one_and_several() -> None:
+    assert completed("run", "quickstart", "--algorithm", "fedp") == ["fedper", "fedprox"]
+    assert completed("compare", "quickstart", "--algorithms", "fedp") == ["fedper", "fedprox"]
+    assert completed("compare", "quickstart", "--algorithms", "local,fedprox,fedp") == [
+        "local,fedprox,fedper"
+    ]
+
+
+def test_kinds_trackers_and_shells_are_completed() -> None:
+    assert completed("list", "d") == ["datasets", "devices"]
+    assert completed("track", "runs/one", "--to", "t") == ["tensorboard"]
+    assert completed("run", "quickstart", "--track", "w") == ["wandb"]
+    assert completed("completion", "") == ["bash", "zsh", "fish"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("fleet.0.device=la", ["fleet.0.device=laptop"]),
+        ("fleet.3.availability=di", ["fleet.3.availability=diurnal"]),
+        ("participation.pacing.name=t", ["participation.pacing.name=tiered"]),
+        ("data.partition=two_class_", ["data.partition=two_class_lognormal"]),
+        ("run.rounds=1", []),
+        ("fleet.0.dev", []),
+        ("fleet.0.count=", []),
+    ],
+)
+def test_values_that_name_a_plugin_are_completed(text: str, values: list[str]) -> None:
+    assert completed("run", "quickstart", "--set", text) == values
+    assert completed("compare", "quickstart", "--set", text) == values
+
+
+def test_several_values_of_a_path_are_completed() -> None:
+    assert completed("compare", "quickstart", "--set", "fleet.0.device=low,la") == [
+        "fleet.0.device=low,laptop"
+    ]
+
+
+def test_every_path_that_names_a_plugin_is_one_of_the_schema() -> None:
+    from fedsim.scenario import load_scenario
+
+    scenario = load_scenario({"run": {"rounds": 1}, "fleet": [{"count": 1}]})
+    for path in completion.CHOOSING:
+        place, *_ = path.removesuffix(".params.staleness").split(".params")
+        value = scenario
+        for word in place.split("."):
+            value = getattr(value, word)
+    assert all(hasattr(scenario.fleet[0], name) for name in completion.CHOOSING_IN_GROUP)
+
+
+def test_fish_keeps_a_list_in_one_piece() -> None:
+    assert get_completion_class("fish") is completion.Fish
+    assert 'string split -m 1 ","' in completion.Fish(main, {}, "fedsim", "_FEDSIM_COMPLETE").source()
+
+
+BASH = """
+{script}
+fedsim() {{ "{python}" -m fedsim "$@"; }}
+env() {{ while [[ $1 == *=* ]]; do local -x "$1"; shift; done; "$@"; }}
+COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
+_fedsim_completion fedsim
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "replies"),
+    [
+        ("fedsim list d", ["datasets", "devices"]),
+        ("fedsim compare quickstart --algorithms local,fedpr", ["local,fedprox"]),
+        ("fedsim run quickstart --set fleet.0.device = la", ["laptop"]),  # as bash takes it apart
+        ("fedsim run quickstart --algorithm = fedpr", ["fedprox"]),
+    ],
+)
+def test_bash_completes(words: str, replies: list[str]) -> None:
+    script = subprocess.run(
+        [sys.executable, "-m", "fedsim", "completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    text = BASH.format(script=script, python=sys.executable, words=words)
+    command = ["bash", "--norc", "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout.split() == replies
