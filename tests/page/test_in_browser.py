@@ -7,8 +7,24 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from fedsim.figures.base import (
+    Axis,
+    BarChart,
+    Figure,
+    GanttChart,
+    HeatChart,
+    Line,
+    LineChart,
+    Part,
+    PointChart,
+    Points,
+    Section,
+)
+from fedsim.page.html import html
+from fedsim.page.page import Page
 from fedsim.page.write_report import write_report
 
 if TYPE_CHECKING:
@@ -74,6 +90,37 @@ def test_reports_of_results(open_page: Open, compared: Path, tmp_path: Path, of:
         assert tab.evaluate("window.broken") is None
         assert tab.get_by_text(hostile.replace("\u2028", " "), exact=False).count() > 0
         assert tab.locator("img").count() == 0
+
+
+def test_charts_of_nothing_are_drawn(open_page: Open, tmp_path: Path) -> None:
+    none = np.zeros(0)
+    gone = np.array([np.nan, np.nan])
+    charts = [
+        LineChart(Axis("x"), Axis("y", scale="log"), []),
+        LineChart(
+            Axis("x", "s", "log"), Axis("y", "B"), [Line("a", none, none), Line("b", np.zeros(2), gone)]
+        ),
+        LineChart(Axis("x"), Axis("y"), [Line("one", np.ones(1), np.ones(1))], is_stepped=True),
+        PointChart(Axis("x"), Axis("y"), []),
+        PointChart(Axis("x", scale="log"), Axis("y"), [Points("a", np.zeros(2), gone, ["p", "q"])]),
+        BarChart([], [], Axis("x")),
+        BarChart(["a"], [Part("p", np.array([np.nan])), Part("q", np.zeros(1))], Axis("x")),
+        HeatChart("row", "column", [], [], np.zeros((0, 0)), Axis("x")),
+        HeatChart("row", "column", ["r"], ["c"], np.full((1, 1), np.nan), Axis("x")),
+        GanttChart([], [], none, none, none, none, none, none, none, none),
+    ]
+    figures = [Figure(f"figure-{at}", "Nothing", "Nothing.", chart) for at, chart in enumerate(charts)]
+    file = tmp_path / "page.html"
+    file.write_text(html(Page("nothing", "run", "Nothing.", sections=[Section("all", "All", figures)])))
+    with open_page(file) as tab:
+        assert tab.locator("figure").count() == len(charts)
+        for figure in tab.locator("figure").all():
+            for key in ("ArrowRight", "End", "ArrowDown", "Escape"):
+                figure.locator(".plot").press(key)
+            figure.locator("summary").click()
+            figure.locator("table").wait_for(state="attached")
+        for entry in tab.locator(".legend button").all():
+            entry.click()
 
 
 def column(tab: Tab, table: str, number: int) -> list[str]:

@@ -123,18 +123,19 @@ function ganttChart(chart, frame) {
     within = within.filter((span) => kept.has(spans.row[span]));
     const rows = latest.sort((one, other) => one - other);
     const at = numbers.indexOf(first);
-    const began = Math.min(
-      ...within.map((span) => spans.began[span]),
-      at < 0 ? Infinity : chart.roundBegan[at] * chart.stepS,
+    const [began, ended] = extent(
+      { scale: "linear" },
+      within.map((span) => spans.began[span]),
+      within.map((span) => spans.ended[span]),
+      at < 0 ? [] : [chart.roundBegan[at] * chart.stepS],
     );
-    const ended = Math.max(...within.map((span) => spans.ended[span]));
     shown = {
       rows,
       spans: within,
       first,
       last,
       began: Number.isFinite(began) ? began : 0,
-      ended: ended > began ? ended : began + 1,
+      ended: Number.isFinite(began) ? Math.max(ended, began + chart.stepS) : 1,
       lineOf: new Map(rows.map((row, line) => [row, line])),
     };
     chosen = null;

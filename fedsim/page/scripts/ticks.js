@@ -30,8 +30,10 @@ function reach(axis, least, most, fromZero = true) {
   ];
 }
 
-/** Returns the values at which an axis has ticks, at most about so many. */
+/** Returns the values at which an axis has ticks, at most about so many; none where it has no ends yet. */
 function ticks(axis, min, max, most) {
+  if (!Number.isFinite(min) || !Number.isFinite(max) || !(min < max)) return [];
+  if (axis.scale === "log" && min <= 0) return [];
   return axis.scale === "log" ? logTicks(axis, min, max, most) : linearTicks(axis, min, max, most);
 }
 
