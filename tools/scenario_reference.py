@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import algorithms_page
 
 from fedsim import toml
+from fedsim.algorithms.base import Algorithm
 from fedsim.cli.commands import FOLDERS
 from fedsim.plugins import Found, available
 from fedsim.scenario.json_schema import json_schema, without_null
@@ -75,7 +76,7 @@ def plugins(kind: str) -> str:
 
 def _docstring(found: Found) -> list[str]:
     """Return what a plugin's module says, as Markdown; of algorithms only the head, and the paper."""
-    if found.package == FOLDERS["algorithms"]:
+    if issubclass(found.plugin, Algorithm):
         return [algorithms_page.says(found.plugin)]
     lines = []
     for paragraph in inspect.cleandoc(sys.modules[found.plugin.__module__].__doc__ or "").split("\n\n"):
@@ -243,7 +244,8 @@ class _Reference:
 
     def _table_of(self, property_: Json) -> Json:
         if "$ref" in property_:
-            return self.definitions[_name_of(property_)]
+            definition: Json = self.definitions[_name_of(property_)]
+            return definition
         inner = property_.get("items") or property_.get("additionalProperties")
         return self._table_of(inner) if isinstance(inner, dict) and inner else property_
 
@@ -381,5 +383,5 @@ def _params(table: Mapping[str, Any], path: str, name: str) -> Iterator[tuple[st
 
 
 if __name__ == "__main__":
-    name, *arguments = sys.argv[1:]
-    print({"scenario": scenario, "study": study, "plugins": plugins}[name](*arguments))
+    parts: dict[str, Callable[..., str]] = {"scenario": scenario, "study": study, "plugins": plugins}
+    print(parts[sys.argv[1]](*sys.argv[2:]))

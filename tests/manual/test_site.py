@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import manual_blocks
 import pytest
@@ -58,7 +58,7 @@ def test_nothing_is_asked_of_other_machines(site: Path) -> None:
         assert RESOURCE.search(file.read_text("utf-8")) is None, file
 
 
-def _open(browser: Browser, file: Path, *, width: int = 1440, theme: str = "light") -> tuple[Tab, list[str]]:
+def _open(browser: Browser, file: Path, *, width: int = 1440, theme: Any = "light") -> tuple[Tab, list[str]]:
     """Return a tab that shows a file, and what fails in it or is asked of other machines."""
     tab = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme).new_page()
     tab.set_default_timeout(20_000)
