@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import isfinite, prod
@@ -165,14 +167,33 @@ def count(tree: Tree) -> int:
     return sum(array.size for array in tree.values())
 
 
-BLOCK = 8192
+BLOCK = 32768
 """So many scalars of a mean are summed at once: their sums, in float64, stay in the processor's cache."""
+
+SPREAD_FROM = 2**21
+"""Sums of so many terms are spread over threads."""
 
 SMALL = 256
 """Up to so many scalars, arrays are stacked for that, since an operation costs more than its numbers."""
 
 NON_FINITE = "NaN or an infinity"
 """What an array with such values is said to hold."""
+
+
+Work = Callable[[Sequence[int]], object]
+"""Does something for each of some blocks, whose results do not depend on each other."""
+
+_SPREAD: ContextVar[Callable[[Work, Sequence[int]], object]] = ContextVar("spread")
+
+
+@contextmanager
+def spreading(spread: Callable[[Work, Sequence[int]], object]) -> Iterator[None]:
+    """Do sums over large trees by ``spread``, which may give blocks to several threads: same bits."""
+    token = _SPREAD.set(spread)
+    try:
+        yield
+    finally:
+        _SPREAD.reset(token)
 
 
 def out_of_range(array: Array) -> str | None:
@@ -272,13 +293,21 @@ def _summed(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
         return _sum_of_small(arrays, weights).astype(dtype).reshape(shape)
     result = np.empty(shape, dtype)
     flat, (first, *others) = result.reshape(-1), [array.reshape(-1) for array in arrays]
-    for start in range(0, flat.size, BLOCK):
-        block = slice(start, start + BLOCK)
-        # From the first term, not from zero, which would lose the sign of a -0.0.
-        total = np.multiply(first[block], weights[0], dtype=np.float64)
-        for array, weight in zip(others, weights[1:], strict=True):
-            total += array[block].astype(np.float64) * weight
-        flat[block] = total
+
+    def sum_blocks(starts: Sequence[int]) -> None:
+        for start in starts:
+            block = slice(start, start + BLOCK)
+            # From the first term, not from zero, which would lose the sign of a -0.0.
+            total = np.multiply(first[block], weights[0], dtype=np.float64)
+            for array, weight in zip(others, weights[1:], strict=True):
+                total += array[block].astype(np.float64) * weight
+            flat[block] = total
+
+    starts, spread = range(0, flat.size, BLOCK), _SPREAD.get(None)
+    if spread is None or flat.size * len(arrays) < SPREAD_FROM:
+        sum_blocks(starts)
+    else:
+        spread(sum_blocks, starts)
     return result
 
 

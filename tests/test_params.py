@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsim import params
-from fedsim.params import Model, Tree, mean_model, weighted_mean
+from fedsim.params import Model, Tree, mean_model, spreading, weighted_mean
 
 FLOATS = st.sampled_from([np.float16, np.float32])
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
@@ -77,9 +77,14 @@ def test_a_mean_in_blocks_is_the_plain_sum_bit_for_bit(
         for array, weight in zip(arrays[1:], weights[1:], strict=True):
             total = total + array.astype(np.float64) * weight
         expected = _tree(w=np.asarray(total).astype(dtype))
-        for block, small in product((1, 3, params.BLOCK), (0, params.SMALL)):
-            with patch.multiple(params, BLOCK=block, SMALL=small):
+        for block, small, least in product((1, 3, params.BLOCK), (0, params.SMALL), (0, params.SPREAD_FROM)):
+            with patch.multiple(params, BLOCK=block, SMALL=small, SPREAD_FROM=least), spreading(_backwards):
                 assert _same(weighted_mean([_tree(w=array) for array in arrays], weights), expected)
+
+
+def _backwards(work: params.Work, blocks: Sequence[int]) -> None:
+    for block in reversed(blocks):
+        work([block])
 
 
 def test_the_sign_of_zero_is_kept() -> None:

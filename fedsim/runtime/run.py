@@ -11,7 +11,7 @@ from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import UserError
-from fedsim.params import unwarned
+from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
@@ -57,7 +57,7 @@ def run(
     if rounds is not None:
         parts = replace(parts, rounds=min(rounds, parts.num_rounds))
     try:
-        with unwarned():
+        with unwarned(), spreading(engine.executor.spread):
             return clock.run(_simulate(parts, engine, trace, log or silent(), watch))
     finally:
         engine.close()

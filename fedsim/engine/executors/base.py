@@ -9,12 +9,13 @@ first. Cancelling a promise that has not started costs nothing; one that runs is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from fedsim.config import Config
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker_state import Resources
+from fedsim.params import Work
 from fedsim.plugins import Plugin
 from fedsim.ranges import Workers
 
@@ -74,6 +75,10 @@ class Executor(Plugin[ExecutorConfig], ABC):
         Called by the loop's thread, at the instant at which the result is due or later. All jobs that have
         been submitted by then, and are like it, may be done together with it.
         """
+
+    def spread(self, work: Work, blocks: Sequence[int]) -> None:
+        """Do work on blocks, perhaps in several threads; return when it is done."""
+        work(blocks)
 
     @abstractmethod
     def close(self) -> None:

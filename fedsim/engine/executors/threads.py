@@ -15,8 +15,9 @@ import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Fit, Job
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError, RunError
+from fedsim.params import Work
 
 LONG_STEP_FLOPS = 4e6
 """From so many operations in a batch on, kernels take longer than the interpreter's work around them."""
@@ -139,6 +141,15 @@ class Threads(Executor):
             raise result
         return result
 
+    def spread(self, work: Work, blocks: Sequence[int]) -> None:
+        """Do work on blocks, in as many threads as there are workers, of which one is the caller's."""
+        first, *others = [blocks[number :: self.config.workers] for number in range(self.config.workers)]
+        # In a copy of the context each, which says what NumPy warns of.
+        helped = [self._helpers.submit(copy_context().run, work, part) for part in others]
+        work(first)
+        for one in helped:
+            one.result()
+
     def close(self) -> None:
         """Drop what has not started, stop running jobs at their next step, and wait for the threads."""
         with self._ready:
@@ -149,6 +160,7 @@ class Threads(Executor):
             future.cancel()
         for thread in self._threads:
             thread.join()
+        self._helpers.shutdown()
         # A helper thread may be at a job.
         with self._turn:
             pass
@@ -165,6 +177,7 @@ class Threads(Executor):
         self._turn = threading.Lock()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._helpers = ThreadPoolExecutor(max(1, num_threads - 1), "fedsim-helper")  # begun when needed
         _choose_repeatable_kernels(resources.device)
         self._worker = Worker(resources, self._stopping)
         for number in range(num_threads):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, GlobalTest, Job, Predict, Stream
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.worker_state import Resources, StoppedError
-from fedsim.params import Model, digest
+from fedsim.params import Model, digest, unwarned
 from fedsim.rng import Key
 
 LONG_S = 30
@@ -73,6 +73,23 @@ def test_several_jobs_run_at_once(threads: Callable[[int], Executor]) -> None:
     for gate in gates:
         gate.opened.set()
     assert [pool.wait(future) for future in futures] == ["through"] * 3
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_blocks_are_shared_by_as_many_threads_as_there_are_workers(
+    threads: Callable[[int], Executor], workers: int
+) -> None:
+    together, done = threading.Barrier(workers), dict[int, list[int]]()
+
+    def work(blocks: Sequence[int]) -> None:
+        together.wait(LONG_S)
+        assert np.geterr()["over"] == "ignore"  # as where the work was given
+        done[threading.get_ident()] = list(blocks)
+
+    with unwarned():
+        threads(workers).spread(work, range(7))
+    assert len(done) == workers
+    assert sorted(block for blocks in done.values() for block in blocks) == list(range(7))
 
 
 def test_a_job_cancelled_before_it_starts_never_runs(threads: Callable[[int], Executor], gate: Gate) -> None:
