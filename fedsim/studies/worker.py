@@ -58,7 +58,9 @@ def _tell(outlet: TextIO, message: Task) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # a second one would cut off what the first makes the process tidy up
+    signal.signal(
+        number, signal.SIG_IGN
+    )  # a second one would cut off what the first makes the process tidy up
     raise KeyboardInterrupt
 
 
