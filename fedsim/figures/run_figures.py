@@ -39,7 +39,7 @@ SPENDING = "spending", "Where time and bytes went"
 WAITING = "waiting", "Who held the others up"
 CLIENTS = "clients", "Who is left behind"
 HOLDINGS = "holdings", "Who has which data"
-PARTICIPATION = "participation", "Who takes part"
+PARTICIPATION = "taking-part", "Who takes part"
 LINK = "link", "The server's link"
 
 

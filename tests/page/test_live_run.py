@@ -73,7 +73,7 @@ def test_a_run_from_its_start_to_its_end(make: Make, tmp_path: Path) -> None:
     assert cells(second, "so-far")["replies merged"] == "8"
     (events,) = [table.table for table in second.page.tables]
     assert events.rows[0][1] == "round 2 has ended: 4 asked, 4 merged"
-    assert [section.name for section in second.page.sections] == ["now", "quality", "participation"]
+    assert [section.name for section in second.page.sections] == ["now", "quality", "taking-part"]
     assert "Of 4 clients, 4 are idle." in second.page.sections[0].figures[0].text
     live.ended(lambda: Page("the report", "run", "All is well."))
     assert live.look() == Look(Page("the report", "run", "All is well."), "ended", 1.0)
