@@ -152,7 +152,7 @@ class LiveStudy:
         sections = list(self._sections)
         tables = [self._table(runs, at_hand)]
         if at_hand is not None:
-            sections.insert(0, fleet_section(at_hand[1]))
+            sections.insert(0, fleet_section(at_hand[1], SIMULATED))
             label, run = at_hand
             so_far = self._rates.table(run.counts(), SIMULATED, f"{label} so far")
             tables += [so_far, *event_tables(run, SIMULATED)]
