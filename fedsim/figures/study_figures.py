@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsim.figures import gantt
-from fedsim.figures.base import Figure, Section, Target
+from fedsim.figures.base import Figure, Section
 from fedsim.figures.client_quality import ranked_figure
 from fedsim.figures.participation import outcome_figures
 from fedsim.figures.run_figures import (
@@ -22,7 +22,6 @@ from fedsim.figures.run_figures import (
 )
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
-from fedsim.figures.ticks import tick_label
 from fedsim.report.cost_breakdown import Figures, means
 from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_columns, read_there
@@ -63,11 +62,10 @@ def answer_sections(found: Answers, folder: Path) -> list[Section]:
         if run.seed in found.curves[run.setting]:
             folders[plan.name_of(run.setting)][run.seed] = folder / run.label
     folders = {name: by_seed for name, by_seed in folders.items() if by_seed}
-    targets = [Target(value, f"target {tick_label(value, 'share')}") for value in plan.config.targets]
     spent = {plan.name_of(setting): figures for setting, figures in found.ends.items()}
     of = "mean over seeds" if len(plan.seeds) > 1 else ""
     return filled(
-        Section(*QUALITY, study_curve_figures(curves, plan.config.of, targets)),
+        Section(*QUALITY, study_curve_figures(curves, plan.config.of, plan.config.targets)),
         Section(*SPENDING, spending_figures(spent, of)),
         Section(*CLIENTS, _client_figures(folders)),
         Section(*PARTICIPATION, outcome_figures(_outcomes(folders), of)),
