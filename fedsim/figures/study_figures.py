@@ -27,7 +27,6 @@ from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_columns, read_there
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
-from fedsim.studies.read_folder import read_folder
 
 MOST_GANTTS = 8
 """Variants of which one run is shown client by client: the first ones."""
@@ -36,21 +35,12 @@ MOST_ROUNDS = 12
 """Rounds of each of them that a reader can choose from."""
 
 
-def study_sections(folder: Path) -> list[Section]:
+def study_sections(found: Answers, folder: Path) -> list[Section]:
     """Return the figures of a study or a comparison, under headings, of the runs that have ended.
 
     Args:
-        folder: Its folder.
-
-    Raises:
-        OutputError: It is not such a folder, or a file is not there, or damaged.
-        ScenarioError: The scenarios are not valid here.
-    """
-    return answer_sections(read_folder(folder), folder)
-
-
-def answer_sections(found: Answers, folder: Path) -> list[Section]:
-    """Return the same, given what :func:`fedsim.studies.read_folder.read_folder` has found.
+        found: What :func:`fedsim.studies.read_folder.read_folder` has found.
+        folder: In this folder.
 
     Raises:
         OutputError: A file is not there, or damaged.

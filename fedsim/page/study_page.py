@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedsim.figures.study_figures import answer_sections
+from fedsim.figures.study_figures import study_sections
 from fedsim.page.page import Page, named
 from fedsim.page.run_page import read_remarks
 from fedsim.report import comparison, cost_breakdown, number_format
@@ -47,7 +47,7 @@ def study_page(folder: Path) -> Page:
         answer_sentence(found),
         answer,
         _remarks(folder, found, summaries),
-        read_whole(folder, lambda place: answer_sections(found, place)),
+        read_whole(folder, lambda place: study_sections(found, place)),
         others,
         _facts(found, list(summaries.values())),
     )
