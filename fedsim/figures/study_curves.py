@@ -94,7 +94,8 @@ def _figure(
         notes.append("Lines are means over seeds; bands are from the least to the largest of them.")
         notes.append("After its end a run counts with its last value.")
     if without:
-        notes.append(f"Without a line, since nothing is sent: {', '.join(without)}.")
+        why = "no time passes" if bounds == "time_s" else "nothing is sent"
+        notes.append(f"Without a line, since {why}: {', '.join(without)}.")
     return replace(quality_figure(what, axis, lines, targets, of), notes=notes)
 
 

@@ -52,6 +52,13 @@ def test_costs_far_apart_are_shown_on_a_logarithmic_axis() -> None:
         assert by_time.chart.lines[0].x[0] == first
 
 
+def test_of_whom_no_time_passes_is_told() -> None:
+    by_time, _ = study_curve_figures(
+        {"instant": {0: curve([0, 0], [0.1, 0.5])}, "b": {0: curve([1, 2], [0.1, 0.6])}}, "personal_mean"
+    )
+    assert "Without a line, since no time passes: instant." in by_time.notes
+
+
 def test_who_sends_nothing_keeps_its_colour_and_has_no_line() -> None:
     curves = {"local": {0: curve([1, 2], [0.1, 0.5], sent=0)}, "b": {0: curve([1, 2], [0.1, 0.6])}}
     _, by_bytes = study_curve_figures(curves, "personal_mean")
