@@ -106,6 +106,6 @@ def _holding_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
     for name, by_seed in folders.items():
         for seed, place in by_seed.items():
             its_figures = holding_figures(place, read_there(place / "clients.parquet", ("num_train",)))
-            note = f"In the run of {name} with seed {seed}; other seeds, and perhaps variants, have others."
+            note = f"Shown is {name} with seed {seed}; the data of other seeds and variants can differ."
             return [replace(figure, notes=[*figure.notes, note]) for figure in its_figures]
     return []
