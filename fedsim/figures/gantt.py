@@ -139,8 +139,8 @@ def held_up_figure(spans: Columns, rounds: Columns, groups: Sequence[str]) -> Fi
         groups: The device group of each client.
     """
     held_s = _held_up(spans, _dispatches(spans)) if len(spans["client"]) else {}
-    total_s = {client: float(of.sum()) for client, of in held_s.items()}
-    if not sum(total_s.values()):
+    total_s = {client: total for client, of in held_s.items() if (total := float(of.sum())) > 0}
+    if not total_s:
         return None
     order = sorted(total_s, key=lambda client: (-total_s[client], client))
     bars = {_name(client, groups): held_s[client] for client in order[:MOST_HOLDERS]}

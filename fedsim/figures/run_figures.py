@@ -39,7 +39,7 @@ SPENDING = "spending", "Where time and bytes went"
 WAITING = "waiting", "Who held the others up"
 CLIENTS = "clients", "Who is left behind"
 HOLDINGS = "holdings", "Who has which data"
-PARTICIPATION = "participation", "Who takes part"
+PARTICIPATION = "taking-part", "Who takes part"
 LINK = "link", "The server's link"
 
 
@@ -76,18 +76,22 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
     return sections if bus == "memory" else [_in_real_time(section) for section in sections]
 
 
-def round_sections(rounds: Columns, targets: Sequence[Target] = ()) -> list[Section]:
+def round_sections(
+    rounds: Columns, targets: Sequence[Target] = (), *, is_simulated: bool = True
+) -> list[Section]:
     """Return the figures that the rounds of a run tell, such as those so far of a run that goes on.
 
     Args:
         rounds: Those columns of :data:`ROUNDS_NEEDED` that are known.
         targets: Accuracies that are marked.
+        is_simulated: Whether the run is; over sockets it is not.
     """
-    return filled(
+    sections = filled(
         Section(*QUALITY, round_curves.quality_figures(rounds, targets)),
         Section(*SPENDING, spending.spending_figures({"all clients": spending.spent(rounds)})),
         Section(*PARTICIPATION, participation.participation_figures(rounds)),
     )
+    return sections if is_simulated else [_in_real_time(section) for section in sections]
 
 
 def waiting_figures(

@@ -96,8 +96,12 @@ def _figure(bars: Mapping[str, Figures], kind: _Kind, of: str) -> Figure | None:
     def total(of_bar: Figures, names: Sequence[str]) -> float:
         return sum(of_bar[name] or 0.0 for name in names)
 
+    def left(of_bar: Figures, plus: Sequence[str], minus: Sequence[str]) -> float:
+        # Of seconds, which are whole nanoseconds, a difference can be a little off, also below 0.
+        return max(0.0, round(total(of_bar, plus) - total(of_bar, minus), 9))
+
     parts = [
-        Part(label, np.array([total(one, plus) - total(one, minus) for one in bars.values()]))
+        Part(label, np.array([left(one, plus, minus) for one in bars.values()]))
         for label, (plus, minus) in kind.parts.items()
     ]
     parts = [part for part in parts if part.values.any()]

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsim.figures.base import Figure, Line, Target
 from fedsim.figures.round_curves import BYTES, TIME, quality_figure
+from fedsim.figures.ticks import tick_label
 from fedsim.params import Array
 from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.answers import Curves
@@ -29,7 +30,7 @@ AXES = {"time_s": TIME, "bytes": BYTES}
 
 
 def study_curve_figures(
-    curves: Mapping[str, Curves], of: Measure, targets: Sequence[Target] = ()
+    curves: Mapping[str, Curves], of: Measure, targets: Sequence[float] = ()
 ) -> list[Figure]:
     """Return accuracy, or else loss, against time and against bytes.
 
@@ -43,10 +44,11 @@ def study_curve_figures(
         what, column = "loss", LOSSES[of]
     if not _is_measured(curves, column):
         return []
+    marked = [Target(value, f"target {tick_label(value, 'share')}") for value in targets]
     return [
         figure
         for bounds in AXES
-        if (figure := _figure(curves, what, column, bounds, targets, MEASURES[of].words)) is not None
+        if (figure := _figure(curves, what, column, bounds, marked, MEASURES[of].words)) is not None
     ]
 
 
@@ -92,7 +94,8 @@ def _figure(
         notes.append("Lines are means over seeds; bands are from the least to the largest of them.")
         notes.append("After its end a run counts with its last value.")
     if without:
-        notes.append(f"Without a line, since nothing is sent: {', '.join(without)}.")
+        why = "no time passes" if bounds == "time_s" else "nothing is sent"
+        notes.append(f"Without a line, since {why}: {', '.join(without)}.")
     return replace(quality_figure(what, axis, lines, targets, of), notes=notes)
 
 

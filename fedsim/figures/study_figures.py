@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsim.figures import gantt
-from fedsim.figures.base import Figure, Section, Target
+from fedsim.figures.base import Figure, Section
 from fedsim.figures.client_quality import ranked_figure
 from fedsim.figures.participation import outcome_figures
 from fedsim.figures.run_figures import (
@@ -22,13 +22,11 @@ from fedsim.figures.run_figures import (
 )
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
-from fedsim.figures.ticks import tick_label
 from fedsim.report.cost_breakdown import Figures, means
 from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_columns, read_there
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
-from fedsim.studies.read_folder import read_folder
 
 MOST_GANTTS = 8
 """Variants of which one run is shown client by client: the first ones."""
@@ -37,21 +35,12 @@ MOST_ROUNDS = 12
 """Rounds of each of them that a reader can choose from."""
 
 
-def study_sections(folder: Path) -> list[Section]:
+def study_sections(found: Answers, folder: Path) -> list[Section]:
     """Return the figures of a study or a comparison, under headings, of the runs that have ended.
 
     Args:
-        folder: Its folder.
-
-    Raises:
-        OutputError: It is not such a folder, or a file is not there, or damaged.
-        ScenarioError: The scenarios are not valid here.
-    """
-    return answer_sections(read_folder(folder), folder)
-
-
-def answer_sections(found: Answers, folder: Path) -> list[Section]:
-    """Return the same, given what :func:`fedsim.studies.read_folder.read_folder` has found.
+        found: What :func:`fedsim.studies.read_folder.read_folder` has found.
+        folder: In this folder.
 
     Raises:
         OutputError: A file is not there, or damaged.
@@ -63,11 +52,10 @@ def answer_sections(found: Answers, folder: Path) -> list[Section]:
         if run.seed in found.curves[run.setting]:
             folders[plan.name_of(run.setting)][run.seed] = folder / run.label
     folders = {name: by_seed for name, by_seed in folders.items() if by_seed}
-    targets = [Target(value, f"target {tick_label(value, 'share')}") for value in plan.config.targets]
     spent = {plan.name_of(setting): figures for setting, figures in found.ends.items()}
     of = "mean over seeds" if len(plan.seeds) > 1 else ""
     return filled(
-        Section(*QUALITY, study_curve_figures(curves, plan.config.of, targets)),
+        Section(*QUALITY, study_curve_figures(curves, plan.config.of, plan.config.targets)),
         Section(*SPENDING, spending_figures(spent, of)),
         Section(*CLIENTS, _client_figures(folders)),
         Section(*PARTICIPATION, outcome_figures(_outcomes(folders), of)),
@@ -118,6 +106,6 @@ def _holding_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
     for name, by_seed in folders.items():
         for seed, place in by_seed.items():
             its_figures = holding_figures(place, read_there(place / "clients.parquet", ("num_train",)))
-            note = f"In the run of {name} with seed {seed}; other seeds, and perhaps variants, have others."
+            note = f"Shown is {name} with seed {seed}; the data of other seeds and variants can differ."
             return [replace(figure, notes=[*figure.notes, note]) for figure in its_figures]
     return []

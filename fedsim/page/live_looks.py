@@ -21,6 +21,7 @@ from fedsim.page.figure_json import figure_json
 from fedsim.page.page import Page, PageTable, table_json
 from fedsim.page.run_at_hand import LATELY, Counts, RunAtHand
 from fedsim.report import number_format
+from fedsim.report.run_text import SIMULATED, TIMES
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.records.dispatch_phases import PHASES, Phase
 
@@ -143,7 +144,7 @@ class Rates:
         return PageTable("so-far", TextTable(("", "so far", "per second"), rows, title=title))
 
 
-def fleet_section(run: RunAtHand) -> Section:
+def fleet_section(run: RunAtHand, passed: str) -> Section:
     """Return how many clients are at what: now, and lately."""
     now, population = run.at_work(), run.parts.data.num_clients
     bars: dict[str, Mapping[Phase, float]] = {"now": now}
@@ -155,9 +156,10 @@ def fleet_section(run: RunAtHand) -> Section:
     text = f"Of {number_format.several(population, 'client')}, {idle} are idle. {bars_text(chart)}"
     notes = [
         "Waiting clients have a dispatch and nothing to do, such as until all others have replied.",
-        f"The mean is over simulated time and the last {LATELY} dispatches. Most real time is spent where "
-        "clients wait for a merge, since models are computed then.",
+        f"The mean is over {TIMES[passed]} and the last {LATELY} dispatches.",
     ]
+    if passed == SIMULATED:
+        notes.append("Most real time is spent where clients wait for a merge, as models are computed then.")
     return Section("now", "Now", [Figure("fleet", "What clients are doing", text, chart, notes)])
 
 

@@ -68,7 +68,8 @@ class LiveRun:
         share = run.share(counts)
         number, sections = self._sections
         if number != len(run.rows):
-            number, sections = self._sections = len(run.rows), round_sections(run.columns(), self._targets)
+            made = round_sections(run.columns(), self._targets, is_simulated=self._passed == SIMULATED)
+            number, sections = self._sections = len(run.rows), made
         words = sentence(
             f"{run.round} of {number_format.several(rounds, 'round')}"
             if rounds
@@ -84,7 +85,7 @@ class LiveRun:
             "run",
             f"{words} {self._failed or left}".rstrip(),
             table=self._rates.table(counts, self._passed),
-            sections=[fleet_section(run), *sections],
+            sections=[fleet_section(run, self._passed), *sections],
             tables=event_tables(run, self._passed),
         )
         return Look(page, "failed" if self._failed else "running", share)

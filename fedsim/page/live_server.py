@@ -178,12 +178,13 @@ class LiveServer:
         return self
 
     def renew(self, clock: Clock) -> None:
-        """Look at once, since what is shown is something else from now on.
+        """Look at once, since what is shown is something else from now on; once closed, nobody looks.
 
         Args:
             clock: Its time.
         """
-        self._loop.call_soon_threadsafe(self._begin, clock)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._begin, clock)
 
     def close(self) -> None:
         """Let pages have what the panels are now, for :data:`GOODBYE_S` at most, and end."""

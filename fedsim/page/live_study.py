@@ -11,8 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedsim.figures.amounts import amount
-from fedsim.figures.base import Section, Target
+from fedsim.figures.base import Section
 from fedsim.figures.run_figures import QUALITY
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.page.live_looks import Ended, Look, Rates, State, event_tables, fleet_section, sentence, time_left
@@ -152,7 +151,7 @@ class LiveStudy:
         sections = list(self._sections)
         tables = [self._table(runs, at_hand)]
         if at_hand is not None:
-            sections.insert(0, fleet_section(at_hand[1]))
+            sections.insert(0, fleet_section(at_hand[1], SIMULATED))
             label, run = at_hand
             so_far = self._rates.table(run.counts(), SIMULATED, f"{label} so far")
             tables += [so_far, *event_tables(run, SIMULATED)]
@@ -203,8 +202,7 @@ class LiveStudy:
         if at_hand is not None and (so_far := _curve(at_hand[1])) is not None:
             curves[f"{at_hand[0]}, so far"] = {0: so_far}
         config = self._plan.config
-        targets = [Target(value, f"target {amount(value, 'share')}") for value in config.targets]
-        figures = study_curve_figures(curves, config.of, targets) if curves else []
+        figures = study_curve_figures(curves, config.of, config.targets) if curves else []
         return [Section(*QUALITY, figures)] if figures else []
 
 

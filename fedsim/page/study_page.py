@@ -47,7 +47,7 @@ def study_page(folder: Path) -> Page:
         answer_sentence(found),
         answer,
         _remarks(folder, found, summaries),
-        read_whole(folder, study_sections),
+        read_whole(folder, lambda place: study_sections(found, place)),
         others,
         _facts(found, list(summaries.values())),
     )

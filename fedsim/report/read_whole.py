@@ -20,6 +20,6 @@ def read_whole(file: Path, how: Callable[[Path], T]) -> T:
     """
     try:
         return how(file)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         said = shortened(error, MOST_SAID)
         raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error

@@ -98,8 +98,7 @@ def read_summary(folder: Path) -> Summary:
     Raises:
         OutputError: The folder holds none, or a damaged one.
     """
-    summary: Summary = read_whole(folder / MARK, lambda file: json.loads(file.read_text("utf-8")))
-    return summary
+    return read_whole(folder / MARK, lambda file: dict(json.loads(file.read_text("utf-8"))))
 
 
 def _macro_f1(final: Accuracy | None) -> dict[str, float | None]:

@@ -120,6 +120,15 @@ def test_nobody_waits_where_nobody_else_is(spans: list[Span]) -> None:
     assert held_up_figure(columns(spans), ROUNDS, GROUPS) is None
 
 
+def test_of_two_that_end_at_once_none_holds_the_other_up() -> None:
+    tie: list[Span] = [(1, 1, 2, "compute", 5, 6, "merged"), (0, 1, 2, "compute", 5, 6, "merged")]
+    figure = held_up_figure(columns([*SPANS[:5], *tie]), ROUNDS, GROUPS)
+    assert figure is not None
+    assert isinstance(figure.chart, BarChart)
+    assert figure.chart.bars == ["client 1, slow"]
+    assert held_up_figure(columns(tie), ROUNDS, GROUPS) is None
+
+
 def test_what_comes_late_holds_nobody_up() -> None:
     late: list[Span] = [(0, 0, 1, "compute", 0, 1, "merged"), (1, 0, 1, "compute", 0, 9, "late")]
     assert held_up_figure(columns(late), ROUNDS, GROUPS) is None

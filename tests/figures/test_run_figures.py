@@ -36,6 +36,8 @@ def names(sections: list[Section]) -> list[str]:
 def test_a_run_has_all_figures(run_folder: Path) -> None:
     sections = run_sections(run_folder)
     assert names(sections) == ALL
+    places = [*(section.name for section in sections), *ALL]
+    assert len({*places}) == len(places)
     for section in sections:
         for figure in section.figures:
             assert any(sign.isdigit() for sign in figure.text), figure.name

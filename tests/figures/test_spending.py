@@ -1,6 +1,7 @@
 """Where time and bytes went, as bars."""
 
 import numpy as np
+import pytest
 
 from fedsim.figures.base import BarChart, Figure
 from fedsim.figures.spending import spending_figures, spent
@@ -40,6 +41,13 @@ def test_parts_add_up_to_what_was_spent() -> None:
     assert parts(num_bytes) == {"useful": [21, 16], "wasted": [20, 0], "overhead": [10, 5]}
     assert time.title == "Client time by phase, in a test"
     assert "all: 3 s download, 7 s compute, 1 s upload, 500 ms waiting; first:" in time.text
+
+
+@pytest.mark.parametrize("wasted_s", [np.nextafter(11, 0), 11, np.nextafter(11, 12)])
+def test_where_all_work_is_wasted_none_is_useful(wasted_s: float) -> None:
+    """Sums of seconds in another order differ a little in floating point."""
+    lost = ROWS | {"wasted_s": np.array([wasted_s])}
+    assert list(parts(spending_figures({"all": spent(lost)})[1])) == ["wasted"]
 
 
 def test_without_waste_nothing_is_said_of_it() -> None:

@@ -43,13 +43,20 @@ def test_costs_far_apart_are_shown_on_a_logarithmic_axis() -> None:
     near = {"a": {0: curve([0, 2], [0.1, 0.5])}, "b": {0: curve([0, 4], [0.1, 0.6])}}
     far = near | {"b": {0: curve([0, 40], [0.1, 0.6])}}
     for curves, scale, first in ((near, "linear", 0), (far, "log", 2)):
-        by_time, by_bytes = study_curve_figures(curves, "personal_mean", [Target(0.5, "half")])
+        by_time, by_bytes = study_curve_figures(curves, "personal_mean", [0.5])
         for figure in (by_time, by_bytes):
             assert isinstance(figure.chart, LineChart)
             assert figure.chart.x.scale == scale
-            assert len(figure.chart.targets) == 1
+            assert figure.chart.targets == [Target(0.5, "target 50 %")]
         assert isinstance(by_time.chart, LineChart)
         assert by_time.chart.lines[0].x[0] == first
+
+
+def test_of_whom_no_time_passes_is_told() -> None:
+    by_time, _ = study_curve_figures(
+        {"instant": {0: curve([0, 0], [0.1, 0.5])}, "b": {0: curve([1, 2], [0.1, 0.6])}}, "personal_mean"
+    )
+    assert "Without a line, since no time passes: instant." in by_time.notes
 
 
 def test_who_sends_nothing_keeps_its_colour_and_has_no_line() -> None:
@@ -71,7 +78,7 @@ def test_what_was_not_measured_has_no_figure(of: str) -> None:
 
 def test_of_a_regression_the_loss_is_shown() -> None:
     columns = {**curve([1, 2], [np.nan, np.nan]), "loss_personal_mean": np.array([3, 2.0])}
-    figures = study_curve_figures({"a": {0: columns}}, "personal_mean", [Target(0.5, "half")])
+    figures = study_curve_figures({"a": {0: columns}}, "personal_mean", [0.5])
     assert [figure.name for figure in figures] == ["loss-by-time", "loss-by-bytes"]
     assert isinstance(figures[0].chart, LineChart)
     assert figures[0].chart.targets == ()

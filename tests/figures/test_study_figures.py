@@ -13,6 +13,7 @@ from fedsim.errors import OutputError
 from fedsim.figures.base import BarChart, HeatChart, LineChart, Section
 from fedsim.figures.study_figures import study_sections
 from fedsim.studies import perform as performing
+from fedsim.studies.read_folder import read_folder
 from tests.conftest import InProcess
 from tests.figures.conftest import TINY
 
@@ -40,6 +41,10 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fedsim.compare(TINY, ["fedavg", "local"], out=place).folder
 
 
+def sections_of(folder: Path) -> list[Section]:
+    return study_sections(read_folder(folder), folder)
+
+
 def charts(sections: list[Section]) -> dict[str, Any]:
     return {figure.name: figure.chart for section in sections for figure in section.figures}
 
@@ -48,7 +53,7 @@ VARIANTS = ["local lr=0.1", "local lr=0.5", "<i>$a_b$</i> lr=0.1", "<i>$a_b$</i>
 
 
 def test_a_study_has_a_line_for_each_variant_and_point_of_the_grid(study: Path) -> None:
-    found = charts(study_sections(study))
+    found = charts(sections_of(study))
     assert list(found) == [
         *("accuracy-by-time", "accuracy-by-bytes", "time-by-phase", "bytes", "accuracy-by-variant"),
         *("outcomes", "gantt-1", "gantt-2", "gantt-3", "gantt-4", "classes-of-clients", "samples-of-clients"),
@@ -70,18 +75,18 @@ def test_a_study_that_has_not_ended_has_figures_of_the_runs_that_have(study: Pat
     for folder in begun.glob("*/"):
         if folder.name != "local-lr-0.1-seed0":
             shutil.rmtree(folder)
-    found = charts(study_sections(begun))
+    found = charts(sections_of(begun))
     assert [line.label for line in found["accuracy-by-variant"].lines] == VARIANTS[:1]
     shutil.rmtree(begun / "local-lr-0.1-seed0")
-    assert study_sections(begun) == []
+    assert sections_of(begun) == []
 
 
 def test_a_comparison_has_a_line_for_each_algorithm(comparison: Path) -> None:
-    found = charts(study_sections(comparison))
+    found = charts(sections_of(comparison))
     assert [line.label for line in found["accuracy-by-time"].lines] == ["fedavg", "local"]
     assert found["accuracy-by-time"].lines[0].low is None
 
 
 def test_what_holds_no_study_is_told(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds neither a study"):
-        study_sections(tmp_path)
+        sections_of(tmp_path)

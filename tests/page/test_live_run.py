@@ -20,7 +20,7 @@ from fedsim.page.page import Page
 from fedsim.page.run_at_hand import Counts, RunAtHand
 from fedsim.page.write_report import page_of
 from fedsim.report.record_run import record
-from fedsim.report.run_text import PASSED
+from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.clients.interrupted_work import LEAVE, RETURN
 from fedsim.runtime.records.recorder import Recorder, silent
 from fedsim.runtime.server.actor import REJECT
@@ -73,10 +73,18 @@ def test_a_run_from_its_start_to_its_end(make: Make, tmp_path: Path) -> None:
     assert cells(second, "so-far")["replies merged"] == "8"
     (events,) = [table.table for table in second.page.tables]
     assert events.rows[0][1] == "round 2 has ended: 4 asked, 4 merged"
-    assert [section.name for section in second.page.sections] == ["now", "quality", "participation"]
+    assert [section.name for section in second.page.sections] == ["now", "quality", "taking-part"]
     assert "Of 4 clients, 4 are idle." in second.page.sections[0].figures[0].text
     live.ended(lambda: Page("the report", "run", "All is well."))
     assert live.look() == Look(Page("the report", "run", "All is well."), "ended", 1.0)
+
+
+@pytest.mark.parametrize(("passed", "is_said"), [(SIMULATED, True), (PASSED, False)])
+def test_time_over_sockets_is_not_called_simulated(
+    make: Make, tmp_path: Path, passed: str, is_said: bool
+) -> None:
+    look = looks_at(make(), tmp_path / "run", LiveRun("tiny", passed=passed))[-1]
+    assert ("simulated" in " ".join(panels(look).values())) == is_said
 
 
 def test_figures_are_made_anew_only_after_a_round(make: Make, tmp_path: Path) -> None:

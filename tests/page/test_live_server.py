@@ -368,6 +368,13 @@ def test_a_port_that_is_taken_is_taught(serve: Serve) -> None:
         LiveServer(HTML, dict, port)
 
 
+def test_a_run_goes_on_when_its_page_is_closed(serve: Serve) -> None:
+    server = serve()
+    server.close()
+    server.renew(lambda: 0.0)
+    server.close()
+
+
 def test_a_server_that_was_never_started_ends_too() -> None:
     server = LiveServer(HTML, dict)
     server.close()

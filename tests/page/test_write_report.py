@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 import fedsim
 from fedsim.errors import OutputError
@@ -124,10 +125,24 @@ def test_a_damaged_run(folder: Path, file: str) -> None:
         page_of(run)
 
 
-@pytest.mark.parametrize("file", ["summary.json", "run.json"])
-def test_a_file_of_something_else(folder: Path, file: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        *((file, content) for file in ("summary.json", "run.json") for content in ("{}", "[]", "3")),
+        *(("scenario.toml", f"{key} = 3") for key in ("run", "network", "participation")),
+    ],
+)
+def test_a_file_of_something_else(folder: Path, file: str, content: str) -> None:
     run = folder / "fedavg-seed0"
-    (run / file).write_text("{}")
+    (run / file).write_text(content)
+    with pytest.raises(OutputError, match="these results are not whole"):
+        page_of(run)
+
+
+def test_tables_that_do_not_fit_together(folder: Path) -> None:
+    run = folder / "fedavg-seed0"
+    rounds = parquet.read_table(run / "rounds.parquet")
+    parquet.write_table(rounds.slice(0, 1), run / "rounds.parquet")
     with pytest.raises(OutputError, match="these results are not whole"):
         page_of(run)
 

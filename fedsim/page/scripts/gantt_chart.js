@@ -39,7 +39,7 @@ function ganttChart(chart, frame) {
       width * 0.28,
     );
     const [start, end, top] = [Math.ceil(widest) + 10, width - 14, 24];
-    const axis = { label: "simulated time", unit: "s", scale: "linear" };
+    const axis = { label: "time", unit: "s", scale: "linear" };
     const place = placing(axis, [shown.began, shown.ended], start, end);
     room = { tall, top, place, start };
     const bottom = top + tall * shown.rows.length;

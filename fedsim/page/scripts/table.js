@@ -68,7 +68,7 @@ function sortable(table, order = null) {
   return {
     element: element(
       "div",
-      { class: "table", id: table.name, tabindex: 0, role: "group", "aria-label": table.title || "Table" },
+      { class: "table", id: table.name || null, tabindex: 0, role: "group", "aria-label": table.title || "Table" },
       made,
       notesOf(table.notes),
     ),
