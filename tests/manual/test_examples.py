@@ -129,6 +129,15 @@ def test_the_confusion_matrix_is_one() -> None:
     assert matrix.sum() == result.evaluations.to_pandas().query("round == 1").num_samples.sum()
 
 
+def test_a_run_is_shown_live(capsys: pytest.CaptureFixture[str], tiny_scenario: str) -> None:
+    text = block("how_to/python", after="A [live page]")
+    assert text.count('"quickstart"') == 1
+    names: dict[str, Any] = {"fedsim": fedsim, "tiny": tomllib.loads(tiny_scenario)}
+    exec(text.replace('"quickstart"', "tiny"), names)  # noqa: S102
+    assert names["result"].summary["rounds"] == 20
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     path = tmp_path / "study.toml"
