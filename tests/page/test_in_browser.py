@@ -31,6 +31,8 @@ from fedsim.page.write_report import write_report
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AbstractContextManager["Tab"]]
 
 FIGURES = {
@@ -276,7 +278,7 @@ def test_rounds_are_chosen(open_page: Open, sample_file: Path) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("width", [390, 1440])
 def test_nobody_is_kept_out(open_page: Open, sample_file: Path, axe: str, theme: str, width: int) -> None:
     with open_page(sample_file, theme=theme, width=width) as tab:
         for name in ("time-parts", "data-split"):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from playwright.sync_api import Page as Tab
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='broken = 1'>"
 
 SHORT: dict[str, Any] = {
@@ -150,7 +152,6 @@ def test_a_connection_is_lost_and_regained(browser: Browser, serve: Callable[...
     assert len(ids) == 1
 
 
-@pytest.mark.slow  # the page waits before it tries again
 def test_a_page_that_was_turned_away_tries_again(
     browser: Browser, serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
