@@ -51,10 +51,16 @@ def main() -> None:
 
 
 def _tell(outlet: TextIO, message: Task) -> None:
-    outlet.write(json.dumps(message) + "\n")
+    try:
+        outlet.write(json.dumps(message) + "\n")
+    except BrokenPipeError:
+        signal.pause()  # the study was killed: the end of the input says so too, once and for all
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(
+        number, signal.SIG_IGN
+    )  # a second one would cut off what the first makes the process tidy up
     raise KeyboardInterrupt
 
 
