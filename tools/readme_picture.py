@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "static" / "report.png"
-SIZE = {"width": 1280, "height": 1180}
+WIDTH, HEIGHT = 1280, 1180
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     report = parser.parse_args().report.resolve()
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE, color_scheme="light")
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.goto(report.as_uri())
         page.locator("figure").first.wait_for()
         page.screenshot(path=PICTURE)

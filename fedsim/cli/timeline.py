@@ -12,7 +12,7 @@ from fedsim.timeline.run_timeline import save_timeline
 
 def timeline(folder: Path, out: Path | None, clients: int | None) -> None:
     """Write the timeline of a run, and say how to look at it."""
-    file = out or folder.resolve().with_name(f"{folder.resolve().name}.pftrace")
+    file = out or folder.resolve().parent / f"{folder.resolve().name}.pftrace"
     shown = save_timeline(folder, file, most_clients=clients or MOST_CLIENTS)
     for remark in shown.remarks:
         note(f"note: {remark}")

@@ -54,7 +54,6 @@ class RunDifference:
     """What tells two runs apart.
 
     Attributes:
-        folders: Theirs.
         summaries: What each comes to.
         settings: Values of their resolved scenarios that differ, by path.
         facts: What differs in versions, host and way of running, by its name in ``run.json``.
@@ -62,7 +61,6 @@ class RunDifference:
         is_real_time: Whether one of them went over sockets.
     """
 
-    folders: tuple[Path, Path]
     summaries: tuple[Summary, Summary]
     settings: Differences
     facts: Differences
@@ -92,7 +90,6 @@ def run_difference(first: Path, second: Path) -> RunDifference:
         parting = None if same else part(stored_records(one), stored_records(other))
     facts = _facts(first), _facts(second)
     return RunDifference(
-        (first, second),
         summaries,
         _differences(_settings(first), _settings(second)),
         _differences(*facts),

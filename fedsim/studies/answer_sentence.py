@@ -186,7 +186,7 @@ def _costs(row: Answer, words: str = "") -> str:
 
 
 def _mean(row: Answer, name: str) -> float:
-    """Return the mean of a quantity over seeds; of none what is last where the least is first."""
+    """Return the mean of a quantity over seeds; infinity where there is none, which sorts last."""
     one = row.figures[name]
     return np.inf if one is None else one.mean
 

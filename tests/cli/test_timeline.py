@@ -43,6 +43,7 @@ def test_mistakes_are_told(call: Call, run: Path) -> None:
     for arguments, said in (
         ((str(run), "--clients", "2"), "'2' is below 3"),
         (("runs",), "is not the folder of a run: it holds no summary.json"),
+        (("/",), "/ is not the folder of a run"),
         (("runs/tiny",), "holds 1 run: name one of them, such as runs/tiny/fedavg-seed0"),
         ((str(run), "--out", "tiny.toml"), "tiny.toml exists already, and is no timeline"),
     ):

@@ -129,34 +129,43 @@ def test_the_confusion_matrix_is_one() -> None:
     assert matrix.sum() == result.evaluations.to_pandas().query("round == 1").num_samples.sum()
 
 
+def test_a_run_is_shown_live(capsys: pytest.CaptureFixture[str], tiny_scenario: str) -> None:
+    text = block("how_to/python", after="A [live page]")
+    assert text.count('"quickstart"') == 1
+    names: dict[str, Any] = {"fedsim": fedsim, "tiny": tomllib.loads(tiny_scenario)}
+    exec(text.replace('"quickstart"', "tiny"), names)  # noqa: S102
+    assert names["result"].summary["rounds"] == 20
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
-    path = tmp_path / "study.toml"
-    path.write_text(block("how_to/scenarios", file="my-study.toml"))
+def phones(tmp_path: Path) -> Path:
+    path = tmp_path / "phones.toml"
+    path.write_text(block("how_to/scenarios", file="phones.toml"))
     return path
 
 
-def test_example_scenario_is_valid(study: Path) -> None:
-    assert len(build(load_scenario(study)).fleet) == 20
-    assert tomllib.loads(study.read_text())["algorithm"]["params"] == {"mu": 0.1}
+def test_example_scenario_is_valid(phones: Path) -> None:
+    assert len(build(load_scenario(phones)).fleet) == 20
+    assert tomllib.loads(phones.read_text())["algorithm"]["params"] == {"mu": 0.1}
 
 
-def test_example_scenario_covers_two_days_in_which_clients_come_and_go(study: Path) -> None:
-    parts = build(load_scenario(study, ["engine.executor=null", "evaluation.every=0"]))
+def test_example_scenario_covers_two_days_in_which_clients_come_and_go(phones: Path) -> None:
+    parts = build(load_scenario(phones, ["engine.executor=null", "evaluation.every=0"]))
     result = run(parts)
     assert round(result.simulated_s / 86400) == 2
     assert remarks(parts, result) == []
     assert result.by_client["asked"].all()
     # Without the interval it would be told.
-    parts = build(load_scenario(study, ["engine.executor=null", "evaluation.every=0", SHORT]))
+    parts = build(load_scenario(phones, ["engine.executor=null", "evaluation.every=0", SHORT]))
     result = run(parts)
     assert result.simulated_s < 60
     assert len(remarks(parts, result)) == 1
 
 
 @pytest.mark.slow
-def test_example_scenario_learns(study: Path) -> None:
-    result = run(build(load_scenario(study, ["evaluation.every=100"])))
+def test_example_scenario_learns(phones: Path) -> None:
+    result = run(build(load_scenario(phones, ["evaluation.every=100"])))
     assert result.final is not None
     assert result.final.mean == pytest.approx(0.92, abs=0.02)
 

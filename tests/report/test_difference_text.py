@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from fedsim.report.difference_text import remarks, tables, verdict
@@ -16,7 +15,6 @@ def difference(parting: Parting | None = None, models: str = "m1", **changes: An
     first = {"trace_hash": "t1", "model_hash": "m1"}
     values: dict[str, Any] = {"settings": {}, "facts": {}, "is_real_time": False, **changes}
     return RunDifference(
-        folders=(Path("a"), Path("b")),
         summaries=(first, {"trace_hash": "t1", "model_hash": models}),
         parting=parting,
         **values,
