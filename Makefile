@@ -69,6 +69,7 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_train.py --memory --check
 	$(BIN)/python tools/bench_dispatch.py --check
 	$(BIN)/python tools/bench_live.py --check
+	$(BIN)/python tools/bench_timeline.py --check
 	$(BIN)/python tools/bench_network.py --check
 	$(BIN)/python tools/bench_scale.py --check
 	$(BIN)/python tools/bench_http.py --check
