@@ -53,7 +53,7 @@ class Result:
     Attributes:
         folder: The run's folder. A run without ``out`` has a temporary folder, which is removed with the
             result; :meth:`save` keeps a copy.
-        summary: The run in fifty numbers, as in ``summary.json`` (:mod:`fedsim.report.summary`).
+        summary: The run in numbers, as in ``summary.json`` (:mod:`fedsim.report.summary`).
     """
 
     def __init__(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from fedsim.figures.amounts import amount
 from fedsim.figures.base import Scale, Unit
-from fedsim.report import number_format
-from fedsim.units import format_quantity
 
 MOST = 6
 """Marks of an axis, unless told otherwise."""
@@ -46,16 +45,12 @@ def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: in
 def tick_label(value: float, unit: Unit) -> str:
     """Return what a mark is called: ``"1 min 30 s"``, ``"50 MB"``, ``"80 %"``."""
     match unit:
-        case "s":
-            return number_format.duration(value)
-        case "B":
-            return number_format.size(value)
-        case "B/s":
-            return format_quantity(value, "data rate")
         case "share":
             return f"{round(100 * value, 6):g} %"
-        case "1":
-            return number_format.count(value) if abs(value) >= 10_000 else f"{round(value, 9):g}"
+        case "1" if abs(value) < 10_000:
+            return f"{round(value, 9):g}"
+        case _:
+            return amount(value, unit)
 
 
 def _steps(unit: Unit, least: float) -> Iterator[float]:

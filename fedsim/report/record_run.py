@@ -2,7 +2,7 @@
 
 ======================= =====================================================================
 ``scenario.toml``       the scenario with everything resolved; runs again as it is
-``summary.json``        the run in fifty numbers (:mod:`fedsim.report.summary`)
+``summary.json``        the run in numbers (:mod:`fedsim.report.summary`)
 ``rounds.parquet`` ...  the tables (:mod:`fedsim.report.tables`)
 ``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
 ``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.logs`)

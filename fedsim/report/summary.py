@@ -1,4 +1,4 @@
-"""``summary.json``: a run in fifty numbers.
+"""``summary.json``: a run in numbers.
 
 Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured, as the
 accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test

@@ -54,10 +54,11 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
     with telling(file, MEND, error=OutputError):
         if file.exists() and not is_perfetto_trace(file):
             raise OutputError(f"{file} exists already, and is no timeline: choose another place")
-        file.parent.mkdir(parents=True, exist_ok=True)
     content = bytearray()
     with quiet_collector():  # what a timeline is made of has no cycles
         shown = write_timeline(folder, content.extend, most_clients=most_clients)
+    with telling(file, MEND, error=OutputError):
+        file.parent.mkdir(parents=True, exist_ok=True)
     write_file(file, bytes(content))
     return shown
 

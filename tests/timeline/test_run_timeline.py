@@ -192,6 +192,12 @@ def test_of_a_large_fleet_some_clients_are_shown_and_the_trace_says_so(folder: P
     assert drawn.values == timeline(folder).values  # of all clients
 
 
+def test_what_is_no_run_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(OutputError):
+        save_timeline(tmp_path, tmp_path / "new" / "out.pftrace")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_is_replaced_only_if_it_is_a_timeline(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "new" / "run.pftrace"
     for most in (60, 4):
