@@ -20,7 +20,6 @@ from fedsim.errors import JobError
 from fedsim.fleet import Availability, Fleet
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array
-from fedsim.runtime import run as run_module
 from fedsim.runtime.clients import plain_training
 from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -74,9 +73,9 @@ def away_fleet(world: Any) -> Any:
 def both_ways(world: Any, algorithm: Callable[[], Any], **changes: Any) -> list[Any]:
     """Return hashes and records of a run without tasks, and of one with them."""
     ways = []
-    for way in (run_module.plain_training, lambda *_: None):
+    for way in (plain_training.plain_training, lambda *_: None):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run_module, "plain_training", way)
+            patch.setattr("fedsim.runtime.run.plain_training", way)
             trace = Trace(keep=True)
             parts = world.make_parts(algorithm(), SIZES, executor=executor(), verify=False, **changes)
             result = run(parts, trace=trace)
