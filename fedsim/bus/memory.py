@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -65,9 +65,9 @@ class MemoryBus:
         self.server = MemoryEndpoint(self)
         self.clients = MemoryEndpoint(self)
 
-    def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
+    def send(self, header: Header, message: Message | Packed | None) -> Departure:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
-        left = _Departure()
+        left = Departure()
         if (
             self.presence is not None
             and header.sender == SERVER
@@ -112,7 +112,7 @@ class MemoryBus:
     def _of(self, client: int) -> list[_Transfer]:
         return list(self._under_way.get(client, {}).values())
 
-    def _launch(self, header: Header, packed: Packed, frame: Frame, released: _Departure) -> None:
+    def _launch(self, header: Header, packed: Packed, frame: Frame, released: Departure) -> None:
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
         wire_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
@@ -179,7 +179,7 @@ class MemoryEndpoint:
         self._waiter: asyncio.Future[None] | None = None
         self._take: Callable[[Delivery], object] | None = None
 
-    def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
+    def send(self, header: Header, message: Message | Packed | None) -> Departure:
         """Start sending now; awaiting the result waits until the frame has left."""
         return self._bus.send(header, message)
 
@@ -217,17 +217,27 @@ class MemoryEndpoint:
             take(self._inbox.popleft())
 
 
-class _Departure:
+class Departure:
     """Whether a frame has left; a future is made only where somebody waits for it."""
 
-    __slots__ = ("_future", "_has_happened")
+    __slots__ = ("_future", "_has_happened", "_tell")
 
     def __init__(self) -> None:
         self._has_happened = False
+        self._tell: Callable[[], object] | None = None
         self._future: asyncio.Future[None] | None = None
+
+    def then(self, tell: Callable[[], object]) -> None:
+        """Call a function when the frame has left; the one function that is told."""
+        if self._has_happened:
+            tell()
+        else:
+            self._tell = tell
 
     def happen(self) -> None:
         """The frame has left."""
+        if self._tell is not None and not self._has_happened:
+            self._tell()
         self._has_happened = True
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
@@ -248,7 +258,7 @@ class _Transfer:
     packed: Packed
     frame: Frame
     row: int
-    released: _Departure
+    released: Departure
     passage: Passage = field(init=False)
     _delivered: bool = False
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,9 @@ from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN, Loss, empirical_loss
 from fedsim.engine.optimisers import Optimiser, lasting
-from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Step
+from fedsim.engine.steps import NUM_SAMPLES, GradientSum, Step
 from fedsim.engine.training_config import TrainingConfig
+from fedsim.engine.usual_fits import DEFAULT_STEP
 from fedsim.fleet import Device
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
@@ -32,8 +32,7 @@ from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
 
-DEFAULT_STEP = Descent()
-"""Descent on the loss of the party's own samples."""
+_AS_USUAL = (None, None, None, None, None, None)
 
 PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
@@ -148,15 +147,26 @@ class ComputeContext:
         """
         if epochs is not None and steps is not None:
             raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
-        changes = step, trained, streams, extras, outputs
-        is_usual = isinstance(models, Model) and changes == (None, None, None, None, None)
+        keeping = self._keeping if keeping is None else keeping
+        seed = (self.key if key is None else key).child(name).seed
+        changes = step, trained, streams, extras, outputs, keeping
+        if isinstance(models, Model) and changes == _AS_USUAL and not isinstance(optimiser, Mapping):
+            num_samples = self._engine.resources.data.num_samples(self.client, "train")
+            job, fit_work = self._engine.usual_fits.make(
+                *(models, self.client, num_samples, self.training, seed),
+                epochs=epochs,
+                steps=steps,
+                optimiser=optimiser,
+                public_buffers=public_buffers,
+            )
+            usual: Fitted = await self._do(job, fit_work)
+            return usual
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps
         by_name = {MODEL: models} if isinstance(models, Model) else models
         trained = tuple(by_name) if trained is None else trained
         if streams is None:
             streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
-        keeping = self._keeping if keeping is None else keeping
         kept_as = name if kept_as is None else kept_as
         states = None if keeping is None else keeping.before(kept_as, by_name, trained)
         step = DEFAULT_STEP if step is None else step
@@ -164,18 +174,9 @@ class ComputeContext:
         extras = {} if extras is None else extras
         outputs = {} if outputs is None else outputs
         public_buffers = self.training.public_buffers if public_buffers is None else public_buffers
-        costs = self._engine.costs
-        make_work = partial(
-            costs.fit_work,
-            *(step, by_name, trained, streams, extras, outputs, optimisers, public_buffers, epochs, steps),
+        fit_work = self._engine.costs.fit_work(
+            step, by_name, trained, streams, extras, outputs, optimisers, public_buffers, epochs, steps
         )
-        if is_usual:  # as most are
-            num_samples = self._engine.resources.data.num_samples(self.client, "train")
-            sizes = num_samples, self.training.batch_size, epochs, steps
-            usual = by_name[MODEL].architecture, optimisers[MODEL], public_buffers, *sizes
-            fit_work = costs.usual_work(usual, make_work)
-        else:
-            fit_work = make_work()
         job = jobs.Fit(
             step=step,
             models=by_name,
@@ -183,12 +184,11 @@ class ComputeContext:
             streams=streams,
             optimisers=self._lasting(optimisers, fit_work.num_steps * getattr(step, "moves", 1)),
             num_steps=fit_work.num_steps,
-            seed=(self.key if key is None else key).child(name).seed,
+            seed=seed,
             extras=extras,
             states=states,
             outputs=outputs,
             public_buffers=public_buffers,
-            like=fit_work if is_usual and states is None else None,
         )
         fitted: Fitted = await self._do(job, fit_work)
         if keeping is not None and keeps:

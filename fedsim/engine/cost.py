@@ -14,8 +14,8 @@ they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import exp, inf, isfinite
 from typing import Any
@@ -124,17 +124,12 @@ class FitWork:
     effort: Effort | None = None
 
 
-MOST_USUAL = 4096
-"""Kinds of usual fits that are remembered at once."""
-
-
 class Costs:
     """Counts the operations of jobs, and remembers what it counted."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._fit_works: dict[tuple[Any, ...], FitWork] = {}
-        self._usual_works: dict[Hashable, FitWork] = {}
         self._steps: dict[tuple[Any, ...], Operations] = {}
         self._forwards: dict[tuple[str, int], Operations] = {}
         self._predictions: dict[tuple[Any, ...], Effort] = {}
@@ -182,19 +177,6 @@ class Costs:
         count = num_steps(list(passes.values()), epochs, steps)
         fit_work = self._fit_works[key] = FitWork(tuple(shape), passes, count)
         return fit_work
-
-    def usual_work(self, key: Hashable, make: Callable[[], FitWork]) -> FitWork:
-        """Return what fits have in common that train one model on the party's own samples, as usual.
-
-        Args:
-            key: All that tells such fits apart, but for values, seeds and whose samples they are.
-            make: Gives what :meth:`fit_work` says of the first of them, whose copy is theirs alone.
-        """
-        if (known := self._usual_works.get(key)) is None:
-            if len(self._usual_works) == MOST_USUAL:  # a scheduled rate is another in each round
-                self._usual_works.clear()
-            known = self._usual_works[key] = replace(make())
-        return known
 
     def work(self, job: Job, fit_work: FitWork | None = None) -> Effort:
         """Return what a whole job asks of the processor; of a call only its operations are known.

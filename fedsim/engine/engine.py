@@ -15,18 +15,23 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.jobs import Fit, Job
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
+from fedsim.engine.usual_fits import UsualFits
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
+
+
+Ended: TypeAlias = Callable[[Any, Exception | None], object]
+"""Called with a job's result, or with what it raised."""
 
 
 def _nowhere() -> str:
@@ -47,10 +52,11 @@ class Engine:
         self.executor = executor
         self.resources = resources
         self.costs = Costs(resources)
+        self.usual_fits = UsualFits(self.costs)
         self._trace = trace
         self._sequence = 0
         self._pending = PendingFits()
-        self._at_work: dict[int, dict[int, _Running]] = {}
+        self._at_work: AtWork = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._waiters: ThreadPoolExecutor | None = None
         executor.open(resources)
@@ -102,6 +108,47 @@ class Engine:
         finally:
             self._trace.record(JOB_END, client, dispatch, name, outcome)
 
+    def begin(
+        self,
+        job: Fit,
+        *,
+        client: int,
+        dispatch: int,
+        flops: float,
+        duration_s: float,
+        place: Callable[[], str],
+        ended: Ended,
+    ) -> Callable[[], None]:
+        """Do a fit in virtual time and call a function at its end: :meth:`run` without a task that waits.
+
+        Args:
+            job: The fit.
+            client: Address of the party whose device it is.
+            dispatch: Number of the dispatch to it.
+            flops: What the job costs, for the trace.
+            duration_s: How long it takes.
+            place: Gives the words for whose job it is, for an error.
+            ended: Called at its end with its result, or with what it raised.
+
+        Returns:
+            A function that stops it before its end, where a task would be cancelled.
+        """
+        self._trace.record(JOB_START, client, dispatch, "fit", flops, duration_s)
+
+        def tell(result: Any, error: Exception | None) -> None:
+            running.leave()
+            outcome = "done" if error is None else "failed" if isinstance(error, FedsimError) else "cancelled"
+            self._trace.record(JOB_END, client, dispatch, "fit", outcome)
+            ended(result, error)
+
+        def stop() -> None:
+            running.leave()
+            self._trace.record(JOB_END, client, dispatch, "fit", "cancelled")
+
+        loop = cast(VirtualTimeLoop, running_loop())
+        running = self._start(loop, job, duration_s, client, place, flops, tell)
+        return stop
+
     async def observe(self, job: Job) -> Any:
         """Do a job that costs no virtual time and leaves no trace.
 
@@ -137,29 +184,45 @@ class Engine:
         flops: float | None = None,
     ) -> Any:
         loop = running_loop()
+        if isinstance(loop, VirtualTimeLoop):
+            future: asyncio.Future[Any] = loop.create_future()
+            running = self._start(loop, job, duration_s, client, place, flops, partial(_settle, future))
+            try:
+                return await future
+            finally:
+                running.leave()
+        real = self._submit(job, 0, flops)
+        try:
+            return await loop.run_in_executor(self._threads(), _outcome, self.executor, job, real, place)
+        finally:
+            real.cancel()
+
+    def _submit(self, job: Job, due_ns: int, flops: float | None) -> Promise:
+        """Hand a job to the executor."""
         self._sequence += 1
         compute_inputs(job)
         step_flops = flops / job.num_steps if flops and isinstance(job, Fit) and job.num_steps else flops
-        if not isinstance(loop, VirtualTimeLoop):
-            real = self.executor.submit(job, (0, self._sequence), step_flops=step_flops)
-            try:
-                return await loop.run_in_executor(self._threads(), _outcome, self.executor, job, real, place)
-            finally:
-                real.cancel()
+        return self.executor.submit(job, (due_ns, self._sequence), step_flops=step_flops)
+
+    def _start(
+        self,
+        loop: VirtualTimeLoop,
+        job: Job,
+        duration_s: float,
+        client: int | None,
+        place: Callable[[], str],
+        flops: float | None,
+        ended: Ended,
+    ) -> _Running:
+        """Start a job in virtual time; whoever does leaves it when it has ended or is given up."""
         duration_ns = round(duration_s * 1e9)
-        real = self.executor.submit(job, (loop.now_ns + duration_ns, self._sequence), step_flops=step_flops)
-        running = _Running(loop, self.executor, job, real, duration_ns, place, self._pending)
-        mine, number = self._at_work.setdefault(client, {}) if client is not None else {}, self._sequence
-        mine[number] = running
-        if client in self._away:
-            running.pause()
-        try:
-            return await running.result
-        finally:
-            running.stop()
-            del mine[number]
-            if client is not None and not mine:
-                self._at_work.pop(client, None)
+        real = self._submit(job, loop.now_ns + duration_ns, flops)
+        running = _Running(loop, self.executor, job, real, duration_ns, place, self._pending, ended)
+        if client is not None:
+            running.enter(self._at_work, client, self._sequence)
+            if client in self._away:
+                running.pause()
+        return running
 
     def _threads(self) -> ThreadPoolExecutor:
         """Return the threads that wait on a real loop: one for each job that can be under way.
@@ -183,16 +246,24 @@ class _Running:
         duration_ns: int,
         place: Callable[[], str],
         pending: PendingFits,
+        ended: Ended,
     ) -> None:
-        self.result: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
         self._executor = executor
         self._job = job
         self._real = real
         self._place = place
         self._pending = pending
+        self._ended = ended
+        self._has_ended = False
+        self._place_at_work: tuple[AtWork, int, int] | None = None
         self._duration_ns = self._remaining_ns = duration_ns
         self._go_on()
+
+    def enter(self, at_work: AtWork, client: int, number: int) -> None:
+        """Enter it into the jobs of its client, from which it takes itself out."""
+        at_work.setdefault(client, {})[number] = self
+        self._place_at_work = at_work, client, number
 
     def _go_on(self) -> None:
         self._due_ns = self._loop.now_ns + self._remaining_ns
@@ -209,30 +280,52 @@ class _Running:
 
     def resume(self, *, restart: bool) -> None:
         """Go on with what remains, or with all of it."""
-        if self._timer is None and not self.result.done():
+        if self._timer is None and not self._has_ended:
             self._remaining_ns = self._duration_ns if restart else self._remaining_ns
             self._go_on()
 
-    def stop(self) -> None:
-        """Drop it, unless it has ended."""
+    def leave(self) -> None:
+        """Forget it; give it up, unless it has ended."""
         if self._timer is not None:
             self._timer.cancel()
-        if self.result.cancelled() or not self.result.done():
+        if not self._has_ended:
             self._real.cancel()
+        del self._ended  # which may hold this object: nothing waits for the collector
+        if self._place_at_work is not None:
+            at_work, client, number = self._place_at_work
+            mine = at_work[client]
+            del mine[number]
+            if not mine:
+                del at_work[client]
 
     def _end(self) -> None:
         """Give the result; where it cannot be pending, block until it is there, as nothing else does."""
         self._timer = None
-        job = self._job
+        self._has_ended = True
+        job, ended = self._job, self._ended
         try:
             if isinstance(job, Fit) and can_wait(job):
                 # Without a reference to this object, which holds the result: nothing waits for the collector.
                 compute = partial(_late_outcome, self._executor, job, self._real, self._place)
-                self.result.set_result(self._pending.fitted(job, compute, self._real.cancel))
+                result: Any = self._pending.fitted(job, compute, self._real.cancel)
             else:
-                self.result.set_result(_outcome(self._executor, job, self._real, self._place))
+                result = _outcome(self._executor, job, self._real, self._place)
         except Exception as error:
-            self.result.set_exception(error)
+            ended(None, error)
+        else:
+            ended(result, None)
+
+
+AtWork = dict[int, dict[int, _Running]]
+"""The jobs under way, by client and by number."""
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    """Give a job's result to whoever awaits it."""
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:

@@ -4,27 +4,52 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fedsim.clock import running_loop, wait
 
 T = TypeVar("T")
 
 
+class Work(Protocol):
+    """What goes on without a task: callbacks."""
+
+    def cancel(self) -> object:
+        """End it."""
+
+
 class Tasks:
-    """Tasks that live beside the main one; the first to fail ends the run."""
+    """Tasks that live beside the main one, and other work; the first to fail ends the run."""
 
     def __init__(self) -> None:
         # A dictionary keeps the order of starting; a set would end tasks in the order of their addresses.
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: dict[Work, None] = {}
         self._failure: asyncio.Future[None] = running_loop().create_future()
 
-    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Start a task."""
+    def start(
+        self, work: Coroutine[Any, Any, Any], name: str, *, in_place_of: Work | None = None
+    ) -> asyncio.Task[Any]:
+        """Start a task; one that goes on with other work is ended when that would have been."""
         task = running_loop().create_task(work, name=name)
-        self._tasks[task] = None
+        if in_place_of is None:
+            self._tasks[task] = None
+        else:
+            self._tasks = {task if one is in_place_of else one: None for one in self._tasks}
         task.add_done_callback(self._ended)
         return task
+
+    def add(self, work: Work) -> None:
+        """Note work that has begun without a task, to be cancelled in its turn when the run ends."""
+        self._tasks[work] = None
+
+    def remove(self, work: Work) -> None:
+        """Forget such work: it is over."""
+        del self._tasks[work]
+
+    def fail(self, error: BaseException) -> None:
+        """End the run, unless something has failed before: such work has raised."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     async def until(self, main: Coroutine[Any, Any, T]) -> T:
         """Run the main work to its end, or until a task fails; then end all tasks; return its result.
@@ -47,10 +72,12 @@ class Tasks:
         return result
 
     async def _end(self, main: asyncio.Task[Any]) -> None:
-        rest = [main, *self._tasks]
-        for task in rest:
-            task.cancel()
-        await wait(rest)
+        rest: list[Work] = [main, *self._tasks]
+        for work in rest:
+            work.cancel()
+        ended = running_loop().create_future()
+        running_loop().call_soon(ended.set_result, None)  # behind what cancelled work has still to do
+        await wait([ended, *(one for one in rest if isinstance(one, asyncio.Task))])
         # What is raised is raised by ``until``; nothing is left for asyncio to complain of.
         for future in (main, self._failure):
             if future.done() and not future.cancelled():
@@ -58,5 +85,5 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         del self._tasks[task]
-        if not task.cancelled() and (error := task.exception()) and not self._failure.done():
-            self._failure.set_exception(error)
+        if not task.cancelled() and (error := task.exception()):
+            self.fail(error)

@@ -11,12 +11,13 @@ import pytest
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.data.federated import Holdings
-from fedsim.engine import cost
+from fedsim.engine import usual_fits
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors import threads
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.steps import Descent
+from fedsim.engine.usual_fits import UsualFits
 from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
@@ -65,23 +66,23 @@ def test_what_is_remembered_of_fits_does_not_grow_with_rounds(
     # At a rate of its own in each round, every round has kinds of fits of its own.
     settings: dict[str, Any] = {"rounds": 3, "training": {"schedule": [HALVED]}}
     usual = world.run(world.algorithm("fedavg"), **settings)
-    for module in (cost, threads):
-        monkeypatch.setattr(module, "MOST_USUAL", 1)
-    costs, keys = list[dict[Any, Any]](), list[dict[Any, Any]]()
-    usual_work, batch_key = Costs.usual_work, THREADS._batch_key
+    for module in (usual_fits, threads):
+        monkeypatch.setattr(module, "MOST_KINDS", 1)
+    kinds, keys = list[dict[Any, Any]](), list[dict[Any, Any]]()
+    make, batch_key = UsualFits.make, THREADS._batch_key
 
-    def noting(self: Any, *arguments: Any) -> Any:
-        costs.append(self._usual_works)
-        return usual_work(self, *arguments)
+    def noting(self: Any, *arguments: Any, **options: Any) -> Any:
+        kinds.append(self._kinds)
+        return make(self, *arguments, **options)
 
     def noting_key(self: Any, job: Any) -> Any:
         keys.append(self._keys)
         return batch_key(self, job)
 
-    monkeypatch.setattr(Costs, "usual_work", noting)
+    monkeypatch.setattr(UsualFits, "make", noting)
     monkeypatch.setattr(THREADS, "_batch_key", noting_key)
     bounded = world.run(world.algorithm("fedavg"), **settings)
-    assert (len(costs[-1]), len(keys[-1])) == (1, 1)
+    assert (len(kinds[-1]), len(keys[-1])) == (1, 1)
     assert (bounded.trace_hash, bounded.model_hash) == (usual.trace_hash, usual.model_hash)
 
 

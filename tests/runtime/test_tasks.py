@@ -37,7 +37,8 @@ def test_a_task_that_ends_is_forgotten_and_its_name_is_its_own() -> None:
         tasks = Tasks()
         started = tasks.start(sleep_for(1), "one")
         await tasks.until(sleep_for(2))
-        return [started.get_name(), *(task.get_name() for task in tasks._tasks)]
+        names = [task.get_name() for task in tasks._tasks if isinstance(task, asyncio.Task)]
+        return [started.get_name(), *names]
 
     assert clock.run(program()) == ["one"]
 
@@ -134,3 +135,49 @@ def test_a_task_may_start_others() -> None:
 
     clock.run(program())
     assert begun == [1.0]
+
+
+class Callbacks:
+    """Work without a task that notes its end."""
+
+    def __init__(self, ended: list[str], name: str) -> None:
+        self.note = lambda: ended.append(name)
+
+    def cancel(self) -> None:
+        clock.running_loop().call_soon(self.note)
+
+
+def test_work_without_a_task_ends_among_the_tasks_in_the_order_in_which_it_began() -> None:
+    ended: list[str] = []
+
+    async def beside(name: str) -> None:
+        try:
+            await sleep_for(100)
+        finally:
+            ended.append(name)
+
+    async def program() -> None:
+        tasks = Tasks()
+        tasks.start(beside("first"), "first")
+        over, replaced = Callbacks(ended, "over"), Callbacks(ended, "replaced")
+        tasks.add(over)
+        tasks.add(replaced)
+        tasks.add(Callbacks(ended, "third"))
+        tasks.start(beside("fourth"), "fourth")
+        tasks.start(beside("second"), "second", in_place_of=replaced)
+        tasks.remove(over)
+        await tasks.until(sleep_for(1))
+        assert ended == ["first", "second", "third", "fourth"]
+
+    clock.run(program())
+
+
+def test_work_without_a_task_that_fails_ends_the_run() -> None:
+    async def program() -> None:
+        tasks = Tasks()
+        clock.running_loop().call_soon(tasks.fail, LookupError("first"))
+        clock.running_loop().call_soon(tasks.fail, LookupError("second"))
+        await tasks.until(sleep_for(100))
+
+    with pytest.raises(LookupError, match="first"):
+        clock.run(program())

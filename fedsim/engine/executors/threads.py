@@ -23,10 +23,10 @@ from typing import Any
 import torch
 
 from fedsim.engine.batched.jobs import batch_key, run_together
-from fedsim.engine.cost import MOST_USUAL
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Fit, Job
+from fedsim.engine.usual_fits import MOST_KINDS
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError, RunError
 from fedsim.params import Work
@@ -113,7 +113,7 @@ class Threads(Executor):
         if like is None:
             return batch_key(job, self._resources)
         if like not in self._keys:
-            if len(self._keys) == MOST_USUAL:
+            if len(self._keys) == MOST_KINDS:
                 self._keys.clear()
             self._keys[like] = batch_key(job, self._resources)
         return self._keys[like]

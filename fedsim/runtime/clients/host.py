@@ -1,7 +1,8 @@
 """The clients' side: one host for any number of clients.
 
 A client has a task from the arrival of a dispatch until its reply has left; between dispatches only its state
-stays, if it has any. It serves one dispatch at a time; others wait in the host.
+stays, if it has any. It serves one dispatch at a time; others wait in the host. What most clients do takes no
+task: to train the model that came and send it back (``plain_training.py``).
 
 What a client holds in mirrored fields counts only once the server has merged the reply that went with it
 (specification 3.4). Until the next header says so, both versions are kept. What its optimisers hold, under
@@ -10,11 +11,10 @@ What a client holds in mirrored fields counts only once the server has merged th
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from fedsim.algorithms.base import Exchange, Local, unmirrored
@@ -25,9 +25,10 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.clients.plain_training import PlainTraining
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
-from fedsim.runtime.tasks import Tasks
+from fedsim.runtime.tasks import Tasks, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class ClientHost:
         endpoint: Where deliveries come from and replies go.
         tasks: Where clients at work live.
         store: Where what they hold outlives the process; without it, nowhere.
+        plain_training: Serves deliveries that take no task, if any.
     """
 
     parts: Parts
@@ -83,12 +85,14 @@ class ClientHost:
     endpoint: Endpoint
     tasks: Tasks
     store: Store | None = None
+    plain_training: PlainTraining | None = field(default=None, init=False)
     _held: dict[int, Held] = field(default_factory=dict, init=False)
     _waiting: dict[int, deque[Delivery]] = field(default_factory=dict, init=False)
-    _serving: dict[int, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _serving: dict[int, Work] = field(default_factory=dict, init=False)
 
     @cached_property
-    def _exchanges(self) -> Mapping[str, Exchange]:
+    def exchanges(self) -> Mapping[str, Exchange]:
+        """The algorithm's exchanges as clients hold them, by name."""
         exchanges = told_losses.at_clients(self.parts.algorithm, self.parts.selector)
         return {exchange.name: exchange for exchange in exchanges}
 
@@ -104,7 +108,7 @@ class ClientHost:
             self._waiting[client].append(delivery)
         else:
             self._waiting[client] = deque([delivery])
-            self._serving[client] = self.tasks.start(self._serve(client), name=f"client {client}")
+            self._start(client, self._waiting[client])
 
     def abandon(self, client: int) -> None:
         """End what a client is at, and forget what waits for it; its state stays as it was before."""
@@ -128,6 +132,23 @@ class ClientHost:
         """Return states, for the observer; ``clients`` gives the newest merged dispatch of each."""
         return [self.state_of(client, merged) for client, merged in clients.items()]
 
+    def _start(self, client: int, waiting: deque[Delivery]) -> None:
+        """Let a client begin with what waits for it."""
+        plain = self.plain_training
+        if plain is not None and plain.serves(waiting[0]):
+            self._serving[client] = plain.start(waiting, partial(self._plain_is_over, client))
+        else:
+            self._serving[client] = self.tasks.start(self._serve(client), name=f"client {client}")
+
+    def _plain_is_over(self, client: int, work: Work) -> None:
+        """Let a client go on with what plain training does not serve, if that waits for it."""
+        if self._waiting[client]:
+            serve = self._serve(client)
+            self._serving[client] = self.tasks.start(serve, name=f"client {client}", in_place_of=work)
+        else:
+            self.tasks.remove(work)
+            del self._waiting[client], self._serving[client]
+
     async def _serve(self, client: int) -> None:
         waiting = self._waiting[client]
         try:
@@ -143,7 +164,7 @@ class ClientHost:
         header, message = delivery.header, delivery.message
         client = header.receiver
         state, keeping = self.state_of(client, header.merged), self._keeping_of(client)
-        exchange = self._exchanges[header.exchange]
+        exchange = self.exchanges[header.exchange]
         is_question = exchange.reply is told_losses.ToldLoss  # for which nothing is trained or kept
         after, reply, local = state, None, exchange.local
         if local is not None:

@@ -1,0 +1,182 @@
+"""Clients that train the model that came and send it back, without a task for each.
+
+That is the hook of many algorithms (:meth:`ModelTraining.train`), and most of what large cohorts do. What a
+client does then is known without running the hook: one usual fit, and one reply. The hook stays the
+definition: ``verify`` always runs it, every event is where it would be with it, and tests compare both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias, cast
+
+from fedsim.algorithms.base import Algorithm, Exchange
+from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.bus import Delivery
+from fedsim.bus.memory import MemoryEndpoint
+from fedsim.clock import running_loop
+from fedsim.engine.cost import duration_s
+from fedsim.engine.engine import Engine
+from fedsim.engine.jobs import Fitted
+from fedsim.engine.training_config import TrainingConfig
+from fedsim.rng import Key
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.tasks import Tasks
+from fedsim.wire import ModelBroadcast, ModelUpdate
+
+
+def plain_training(
+    parts: Parts,
+    exchanges: Mapping[str, Exchange],
+    engine: Engine,
+    endpoint: MemoryEndpoint,
+    tasks: Tasks,
+) -> PlainTraining | None:
+    """Return who serves the exchanges that are such training, if any are.
+
+    Args:
+        parts: What the run is made of.
+        exchanges: As clients hold them.
+        engine: Who does the work.
+        endpoint: Where replies go.
+        tasks: Where clients at work are ended with the run.
+    """
+    names = {
+        name
+        for name, exchange in exchanges.items()
+        if getattr(exchange.local, "__func__", None) is ModelTraining.train
+    }
+    is_stateless = type(parts.algorithm).join is Algorithm.join and not parts.training.keep_optimiser
+    if not names or not is_stateless or parts.workload.varies or parts.verify:
+        return None
+    return PlainTraining(parts, frozenset(names), engine, endpoint, tasks)
+
+
+Over: TypeAlias = Callable[["PlainWork"], object]
+
+
+class PlainTraining:
+    """Serves such deliveries; made by :func:`plain_training`."""
+
+    def __init__(
+        self, parts: Parts, exchanges: frozenset[str], engine: Engine, endpoint: MemoryEndpoint, tasks: Tasks
+    ) -> None:
+        self.parts = parts
+        self.engine = engine
+        self.endpoint = endpoint
+        self.tasks = tasks
+        self._exchanges = exchanges
+        self._key = parts.key.child("client")
+        self._in_round: tuple[int, TrainingConfig] = (0, parts.training)
+
+    def serves(self, delivery: Delivery) -> bool:
+        """Say whether a delivery asks for nothing but such training."""
+        return delivery.header.exchange in self._exchanges and type(delivery.message) is ModelBroadcast
+
+    def start(self, waiting: deque[Delivery], over: Over) -> PlainWork:
+        """Let a client begin with what waits for it, where a task would begin.
+
+        Args:
+            waiting: Its deliveries, of which the first is one that this serves. Each is taken out when its
+                reply has left.
+            over: Called when none is left, or one that this does not serve comes next.
+        """
+        return PlainWork(self, waiting, over)
+
+    def training(self, round: int) -> TrainingConfig:  # noqa: A002
+        """Return how clients train in a round."""
+        if self._in_round[0] != round:
+            self._in_round = round, self.parts.training.in_round(round, self.parts.num_rounds)
+        return self._in_round[1]
+
+    def key(self, client: int, turn: int) -> Key:
+        """Return what names the generators of a client's turn."""
+        return self._key.child(client, turn)
+
+
+class PlainWork:
+    """What one client is at, as long as such deliveries wait for it."""
+
+    __slots__ = ("_num_samples", "_of", "_over", "_stop", "_waiting")
+
+    def __init__(self, of: PlainTraining, waiting: deque[Delivery], over: Over) -> None:
+        self._of = of
+        self._waiting = waiting
+        self._over: Over | None = over  # None once it is over
+        self._stop: Callable[[], None] | None = None  # while the client trains
+        of.tasks.add(self)
+        running_loop().call_soon(self._begin)
+
+    def cancel(self) -> None:
+        """End it, where a cancelled task would end."""
+        if self._over is not None:
+            self._end()
+            if self._stop is not None:
+                running_loop().call_soon(self._stop)
+
+    def _end(self) -> None:
+        self._over = None
+        self._of.tasks.remove(self)
+
+    def _begin(self) -> None:
+        if self._over is None:
+            return
+        try:
+            self._train(self._waiting[0])
+        except Exception as error:
+            self._fail(error)
+
+    def _train(self, delivery: Delivery) -> None:
+        of, header, message = self._of, delivery.header, delivery.message
+        client, engine, parts = header.receiver, of.engine, of.parts
+        key = of.key(client, header.turn)
+        self._num_samples = parts.data.num_samples(client, "train")
+        fit, work = engine.usual_fits.make(
+            cast(ModelBroadcast, message).model,
+            client,
+            self._num_samples,
+            of.training(header.round),
+            key.child("train").seed,
+        )
+        effort = engine.costs.work(fit, work)
+        device = parts.fleet.device(client)
+        if device.variation or device.load is not None:
+            key = key.child("load", header.dispatch, 1)
+        self._stop = engine.begin(
+            fit,
+            client=client,
+            dispatch=header.dispatch,
+            flops=effort.total.flops,
+            duration_s=duration_s(device, effort, key),
+            place=partial(_place, client, header.round),
+            ended=self._trained,
+        )
+
+    def _trained(self, fitted: Fitted, error: Exception | None) -> None:
+        self._stop = None
+        if error is not None:
+            self._fail(error)
+            return
+        reply = ModelUpdate.of(fitted.model, self._num_samples)
+        self._of.endpoint.send(self._waiting[0].header.reply(), reply).then(self._replied)
+
+    def _replied(self) -> None:
+        over, waiting = self._over, self._waiting
+        if over is None:
+            return
+        waiting.popleft()
+        if waiting and self._of.serves(waiting[0]):
+            running_loop().call_soon(self._begin)
+        else:
+            self._over = None
+            over(self)
+
+    def _fail(self, error: Exception) -> None:
+        self._end()
+        self._of.tasks.fail(error)
+
+
+def _place(client: int, round: int) -> str:  # noqa: A002
+    return f" at client {client} in round {round}"
