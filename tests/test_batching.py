@@ -71,7 +71,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "persfl": {"algorithm": {"name": "persfl", "params": GRID}},
     "persfl_gd": {"algorithm": {"name": "persfl_gd", "params": GRID}},
 }
-SOON = ("fedavg", "fedmd")
+SOON = ("fedavg",)
 """Those that run whenever tests do: a training, a distillation, and one that has no batched form."""
 DISTILS_AT_SERVER = ("fedet",)
 """Algorithms whose server trains, by itself, with a loss that serves one net."""

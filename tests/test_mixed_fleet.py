@@ -118,7 +118,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mixed")
 
 
-QUICKLY = {"fedet", "ktpfl", "scaffold"}
+QUICKLY = {"ktpfl", "scaffold"}
 """Some of each kind; the others are slow tests."""
 
 

@@ -149,10 +149,8 @@ def test_skews_of_several_kinds_are_among_them() -> None:
     assert partition("fedme").params.alpha_label == 0.5
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "persfl" else pytest.mark.slow) for name in TWINS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWINS)
 def test_compared_methods_do_equal_work(name: str) -> None:
     """In every round each client makes the steps on its own samples that Local makes, whatever the method.
 
@@ -174,6 +172,7 @@ def test_l2sgd_does_equal_work_on_average() -> None:
     assert 1 / params.probability == pytest.approx(np.mean([*usual.values()]) / 3, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_method_that_trains_everybody_is_seen_to_do_more() -> None:
     everybody = twin("perfed_ckt", "algorithms.local.follow_selection=false", algorithm="local")
     assert work_of(everybody).total() == 5 * work_of(twin("perfed_ckt", algorithm="perfed_ckt")).total()

@@ -32,7 +32,7 @@ from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
@@ -79,6 +79,15 @@ def _architectures(task: Task) -> Mapping[str, Architecture]:
         "mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16,))), task),
         "linear": Architecture("linear", LINEAR(LINEAR.Config()), task),
     }
+
+
+@cache
+def _fleet(num_clients: int, models: tuple[str, str]) -> Fleet:
+    few = num_clients // 2
+    groups = [GroupConfig(count=num_clients - few, device="low", model=models[0])]
+    if few:
+        groups.append(GroupConfig(count=few, device="high", model=models[1]))
+    return build_fleet(groups, ServerConfig(model=models[0]), Key.root(3))
 
 
 @dataclass(frozen=True)
@@ -146,15 +155,10 @@ class World:
         **changes: Any,
     ) -> Parts:
         data = _data(num_clients, public_size, num_samples)
-        few = num_clients // 2
-        groups = [GroupConfig(count=num_clients - few, device="low", model=models[0])]
-        if few:
-            groups.append(GroupConfig(count=few, device="high", model=models[1]))
-        key = Key.root(3)
         parts = Parts(
             algorithm=algorithm,
             data=data,
-            fleet=build_fleet(groups, ServerConfig(model=models[0]), key),
+            fleet=_fleet(num_clients, models),
             architectures=_architectures(data.task),
             network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
             executor=THREADS(ExecutorConfig(workers=workers, batching=batching)),

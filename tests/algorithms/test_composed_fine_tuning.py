@@ -92,7 +92,7 @@ def _tuned(**params: Any) -> TunedHalves:
 @pytest.mark.parametrize(
     ("passes", "training"),
     [
-        (2, {}),
+        pytest.param(2, {}, marks=pytest.mark.slow),
         pytest.param("chosen", {"momentum": 0.9}, marks=pytest.mark.slow),
         pytest.param(2, {"momentum": 0.9}, marks=pytest.mark.slow),
         pytest.param("chosen", {}, marks=pytest.mark.slow),

@@ -169,6 +169,7 @@ def test_no_server_steps_equals_fedavg_bit_for_bit(world: Any) -> None:
     assert feddf.final.personal.tolist() == fedavg.final.personal.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ensemble", ["logits", *(pytest.param(one, marks=pytest.mark.slow) for one in ("probs", "losses"))]
 )

@@ -79,13 +79,20 @@ def test_one_client_equals_local_bit_for_bit(world: Any) -> None:
     assert ours[0]["untuned"].digest() == its[0]["personal"].digest()
 
 
-@pytest.mark.parametrize(("mt", "dml", "mc"), list(product([True, False], repeat=3)))
+@pytest.mark.parametrize(
+    ("mt", "dml", "mc"),
+    [
+        pytest.param(*on, marks=[] if on[0] == on[1] == on[2] else pytest.mark.slow)
+        for on in product([True, False], repeat=3)
+    ],
+)
 def test_all_combinations_of_switches_run(mt: bool, dml: bool, mc: bool, world: Any) -> None:
     result = world.run(world.algorithm("fedme", mt=mt, dml=dml, mc=mc), **MIXED)
     assert [row.merged for row in result.rounds] == [4, 8, 8, 8, 4]
     assert result.final is not None
 
 
+@pytest.mark.slow
 def test_every_switch_makes_a_difference(world: Any) -> None:
     clustered: dict[str, Any] = {"clusters": [2], "raise_at": []}
     hashes = {

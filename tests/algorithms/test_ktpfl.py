@@ -451,6 +451,7 @@ def test_a_strong_pull_keeps_equal_weights(world: Any) -> None:
     assert np.abs(diverged[-1] - 0.25).max() > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{"lam": 3.0}, {"rho": 7.0}, {"c_lr": 0.2}, {"c_batch_size": 8}, {"c_norm": "softmax5"}],

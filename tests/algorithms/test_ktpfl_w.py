@@ -128,6 +128,7 @@ def test_the_matrix_learns_and_its_rows_sum_to_one(world: Any) -> None:
         assert (np.diagonal(state.c) > 0.25).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

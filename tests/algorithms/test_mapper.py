@@ -20,7 +20,7 @@ KEPT: dict[str, Any] = {
     "clients_per_round": 3,
 }
 PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 5}}
-ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
+ways = pytest.mark.parametrize("changes", [PLAIN, pytest.param(KEPT, marks=pytest.mark.slow)])
 mixes = pytest.mark.parametrize("mix", ["params", "outputs"])
 
 

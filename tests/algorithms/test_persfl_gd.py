@@ -57,6 +57,7 @@ def _largest_difference(left: dict[int, Any], right: dict[int, Any]) -> float:
     )
 
 
+@pytest.mark.slow
 def test_models_are_those_of_persfl_up_to_rounding(world: Any) -> None:
     for pair in ({"lambdas": [0.5], "temperatures": [5.0]}, {"lambdas": [0.75], "temperatures": [1.0]}):
         mine, its = _personal(world, "persfl_gd", **pair), _personal(world, "persfl", **pair)

@@ -52,6 +52,7 @@ def fingerprint(result: RunResult) -> tuple[Any, ...]:
     return result.trace_hash, result.model_hash, result.simulated_s, result.totals
 
 
+@pytest.mark.slow
 def test_the_head_is_counted_and_nothing_changes_a_bit(world: Any) -> None:
     first = run(made(world))
     assert first.totals.parameters_up == 12 * ((64 + 1) * 16 + (16 + 1) * 16 + (16 + 1) * 5 + (5 + 1) * 10)

@@ -145,8 +145,8 @@ def _paced(kind: type[Buffer] = Buffer, **settings: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        (Averaging, 2),
         (Mixing, 1),
+        pytest.param(Averaging, 2, marks=pytest.mark.slow),
         *(pytest.param(Adding, size, marks=pytest.mark.slow) for size in (1, 2)),
     ],
 )

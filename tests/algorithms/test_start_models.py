@@ -88,6 +88,7 @@ def _moved(world: Any, result: Any, variants: Sequence[int]) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_models_that_start_differently_stay_apart(world: Any) -> None:
     several = world.run_every_way(lambda: Picking(Config()), num_clients=8, rounds=2)
     assert len(_moved(world, several, Picking.variants)) > 1

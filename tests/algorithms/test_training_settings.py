@@ -86,7 +86,8 @@ def test_what_is_remembered_of_fits_does_not_grow_with_rounds(
     assert (bounded.trace_hash, bounded.model_hash) == (usual.trace_hash, usual.model_hash)
 
 
-@pytest.mark.parametrize("name", ["fedavg", pytest.param("fedamp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedavg", "fedamp"])
 def test_batching_workers_and_sockets_change_nothing(name: str, world: Any) -> None:
     training = {"schedule": FALLING, "clip_norm": 0.2}
     world.run_every_way(lambda: world.algorithm(name), workers=(2, 4), training=training)
@@ -166,7 +167,9 @@ def test_a_schedule_that_lasts_as_long_as_the_run_needs_its_rounds(world: Any) -
 # Clipping
 
 
-@pytest.mark.parametrize("name", [*ALGORITHMS, "fedgkt", "pfedhn"])
+@pytest.mark.parametrize(
+    "name", [*ALGORITHMS, *(pytest.param(one, marks=pytest.mark.slow) for one in ("fedgkt", "pfedhn"))]
+)
 def test_a_norm_that_no_gradient_reaches_changes_no_bit(name: str, world: Any) -> None:
     params = {"option": "I"} if name == "scaffold" else {"cut": -1} if name == "fedgkt" else {}
     plain, clipped, short = (

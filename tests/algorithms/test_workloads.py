@@ -23,6 +23,8 @@ FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [5.0], "distill_ep
 QUICK: Mapping[str, dict[str, Any]] = {"persfl": FEW, "persfl_gd": FEW, "pfedme": {"lam": 1.0}}
 NOT_TOLD = ("centralized", "l2sgd")
 """Algorithms whose clients do not train as they are told."""
+SOON = ("fedavg", "fedmd", "ktpfl", "mapper", "scaffold")
+"""Some of each kind; what is asked of all plugins is a slow test for the others."""
 NAMES = [found.name for found in available("fedsim.algorithms")]
 
 
@@ -55,7 +57,14 @@ def foretelling(steps: int) -> Foretold:
     return workload
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_TOLD])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SOON else pytest.mark.slow)
+        for name in NAMES
+        if name not in NOT_TOLD
+    ],
+)
 def test_what_is_predicted_of_a_dispatch_is_what_it_takes(name: str, world: Any) -> None:
     # A naive network and devices without load, so nothing is left to chance.
     changes = {"fleet": fleet(), "executor": NULL(ExecutorConfig()), "rounds": 2, "num_clients": 4}
@@ -92,7 +101,9 @@ LOAD = {"distribution": "half_normal"}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", pytest.param("ktpfl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["fedavg", *(pytest.param(one, marks=pytest.mark.slow) for one in ("scaffold", "ktpfl"))]
+)
 def test_unequal_work_has_the_same_bits_in_memory_and_over_sockets_batched_and_one_by_one(
     name: str, workload: str, world: Any
 ) -> None:

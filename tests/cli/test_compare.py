@@ -199,6 +199,7 @@ def test_mistakes_exit_with_2(call: Call, here: Path, arguments: list[str], said
     assert left(here) == ["tiny.toml"]
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o")
 
@@ -240,6 +241,7 @@ def test_costs_to_a_target(call: Call, here: Path) -> None:
     assert call(*arguments[:-2], "--target", "1.1").exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_several_values_of_a_path_make_a_study(call: Call, here: Path) -> None:
     arguments = ("compare", "tiny.toml", "--algorithms", "fedavg,local", "--quiet", "--target", "0.01")
@@ -277,6 +279,7 @@ def test_mistakes_in_several_values_exit_with_2(call: Call, here: Path, setting:
     assert left(here) == ["tiny.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_runs_beside_each_other_may_have_plugins_of_ones_own(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch

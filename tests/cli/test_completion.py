@@ -122,9 +122,11 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     ("words", "replies"),
     [
         ("fedsim list d", ["datasets", "devices"]),
-        ("fedsim compare quickstart --algorithms local,fedpr", ["local,fedprox"]),
+        pytest.param(
+            "fedsim compare quickstart --algorithms local,fedpr", ["local,fedprox"], marks=pytest.mark.slow
+        ),
         ("fedsim run quickstart --set fleet.0.device = la", ["laptop"]),  # as bash takes it apart
-        ("fedsim run quickstart --algorithm = fedpr", ["fedprox"]),
+        pytest.param("fedsim run quickstart --algorithm = fedpr", ["fedprox"], marks=pytest.mark.slow),
     ],
 )
 def test_bash_completes(words: str, replies: list[str]) -> None:

@@ -59,6 +59,9 @@ CHARTS: dict[str, Chart] = {
     "no-gantt": GanttChart([], ["upload"], *(NO_ROW,) * 3, NOTHING, NOTHING, NO_ROW, NOTHING, NOTHING),
 }  # fmt: skip
 
+RARE = {"many-lines", "one-point", "no-line", "no-length", "no-heat", "no-gantt"}
+"""Many parts, or few; these are slow tests."""
+
 
 def section(*names: str) -> Section:
     return Section(
@@ -66,7 +69,9 @@ def section(*names: str) -> Section:
     )
 
 
-@pytest.mark.parametrize("name", CHARTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in RARE else []) for name in CHARTS]
+)
 def test_every_kind_of_chart_is_drawn_with_any_labels(name: str, tmp_path: Path) -> None:
     files = write_figures([section(name)], tmp_path / "figures")
     assert [file.name for file in files] == [f"{name}.{kind}" for kind in (*FORMATS, "csv")]
@@ -77,6 +82,7 @@ def test_every_kind_of_chart_is_drawn_with_any_labels(name: str, tmp_path: Path)
     assert b"," in csv
 
 
+@pytest.mark.slow
 def test_the_same_figures_are_the_same_files(run_folder: Path, tmp_path: Path) -> None:
     one, two = (write_figures(run_sections(run_folder)[:1], tmp_path / folder) for folder in ("one", "two"))
     assert len(one) == 8

@@ -52,6 +52,7 @@ def charts(sections: list[Section]) -> dict[str, Any]:
 VARIANTS = ["local lr=0.1", "local lr=0.5", "<i>$a_b$</i> lr=0.1", "<i>$a_b$</i> lr=0.5"]
 
 
+@pytest.mark.slow
 def test_a_study_has_a_line_for_each_variant_and_point_of_the_grid(study: Path) -> None:
     found = charts(sections_of(study))
     assert list(found) == [

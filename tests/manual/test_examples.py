@@ -150,6 +150,7 @@ def test_example_scenario_is_valid(phones: Path) -> None:
     assert tomllib.loads(phones.read_text())["algorithm"]["params"] == {"mu": 0.1}
 
 
+@pytest.mark.slow
 def test_example_scenario_covers_two_days_in_which_clients_come_and_go(phones: Path) -> None:
     parts = build(load_scenario(phones, ["engine.executor=null", "evaluation.every=0"]))
     result = run(parts)

@@ -23,6 +23,7 @@ from fedsim.studies.study_file import StudyConfig
 
 KEY = re.compile(r"^```\{confval\} (.+)\n(?::no-contents-entry:\n)?\n\{\.kind\}\n(.+)\n\n(.*)\n```$", re.M)
 reference = cache(scenario_reference.scenario)
+plugins = cache(scenario_reference.plugins)
 
 
 ANYTHING = {"study: grid"}
@@ -118,7 +119,7 @@ def test_every_key_of_a_study_is_there() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in FOLDERS if kind not in ("devices", "executors")])
 def test_every_parameter_of_every_plugin_is_there(kind: str) -> None:
-    markdown = scenario_reference.plugins(kind)
+    markdown = plugins(kind)
     described = _described(markdown)
     for found in available(FOLDERS[kind]):
         assert f"\n## {found.name}\n" in markdown
@@ -128,14 +129,14 @@ def test_every_parameter_of_every_plugin_is_there(kind: str) -> None:
 
 
 def test_devices_have_their_values() -> None:
-    markdown = scenario_reference.plugins("devices")
+    markdown = plugins("devices")
     assert all(f"\n## {found.name}\n" in markdown for found in available(FOLDERS["devices"]))
     assert '| `memory` | `"2 GB"` |' in markdown
 
 
 @pytest.mark.parametrize("kind", list(FOLDERS))
 def test_readers_are_told_nothing_that_they_do_not_have(kind: str) -> None:
-    assert scenario_reference.UNKNOWN.search(scenario_reference.plugins(kind)) is None
+    assert scenario_reference.UNKNOWN.search(plugins(kind)) is None
 
 
 def test_every_kind_has_a_page() -> None:

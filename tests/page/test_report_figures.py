@@ -22,6 +22,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> fedsim.Result:
     return fedsim.run(tables, out=tmp_path_factory.mktemp("results") / "run")
 
 
+@pytest.mark.slow
 def test_figures_are_written_where_they_are_wanted(result: fedsim.Result, tmp_path: Path) -> None:
     result.write_report(tmp_path / "report.html", figures=tmp_path / "figures")
     names = {file.name for file in (tmp_path / "figures").iterdir()}

@@ -101,6 +101,7 @@ def test_each_column_of_a_study_is_described_and_each_description_has_its_column
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_runs_are_told_to_the_trackers_of_the_base_or_of_the_caller(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +139,7 @@ def test_a_run_has_one_worker_unless_the_base_says_how_many(
     assert load_scenario(folder / "scenario.toml").engine.workers == workers
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_the_values_of_the_grid_are_columns(tiny: dict[str, Any], tmp_path: Path) -> None:
     grid = {"training.lr": [0.1, 1], "participation.selector": ["uniform", "by_size"]}
@@ -207,6 +209,7 @@ def test_a_bug_is_a_failure_with_its_traceback(
     assert failed[RUNS[0]].rstrip().endswith("ZeroDivisionError: oh")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_runs_that_are_not_finite_are_told_each_time(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["variant"] = [
@@ -219,6 +222,7 @@ def test_runs_that_are_not_finite_are_told_each_time(tiny: dict[str, Any], tmp_p
         assert failed == {"local-seed0": NOT_FINITE, "local-seed1": NOT_FINITE}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_other_results_are_not_written_over(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

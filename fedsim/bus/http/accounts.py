@@ -75,16 +75,17 @@ class Accounts:
     def began(self, ask: Ask) -> None:
         """Enter that a delivery to a client is being put on a link, or once more."""
         again = ask.has_begun
-        ask.began_at_s = _now_s()  # what came before a break was in vain: then it waited for a process
-        if ask.frame is None or ask.packed is None:
-            return
-        if again:
-            self.retransmitted_frames += 1
-            return
-        if self._is_sealed:
-            return
         packed = ask.packed
-        ask.row = self._enter(ask.header, packed.kind, len(ask.frame), packed.num_parameters, packed.is_data)
+        if ask.frame is not None and packed is not None:
+            if again:
+                self.retransmitted_frames += 1
+            elif not self._is_sealed:
+                ask.row = self._enter(
+                    ask.header, packed.kind, len(ask.frame), packed.num_parameters, packed.is_data
+                )
+        # What came before a break was in vain: then it waited for a process. Read once the transfer is
+        # recorded, so that what an answer took lies between the instants of the trace.
+        ask.began_at_s = _now_s()
 
     def ended(self, ask: Ask, outcome: Outcome, cause: str = "") -> None:
         """Enter what became of a delivery to a client; only the first end counts."""

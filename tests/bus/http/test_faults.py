@@ -67,7 +67,10 @@ async def test_slow_and_trickling_links_change_nothing(
     assert not world.server.rejected
 
 
-@pytest.mark.parametrize("after", [300, 3000, 200_000, 1_000_000, 3_000_000])
+@pytest.mark.parametrize(
+    "after",
+    [300, 200_000, *(pytest.param(after, marks=pytest.mark.slow) for after in (3000, 1_000_000, 3_000_000))],
+)
 async def test_a_reset_in_the_middle_loses_and_repeats_nothing(make_world: Any, after: int) -> None:
     world = await make_world()
     proxy = await world.proxy(reset_after=after)
@@ -77,9 +80,9 @@ async def test_a_reset_in_the_middle_loses_and_repeats_nothing(make_world: Any, 
     assert world.server.rejected["unasked"] == 0
 
 
-@pytest.mark.parametrize("num", [50, 40_000])
+@pytest.mark.parametrize("num", [50, pytest.param(40_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["stall_after", "stall_down_after"])
-@pytest.mark.parametrize("after", [1_000, 300_000])
+@pytest.mark.parametrize("after", [1_000, pytest.param(300_000, marks=pytest.mark.slow)])
 async def test_a_stall_loses_and_repeats_nothing(make_world: Any, num: int, way: str, after: int) -> None:
     world = await make_world(stall_timeout_s=0.1, heartbeat_s=0.1)
     proxy = await world.proxy(slice_bytes=1 << 12)
@@ -109,6 +112,7 @@ async def test_a_black_hole_loses_and_repeats_nothing(make_world: Any) -> None:
     assert world.server.rejected["silent"] >= 1
 
 
+@pytest.mark.slow
 async def test_what_is_repeated_on_the_way_is_taken_once(make_world: Any) -> None:
     world = await make_world(control_burst=10_000)  # a peer that repeats itself so much is turned out else
     proxy = await world.proxy(repeat_up=10**9, repeat_down=10**9)
@@ -200,6 +204,7 @@ async def test_a_black_hole_is_noticed_by_both_sides(make_world: Any) -> None:
     await within(world.server.receive())
 
 
+@pytest.mark.slow
 async def test_silence_on_a_healthy_link_is_no_death(make_world: Any) -> None:
     world = await make_world(heartbeat_s=0.3)
     proxy = await world.proxy()
@@ -251,6 +256,7 @@ async def test_a_second_process_is_refused_while_the_first_is_connected(
     assert (await within(world.server.receive())).header.sender == 3
 
 
+@pytest.mark.slow
 async def test_a_second_process_gets_in_once_the_first_is_known_to_be_dead(make_world: Any) -> None:
     world = await make_world(heartbeat_s=0.5)
     proxy = await world.proxy()

@@ -54,9 +54,8 @@ async def kill(process: asyncio.subprocess.Process) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    "share", [pytest.param(0.1, marks=pytest.mark.slow), 1.5, pytest.param(2.8, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 1.5, 2.8])
 async def test_answers_come_once_and_states_go_with_them(make_world: Any, start: Start, share: float) -> None:
     world = await make_world(num_clients=4)
     proxy = await world.proxy(slice_bytes=1 << 14)

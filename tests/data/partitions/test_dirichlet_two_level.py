@@ -37,6 +37,7 @@ def test_large_alphas_give_everybody_the_same() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_sizes_of_table_2_of_fedme() -> None:
     # 49,000 images over 20 clients, one example draw: SD 1,024.66, at most 5,018, at least 1,131.
     sizes = np.array([counts_of(20, *[4900] * 10, seed=seed).sum(axis=1) for seed in range(150)])

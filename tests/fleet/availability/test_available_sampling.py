@@ -46,7 +46,12 @@ def test_a_sample_is_of_the_eligible_that_are_there(num: int, share: float, coun
 
 # The rejection alone, the rejection that gives up for the mask, and the mask alone.
 @pytest.mark.parametrize(
-    ("small", "patience", "batches"), [(0, 0.001, "many"), (0, 3, "some"), (10**6, 8, "none")]
+    ("small", "patience", "batches"),
+    [
+        pytest.param(0, 0.001, "many", marks=pytest.mark.slow),
+        (0, 3, "some"),
+        pytest.param(10**6, 8, "none", marks=pytest.mark.slow),
+    ],
 )
 def test_every_ordered_choice_is_equally_likely(
     small: int, patience: float, batches: str, monkeypatch: pytest.MonkeyPatch

@@ -364,7 +364,9 @@ class Apart(FedAvg):
         return client.initial_model()
 
 
-@pytest.mark.parametrize("plugin", [ByGradients, Ahead, Apart])
+@pytest.mark.parametrize(
+    "plugin", [ByGradients, *(pytest.param(one, marks=pytest.mark.slow) for one in (Ahead, Apart))]
+)
 @pytest.mark.parametrize("batching", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 def test_what_steps_can_do_they_can_do_over_sockets(plugin: type[FedAvg], batching: Any) -> None:
     def changes(workers: int = 1, batching: Any = batching) -> dict[str, Any]:

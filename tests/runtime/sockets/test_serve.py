@@ -313,6 +313,7 @@ def test_presence_of_the_scenario_plays_no_part(world: Any) -> None:
     assert len(notes.of("real time")) == 1
 
 
+@pytest.mark.slow
 def test_leases_and_deadlines_are_real(world: Any) -> None:
     class Mute(Side):
         def send(self, header: Header, message: Any) -> Awaitable[None]:

@@ -36,6 +36,7 @@ def drawn(share: float, key: Key, epochs: int = 5) -> TrainingConfig:
     return asyncio.run(workload.training(Turn(key, TrainingConfig(epochs=epochs, lr=0.3))))
 
 
+@pytest.mark.slow
 def test_stragglers_are_uniform_and_as_many_as_the_share_says() -> None:
     epochs = Counter(drawn(0.5, Key.root(0).child(number)).epochs for number in range(2000))
     # Half of them do 1 to 5 epochs, 200 each; the others do 5.
