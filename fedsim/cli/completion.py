@@ -21,7 +21,8 @@ from click.shell_completion import (
 
 import fedsim
 from fedsim import example_files
-from fedsim.cli.commands import FOLDERS, main
+from fedsim.cli.commands import main
+from fedsim.cli.plugin_kinds import FOLDERS
 
 Items = list[CompletionItem[str]]
 

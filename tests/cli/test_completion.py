@@ -10,7 +10,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 
 from fedsim import example_files
 from fedsim.cli import completion, main
-from fedsim.cli.commands import FOLDERS
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.plugins import available
 
 COMPLETE = ShellComplete(main, {}, "fedsim", "_FEDSIM_COMPLETE")
