@@ -14,7 +14,7 @@ from fedsim.figures.base import Axis, BarChart, Figure, Line, LineChart, Part
 from fedsim.figures.round_curves import TIME
 from fedsim.figures.thinning import thinned
 from fedsim.report.cost_breakdown import Columns, Figures
-from fedsim.runtime.records.dispatch_table import OUTCOMES
+from fedsim.runtime.records.dispatch_rows import OUTCOMES
 
 ALWAYS = ("asked", "merged")
 """Outcomes that are shown even where there are none."""
