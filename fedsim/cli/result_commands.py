@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fedsim.cli.options import late, number_option, path_option, set_option
+from fedsim.cli.options import late, number_option, path_option, read_by, set_option
 
 
 @click.command()
@@ -22,6 +22,13 @@ from fedsim.cli.options import late, number_option, path_option, set_option
     "DIR",
     "Also write each figure into this folder, as SVG, PNG and PDF, and its data as CSV. (Needs the extra "
     "fedsim[figures].)",
+)
+@click.option(
+    "--rounds",
+    metavar="A:B",
+    callback=read_by("cli.values:rounds"),
+    help="Of a run: show client by client what happened from round A to round B, or in round A alone.  "
+    "[default: the first 100 rounds, or fewer where much happens]",
 )
 @click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
 def report(**values: Any) -> None:

@@ -102,7 +102,10 @@ def gantt_figure(
     if not spans["is_exact"][chosen].all():
         notes.append("Of some phases only the length is known, not when: they are in their usual order.")
     if len(window) < np.count_nonzero(busy):
-        notes.append(f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown.")
+        notes.append(
+            f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown; "
+            "'fedsim report RUN --rounds A:B' shows others."
+        )
     title, text = f"Clients by phase, {_rounds(numbers)}", _text(dispatches, within, list(row_of))
     return Figure("gantt", title, text, chart, notes)
 

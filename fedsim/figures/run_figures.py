@@ -7,14 +7,17 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedsim.errors import UserError
 from fedsim.figures import client_quality, gantt, holdings, link_use, participation, round_curves, spending
 from fedsim.figures.base import Figure, LineChart, Section, Target
 from fedsim.figures.ticks import tick_label
+from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_there
@@ -52,10 +55,13 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
 
     Raises:
         OutputError: A file of the run is not there, or damaged.
+        UserError: The run has not these rounds, or there is nothing to show of them.
     """
     scenario = read_scenario(folder)
     of_rounds = read_there(folder / "rounds.parquet", ROUNDS_NEEDED)
     clients = read_there(folder / "clients.parquet", CLIENTS_NEEDED)
+    if rounds is not None:
+        _check_rounds(rounds, of_rounds)
     groups = by_group(clients)
     spent = {label: spending.spent(rows) for label, rows in groups.items()}
     sections = filled(
@@ -103,9 +109,13 @@ def waiting_figures(
 ) -> list[Figure]:
     """Return who did what when, and for whom rounds waited, given what was read of a run's folder."""
     if "group" not in clients or not len(rounds.get("round", ())):
+        if wanted is not None:
+            raise UserError("the tables of this run do not tell who did what when: leave out the rounds")
         return []
     spans, groups = read_spans(folder), clients["group"].tolist()
     found = [gantt.gantt_figure(spans, rounds, groups, wanted)]
+    if wanted is not None and found == [None]:
+        raise UserError(f"nobody did anything in the rounds {wanted[0]} to {wanted[1]}: choose others")
     if scenario.get("participation", {}).get("pacing", {}).get("name") == "synchronous":
         found.append(gantt.held_up_figure(spans, rounds, groups))
     return [figure for figure in found if figure is not None]
@@ -151,6 +161,20 @@ def by_group(clients: Columns) -> dict[str, Columns]:
 def filled(*sections: Section) -> list[Section]:
     """Return the sections that have figures."""
     return [section for section in sections if section.figures]
+
+
+def _check_rounds(wanted: Any, rounds: Columns) -> None:
+    """Check what may come from a user."""
+    ends = list(wanted) if isinstance(wanted, tuple | list) else []
+    if len(ends) != 2 or not all(isinstance(end, Integral) for end in ends) or not 1 <= ends[0] <= ends[1]:
+        raise UserError(
+            f"{quoted(wanted)} are no rounds: give the first and the last, counted from 1, as in (20, 40)"
+        )
+    most = int(np.max(rounds.get("round", 0), initial=0))
+    if most and ends[1] > most:
+        raise UserError(
+            f"this run has no round {ends[1]}, it ended with round {most}: choose rounds from 1 to {most}"
+        )
 
 
 def _in_real_time(section: Section) -> Section:

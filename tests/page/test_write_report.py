@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 import fedsim
-from fedsim.errors import OutputError
+from fedsim.errors import OutputError, UserError
 from fedsim.page.html import html
 from fedsim.page.page import Page
 from fedsim.page.write_report import page_of, report_place, write_report
@@ -107,6 +107,13 @@ def test_only_reports_are_replaced(folder: Path, tmp_path: Path) -> None:
     assert place.read_text() == "mine"
     write_report(folder, place, force=True)
     assert place.read_bytes() == html(page_of(folder)).encode()
+
+
+def test_rounds_are_chosen_of_one_run(folder: Path, tmp_path: Path) -> None:
+    place = fedsim.Result(folder / "fedavg-seed0").write_report(tmp_path / "report.html", rounds=(2, 2))
+    assert "Clients by phase, round 2" in place.read_text()
+    with pytest.raises(UserError, match=r"one run, and .* holds several: name the folder of one of them"):
+        write_report(folder, place, rounds=(1, 2))
 
 
 def test_a_folder_without_results(tmp_path: Path) -> None:
