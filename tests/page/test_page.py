@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedsim.figures.base import Axis, Figure, GanttChart, Line, LineChart, PointChart, Points, Section
+from fedsim.figures.thinning import MOST_POINTS
 from fedsim.page.figure_json import figure_json, rounded
 from fedsim.page.page import Page, page_json
 from fedsim.page.sort_keys import sort_keys
@@ -27,6 +28,13 @@ def test_values_far_from_zero_stay_apart() -> None:
     x = 1e6 + np.arange(4)
     chart = figure_json(Figure("a", "A", "", line_chart(Line("one", x, x * 0))))["chart"]
     assert chart["lines"][0]["x"] == x.tolist()
+
+
+def test_of_a_long_line_no_more_points_are_sent_than_can_be_seen() -> None:
+    at = np.arange(3.0 * MOST_POINTS)
+    (line,) = figure_json(Figure("a", "A", "", line_chart(Line("one", at, np.sin(at)))))["chart"]["lines"]
+    assert len(line["x"]) == len(line["y"]) <= MOST_POINTS
+    assert line["x"][-1] == at[-1]
 
 
 def test_a_line_is_as_it_was() -> None:
