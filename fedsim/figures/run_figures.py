@@ -20,12 +20,12 @@ from fedsim.figures.ticks import tick_label
 from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.phase_spans import read_spans
-from fedsim.report.read_parquet import read_there
+from fedsim.report.read_parquet import read_if_there, read_there
 from fedsim.report.read_whole import read_whole
 from fedsim.runtime.budget import MEASURES
 
 ROUNDS_NEEDED = tuple(
-    dict.fromkeys(("round", "began_at_s", *round_curves.NEEDED, *spending.NEEDED, *participation.NEEDED))
+    dict.fromkeys((*gantt.ROUNDS_NEEDED, *round_curves.NEEDED, *spending.NEEDED, *participation.NEEDED))
 )
 """Columns of ``rounds`` that figures are made of; where one is missing, what it would show is left out."""
 
@@ -75,7 +75,8 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
             [*participation.participation_figures(of_rounds), *participation.outcomes_by_group(groups)],
         ),
         Section(
-            *LINK, link_use.link_figures(read_there(folder / "messages.parquet", link_use.NEEDED), scenario)
+            *LINK,
+            link_use.link_figures(read_if_there(folder / "messages.parquet", link_use.NEEDED), scenario),
         ),
     )
     bus = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8"))["bus"])
@@ -108,7 +109,8 @@ def waiting_figures(
     wanted: tuple[int, int] | None = None,
 ) -> list[Figure]:
     """Return who did what when, and for whom rounds waited, given what was read of a run's folder."""
-    if "group" not in clients or not len(rounds.get("round", ())):
+    is_told = "group" in clients and rounds.keys() >= {*gantt.ROUNDS_NEEDED}
+    if not is_told or not len(rounds["round"]):
         if wanted is not None:
             raise UserError("the tables of this run do not tell who did what when: leave out the rounds")
         return []
@@ -123,7 +125,7 @@ def waiting_figures(
 
 def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
     """Return who has which data in a run's folder, given columns of ``clients``."""
-    held = read_there(folder / "client_classes.parquet", holdings.NEEDED)
+    held = read_if_there(folder / "client_classes.parquet", holdings.NEEDED)
     amounts = holdings.amount_figures(clients["num_train"]) if "num_train" in clients else []
     return [*holdings.class_figures(held), *amounts]
 
@@ -195,7 +197,7 @@ def _in_real_time(section: Section) -> Section:
 def _client_figures(
     folder: Path, rounds: Columns, clients: Columns, groups: Mapping[str, Columns]
 ) -> list[Figure]:
-    evaluations = read_there(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
+    evaluations = read_if_there(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
     return [
         *client_quality.spread_figures(evaluations, rounds),
         *client_quality.group_figures(groups),

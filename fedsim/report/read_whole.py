@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -21,5 +23,16 @@ def read_whole(file: Path, how: Callable[[Path], T]) -> T:
     try:
         return how(file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        said = shortened(error, MOST_SAID)
+        said = shortened(_said(error, file), MOST_SAID)
         raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error
+
+
+def _said(error: Exception, file: Path) -> str:
+    """Say what an error says, once: many name the file again, and a missing key says its name alone."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    if not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None:
+        return str(error)
+    words = os.strerror(getattr(error, "errno", None) or errno.ENOENT)  # Arrow's may be without a number
+    where = getattr(error, "filename", None)
+    return words if where is None or str(where) == str(file) else f"{where}: {words}"
