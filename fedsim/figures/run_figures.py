@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_if_there, read_there
+from fedsim.report.read_provenance import read_provenance
 from fedsim.report.read_whole import read_whole
 from fedsim.runtime.budget import MEASURES
 
@@ -79,8 +79,8 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
             link_use.link_figures(read_if_there(folder / "messages.parquet", link_use.NEEDED), scenario),
         ),
     )
-    bus = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8"))["bus"])
-    return sections if bus == "memory" else [_in_real_time(section) for section in sections]
+    is_simulated = read_provenance(folder)["bus"] == "memory"
+    return sections if is_simulated else [_in_real_time(section) for section in sections]
 
 
 def round_sections(

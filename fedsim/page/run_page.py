@@ -13,6 +13,7 @@ from fedsim.page.page import Page, named
 from fedsim.report import comparison, cost_breakdown, run_text
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.read_provenance import read_provenance
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
@@ -33,7 +34,7 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
         UserError: The run has not these rounds, or there is nothing to show of them.
     """
     summary = read_summary(folder)
-    provenance = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8")))
+    provenance = read_provenance(folder)
     sections = read_whole(folder, lambda place: run_sections(place, rounds))
 
     def page(summary: Summary) -> Page:
