@@ -113,9 +113,7 @@ def test_it_is_a_link_in_a_notebook() -> None:
 
 @pytest.mark.parametrize("port", [-1, 65536, 70000])
 def test_what_is_no_port_is_told(port: int) -> None:
-    with pytest.raises(
-        UserError, match=f"^{port} is no port: choose one from 1024 to 65535, or"
-    ):
+    with pytest.raises(UserError, match=f"^{port} is no port: choose one from 1024 to 65535, or"):
         LivePage(port)
 
 
