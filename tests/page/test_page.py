@@ -5,12 +5,15 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim.figures.base import Axis, Figure, GanttChart, Line, LineChart, PointChart, Points, Section
 from fedsim.figures.thinning import MOST_POINTS
 from fedsim.page.figure_json import figure_json, rounded
 from fedsim.page.page import Page, page_json
 from fedsim.page.sort_keys import sort_keys
+from fedsim.report import number_format
 
 
 def line_chart(*lines: Line) -> LineChart:
@@ -139,6 +142,18 @@ def test_things_look_the_same_in_all_charts_of_a_page() -> None:
 )
 def test_cells_are_read_as_they_are_written(cell: str, key: float | None) -> None:
     assert sort_keys(["1", cell]) == (None if key is None else [1, pytest.approx(key)])
+
+
+@given(exponent=st.floats(-8, 14))
+def test_any_time_size_and_count_is_read_back(exponent: float) -> None:
+    value = 10**exponent
+    shown = {
+        number_format.duration(value): value,
+        number_format.size(value): value,
+        number_format.count(round(value)): round(value),
+    }
+    for cell, wanted in shown.items():
+        assert sort_keys([cell]) == [pytest.approx(wanted, rel=0.05)]  # of 1 d 59 min a day is shown
 
 
 def test_what_is_not_there_has_no_key() -> None:
