@@ -124,7 +124,7 @@ def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
 
 
 def _lacking(place: Path) -> list[str]:
-    """Return what a run's tables lack of what a Gantt chart shows, by an older version of fedsim."""
+    """Return what a run's tables lack of the columns that a Gantt chart is made of."""
     needed = {"clients": ("group",), "rounds": gantt.ROUNDS_NEEDED}
     return [
         f"{table}.parquet has no column {name}"

@@ -89,7 +89,7 @@ class LiveStudy:
         self._sections: list[Section] = []
 
     def _begin(self, runs: Sequence[StudyRun]) -> None:
-        """Take the runs that are next. How fast they are, those before do not tell: so many went at once."""
+        """Take the runs that are next. They alone tell the time left: of those before, more went at once."""
         for run in runs:
             if run.label not in self._runs:
                 is_kept = holds_run(self._parent / run.label, run.scenario_toml)

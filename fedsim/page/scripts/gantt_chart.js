@@ -222,7 +222,7 @@ function ganttChart(chart, frame) {
 
   begin();
   return {
-    /** Shows another run: that of a run that goes on has no Gantt chart. */
+    /** Shows another run; while a run goes on, it has no Gantt chart. */
     update(now) {
       chart = now;
       begin();
