@@ -168,6 +168,11 @@ def base_unit(dimension: Dimension) -> str:
     return next(unit for unit, factor in _SCALES[dimension].shown.items() if factor == 1)
 
 
+def shown_units(dimension: Dimension) -> dict[str, float]:
+    """Return the units that :func:`format_quantity` writes, ascending, in base units."""
+    return dict(_SCALES[dimension].shown)
+
+
 def span(dimension: Dimension, positive: bool = False) -> str:
     """Return the range of a dimension in words: ``"zero or from 1 ns to 10000 d"``."""
     scale = _SCALES[dimension]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim import numerals
-from fedsim.cli.commands import compare
+from fedsim.cli.run_commands import compare
 from fedsim.cli.values import whole_number
 from fedsim.csv_rows import Row
 from fedsim.errors import DataError, UnitError, UserError

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 
 import pytest
 
-from fedsim.cli.commands import FOLDERS
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
 from fedsim.plugins import Plugin, at, available, load, name_of

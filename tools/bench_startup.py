@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from statistics import median
 
-from fedsim.cli.commands import FOLDERS
+from fedsim.cli.plugin_kinds import FOLDERS
 
 REPEATS = 5
 LIGHT_S, CHECK_S = 0.5, 2.0

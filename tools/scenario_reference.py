@@ -21,7 +21,7 @@ import algorithms_page
 
 from fedsim import toml
 from fedsim.algorithms.base import Algorithm
-from fedsim.cli.commands import FOLDERS
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.plugins import Found, available
 from fedsim.scenario.json_schema import json_schema, without_null
 from fedsim.studies.study_file import StudyConfig

@@ -189,7 +189,12 @@ class Result:
         return place
 
     def write_report(
-        self, file: str | Path, *, figures: str | Path | None = None, force: bool = False
+        self,
+        file: str | Path,
+        *,
+        figures: str | Path | None = None,
+        rounds: tuple[int, int] | None = None,
+        force: bool = False,
     ) -> Path:
         """Write what `fedsim report` does, one HTML file with figures and tables, and return its place.
 
@@ -197,13 +202,15 @@ class Result:
             file: The place; missing parents are made.
             figures: The folder of the figures as files of their own, as SVG, PNG and PDF, with their data as
                 CSV; they are not written if it is left out.
+            rounds: The first and the last round that are shown client by client; the first ones if it is left
+                out.
             force: Whether files of figures may be replaced, and a file that is no report.
 
         Raises:
-            UserError: Figures are wanted, and matplotlib is not installed.
+            UserError: Figures are wanted, and matplotlib is not installed; or rounds that are not in the run.
             OutputError: The place is occupied, or the results are damaged.
         """
-        return write_report(self.folder, file, figures=figures, force=force)
+        return write_report(self.folder, file, figures=figures, rounds=rounds, force=force)
 
     def __repr__(self) -> str:
         return run_text(self.summary)

@@ -15,44 +15,45 @@ from click.shell_completion import (
     BashComplete,
     CompletionItem,
     FishComplete,
+    ShellComplete,
+    ZshComplete,
     add_completion_class,
-    get_completion_class,
 )
 
 import fedsim
 from fedsim import example_files
-from fedsim.cli.commands import FOLDERS, main
+from fedsim.cli.commands import main
+from fedsim.cli.plugin_kinds import FOLDERS
 
 Items = list[CompletionItem[str]]
 
-CHOOSING = {
+_NAMES = {
     "algorithm.name": "algorithms",
-    "data.augmentation": "augmentations",
     "data.name": "datasets",
-    "data.partition": "partitions",
-    "data.partition.name": "partitions",
     "engine.executor": "executors",
+    "fleet.*.device": "devices",
+    "models.*.name": "models",
     "network.model": "networks",
+    "server.device": "devices",
+}
+_NAMES_OR_TABLES = {
+    "data.augmentation": "augmentations",
+    "data.partition": "partitions",
+    "data.public.source": "datasets",
+    "fleet.*.availability": "availability",
     "participation.pacing": "pacings",
-    "participation.pacing.name": "pacings",
     "participation.pacing.params.staleness": "staleness",
     "participation.selector": "selectors",
-    "participation.selector.name": "selectors",
     "participation.workload": "workloads",
-    "participation.workload.name": "workloads",
-    "run.trackers": "trackers",
-    "server.device": "devices",
     "training.schedule": "schedules",
 }
-"""Paths whose value is a plugin's name, and the kind of plugin."""
-CHOOSING_IN_GROUP = {"availability": "availability", "device": "devices"}
-"""The same below a group of the fleet, ``fleet.0``."""
+CHOOSING = _NAMES | {f"{path}{end}": kind for path, kind in _NAMES_OR_TABLES.items() for end in ("", ".name")}
+"""Paths whose value is a plugin's name, and the kind of plugin; ``*`` is a label or the number of a group."""
 
 
 def print_script(shell: str) -> None:
     """Print what makes a shell complete."""
-    complete = get_completion_class(shell) or Bash
-    click.echo(complete(main, {}, "fedsim", "_FEDSIM_COMPLETE").source(), nl=False)
+    click.echo(_SHELLS[shell](main, {}, "fedsim", "_FEDSIM_COMPLETE").source(), nl=False)
 
 
 def scenarios(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
@@ -95,9 +96,10 @@ def tracker(context: click.Context, parameter: click.Parameter, incomplete: str)
 def value(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
     """Complete the value of a path that chooses a plugin, such as ``fleet.0.device=``."""
     path, equals, text = incomplete.partition("=")
-    group = path.split(".")
-    in_group = CHOOSING_IN_GROUP.get(group[2]) if len(group) == 3 and group[0] == "fleet" else None
-    kind = CHOOSING.get(path) or in_group
+    words = path.split(".")
+    if len(words) > 2 and words[0] in ("fleet", "models"):
+        words[1] = "*"
+    kind = CHOOSING.get(".".join(words))
     if not equals or kind is None:
         return []
     return [CompletionItem(f"{path}={item.value}", help=item.help) for item in _last_of(_plugins(kind), text)]
@@ -162,5 +164,6 @@ class Fish(FishComplete):
     source_template = FishComplete.source_template.replace('split ","', 'split -m 1 ","')
 
 
-add_completion_class(Bash)
-add_completion_class(Fish)
+_SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "fish": Fish, "zsh": ZshComplete}
+for shell, complete in _SHELLS.items():
+    add_completion_class(complete, shell)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from fedsim import toml
-from fedsim.cli.commands import FOLDERS
 from fedsim.cli.console import say, strong, table
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.plugins import Found, available
 from fedsim.report.text_table import TextTable

@@ -10,9 +10,11 @@ from fedsim.report import number_format
 from fedsim.report.atomic_folder import check_files
 
 
-def report(folder: Path, out: Path | None, figures: Path | None, force: bool) -> None:
+def report(
+    folder: Path, out: Path | None, figures: Path | None, rounds: tuple[int, int] | None, force: bool
+) -> None:
     """Write the report of a folder of results, and say where it is."""
-    file = write_report(folder, out, figures=figures, force=force)
+    file = write_report(folder, out, figures=figures, rounds=rounds, force=force)
     say(f"{file} ({number_format.size(file.stat().st_size)})")
     if figures is not None:
         say(f"figures are in {figures}")

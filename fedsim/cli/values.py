@@ -70,6 +70,21 @@ def seeds(text: str) -> list[int]:
     return _listed(text, partial(whole_number, kind="Seed"), lacking)
 
 
+def rounds(text: str) -> tuple[int, int]:
+    """Read the first and the last of some rounds, with a colon between them; or one round.
+
+    Raises:
+        UserError: They are none.
+    """
+    first, colon, last = text.partition(":")
+    ends = whole_number(first, "Rounds"), whole_number(last if colon else first, "Rounds")
+    if ends[0] > ends[1]:
+        raise UserError(
+            f"{quoted(text)} ends before it begins: write the first round, then the last, as in 20:40"
+        )
+    return ends
+
+
 def targets(texts: Sequence[str]) -> tuple[float, ...]:
     """Read accuracies that are to be reached, one from each text.
 

@@ -23,6 +23,7 @@ from fedsim.figures.base import (
 )
 from fedsim.figures.gantt import first_rounds
 from fedsim.figures.palette import DASHES, HEAT_LIGHT, LIGHT, MARKERS, colour_number
+from fedsim.figures.thinning import thinned
 from fedsim.figures.ticks import tick_label, ticks
 from fedsim.quoting import shortened
 
@@ -106,7 +107,7 @@ def _page(height: float) -> tuple[Page, Axes]:
 
 
 def _lines(axes: Axes, chart: LineChart) -> None:
-    for number, line in enumerate(chart.lines):
+    for number, line in enumerate(map(thinned, chart.lines)):
         if not len(line.x):
             continue
         colour = LIGHT[colour_number(number, line.label)]

@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.figures.amounts import amount, lines_text, listed
 from fedsim.figures.base import Axis, Figure, Line, LineChart, PointChart, Points, Unit
 from fedsim.figures.round_curves import TIME, quality_axis
-from fedsim.figures.thinning import spread_over, thinned
+from fedsim.figures.thinning import spread_over
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
@@ -48,7 +48,7 @@ def spread_figures(evaluations: Columns, rounds: Columns) -> list[Figure]:
         Line("lowest", time_s, least),
         Line("highest", time_s, most),
     ]
-    chart = LineChart(TIME, quality_axis(what, [least, most], "single clients"), list(map(thinned, lines)))
+    chart = LineChart(TIME, quality_axis(what, [least, most], "single clients"), lines)
     title = f"Spread of {what} over clients"
     return [Figure(f"{what}-spread", title, lines_text(chart), chart)]
 
@@ -72,7 +72,7 @@ def ranked_figure(values: Mapping[str, Sequence[Array]], what: str, by: str) -> 
         y = np.mean(curves, axis=0)
         several_runs = len(curves) > 1
         low, high = (np.min(curves, axis=0), np.max(curves, axis=0)) if several_runs else (None, None)
-        lines.append(thinned(Line(label, share, y, low, high)))
+        lines.append(Line(label, share, y, low, high))
         unit: Unit = "share" if what == "accuracy" else "1"
         mean = amount(float(np.mean([one.mean() for one in there])), unit)
         lowest = amount(float(y[0]), unit)

@@ -24,6 +24,9 @@ MOST_ROUNDS = 100
 MOST_SPANS = 6000
 """Spans; where there would be more, there are half as many rounds, or a quarter, and so on."""
 
+ROUNDS_NEEDED = ("round", "began_at_s", "ended_at_s")
+"""Columns of ``rounds`` that these figures are made of."""
+
 MOST_HOLDERS = 10
 """Clients of whom is told for how long rounds waited for them alone."""
 
@@ -52,7 +55,7 @@ def gantt_figure(
 
     Args:
         spans: Of :func:`fedsim.report.phase_spans.read_spans`.
-        rounds: ``round``, ``began_at_s`` and ``ended_at_s`` of ``rounds``.
+        rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
         groups: The device group of each client.
         wanted: The first and the last round; the first ones if None.
         most_rounds: How many the first ones are at most.
@@ -102,7 +105,10 @@ def gantt_figure(
     if not spans["is_exact"][chosen].all():
         notes.append("Of some phases only the length is known, not when: they are in their usual order.")
     if len(window) < np.count_nonzero(busy):
-        notes.append(f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown.")
+        notes.append(
+            f"Of {several(int(busy.sum()), 'round')} {len(window)} are shown; "
+            "'fedsim report RUN --rounds A:B' shows others."
+        )
     title, text = f"Clients by phase, {_rounds(numbers)}", _text(dispatches, within, list(row_of))
     return Figure("gantt", title, text, chart, notes)
 

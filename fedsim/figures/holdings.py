@@ -7,7 +7,7 @@ import numpy as np
 from fedsim.figures.amounts import amount
 from fedsim.figures.base import Axis, Figure, HeatChart, Line, LineChart
 from fedsim.figures.client_quality import WIDE
-from fedsim.figures.thinning import spread_over, thinned
+from fedsim.figures.thinning import spread_over
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 
@@ -67,7 +67,7 @@ def amount_figures(num_train: Array) -> list[Figure]:
     chart = LineChart(
         Axis("share of clients, from the fewest samples to the most", "share"),
         Axis("training samples of the client", "1", "log" if is_wide else "linear"),
-        [thinned(Line("clients", share, samples))],
+        [Line("clients", share, samples)],
     )
     text = (
         f"{len(samples)} clients have {samples[0]:.0f} to {samples[-1]:.0f} training samples, "

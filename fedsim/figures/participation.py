@@ -12,9 +12,8 @@ import numpy as np
 from fedsim.figures.amounts import bars_text, lines_text
 from fedsim.figures.base import Axis, BarChart, Figure, Line, LineChart, Part
 from fedsim.figures.round_curves import TIME
-from fedsim.figures.thinning import thinned
 from fedsim.report.cost_breakdown import Columns, Figures
-from fedsim.runtime.records.dispatch_table import OUTCOMES
+from fedsim.runtime.records.dispatch_rows import OUTCOMES
 
 ALWAYS = ("asked", "merged")
 """Outcomes that are shown even where there are none."""
@@ -81,6 +80,6 @@ def _over_time(rounds: Columns, name: str, title: str, y: Axis, columns: Mapping
     for label, column in columns.items():
         values = rounds[column].astype(float)
         there = np.isfinite(values)
-        lines.append(thinned(Line(label, time_s[there], values[there])))
+        lines.append(Line(label, time_s[there], values[there]))
     chart = LineChart(TIME, y, lines)
     return Figure(name, title, lines_text(chart), chart)

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedsim.figures.amounts import lines_text
 from fedsim.figures.base import Axis, Figure, Line, LineChart, Scale, Target
-from fedsim.figures.thinning import thinned
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 
@@ -93,7 +92,7 @@ def quality_figure(
 ) -> Figure:
     """Return a figure of accuracy or loss against time or bytes; the last as in :func:`quality_axis`."""
     y = quality_axis(what, [line.y for line in lines], of)
-    chart = LineChart(x, y, [thinned(line) for line in lines], targets if what == "accuracy" else ())
+    chart = LineChart(x, y, lines, targets if what == "accuracy" else ())
     by = "time" if x.unit == "s" else "bytes"
     title = f"{what.capitalize()} against {'simulated time' if by == 'time' else 'bytes sent'}"
     return Figure(f"{what}-by-{by}", title, lines_text(chart), chart)

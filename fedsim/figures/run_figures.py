@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedsim.errors import UserError
 from fedsim.figures import client_quality, gantt, holdings, link_use, participation, round_curves, spending
 from fedsim.figures.base import Figure, LineChart, Section, Target
 from fedsim.figures.ticks import tick_label
+from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.phase_spans import read_spans
-from fedsim.report.read_parquet import read_there
+from fedsim.report.read_parquet import read_if_there, read_there
+from fedsim.report.read_provenance import read_provenance
 from fedsim.report.read_whole import read_whole
 from fedsim.runtime.budget import MEASURES
 
 ROUNDS_NEEDED = tuple(
-    dict.fromkeys(("round", "began_at_s", *round_curves.NEEDED, *spending.NEEDED, *participation.NEEDED))
+    dict.fromkeys((*gantt.ROUNDS_NEEDED, *round_curves.NEEDED, *spending.NEEDED, *participation.NEEDED))
 )
 """Columns of ``rounds`` that figures are made of; where one is missing, what it would show is left out."""
 
@@ -52,10 +55,13 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
 
     Raises:
         OutputError: A file of the run is not there, or damaged.
+        UserError: The run has not these rounds, or there is nothing to show of them.
     """
     scenario = read_scenario(folder)
     of_rounds = read_there(folder / "rounds.parquet", ROUNDS_NEEDED)
     clients = read_there(folder / "clients.parquet", CLIENTS_NEEDED)
+    if rounds is not None:
+        _check_rounds(rounds, of_rounds)
     groups = by_group(clients)
     spent = {label: spending.spent(rows) for label, rows in groups.items()}
     sections = filled(
@@ -69,11 +75,12 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
             [*participation.participation_figures(of_rounds), *participation.outcomes_by_group(groups)],
         ),
         Section(
-            *LINK, link_use.link_figures(read_there(folder / "messages.parquet", link_use.NEEDED), scenario)
+            *LINK,
+            link_use.link_figures(read_if_there(folder / "messages.parquet", link_use.NEEDED), scenario),
         ),
     )
-    bus = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8"))["bus"])
-    return sections if bus == "memory" else [_in_real_time(section) for section in sections]
+    is_simulated = read_provenance(folder)["bus"] == "memory"
+    return sections if is_simulated else [_in_real_time(section) for section in sections]
 
 
 def round_sections(
@@ -102,10 +109,15 @@ def waiting_figures(
     wanted: tuple[int, int] | None = None,
 ) -> list[Figure]:
     """Return who did what when, and for whom rounds waited, given what was read of a run's folder."""
-    if "group" not in clients or not len(rounds.get("round", ())):
+    is_told = "group" in clients and rounds.keys() >= {*gantt.ROUNDS_NEEDED}
+    if not is_told or not len(rounds["round"]):
+        if wanted is not None:
+            raise UserError("the tables of this run do not tell who did what when: leave out the rounds")
         return []
     spans, groups = read_spans(folder), clients["group"].tolist()
     found = [gantt.gantt_figure(spans, rounds, groups, wanted)]
+    if wanted is not None and found == [None]:
+        raise UserError(f"nobody did anything in the rounds {wanted[0]} to {wanted[1]}: choose others")
     if scenario.get("participation", {}).get("pacing", {}).get("name") == "synchronous":
         found.append(gantt.held_up_figure(spans, rounds, groups))
     return [figure for figure in found if figure is not None]
@@ -113,7 +125,7 @@ def waiting_figures(
 
 def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
     """Return who has which data in a run's folder, given columns of ``clients``."""
-    held = read_there(folder / "client_classes.parquet", holdings.NEEDED)
+    held = read_if_there(folder / "client_classes.parquet", holdings.NEEDED)
     amounts = holdings.amount_figures(clients["num_train"]) if "num_train" in clients else []
     return [*holdings.class_figures(held), *amounts]
 
@@ -153,6 +165,20 @@ def filled(*sections: Section) -> list[Section]:
     return [section for section in sections if section.figures]
 
 
+def _check_rounds(wanted: Any, rounds: Columns) -> None:
+    """Check what may come from a user."""
+    ends = list(wanted) if isinstance(wanted, tuple | list) else []
+    if len(ends) != 2 or not all(isinstance(end, Integral) for end in ends) or not 1 <= ends[0] <= ends[1]:
+        raise UserError(
+            f"{quoted(wanted)} are no rounds: give the first and the last, counted from 1, as in (20, 40)"
+        )
+    most = int(np.max(rounds.get("round", 0), initial=0))
+    if most and ends[1] > most:
+        raise UserError(
+            f"this run has no round {ends[1]}, it ended with round {most}: choose rounds from 1 to {most}"
+        )
+
+
 def _in_real_time(section: Section) -> Section:
     """Return the figures of a run over sockets, whose time is not simulated."""
 
@@ -171,7 +197,7 @@ def _in_real_time(section: Section) -> Section:
 def _client_figures(
     folder: Path, rounds: Columns, clients: Columns, groups: Mapping[str, Columns]
 ) -> list[Figure]:
-    evaluations = read_there(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
+    evaluations = read_if_there(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
     return [
         *client_quality.spread_figures(evaluations, rounds),
         *client_quality.group_figures(groups),

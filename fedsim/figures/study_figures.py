@@ -24,7 +24,7 @@ from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.report.cost_breakdown import Figures, means
 from fedsim.report.phase_spans import read_spans
-from fedsim.report.read_parquet import read_columns, read_there
+from fedsim.report.read_parquet import column_names, read_columns, read_there
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
 
@@ -47,11 +47,7 @@ def study_sections(found: Answers, folder: Path) -> list[Section]:
     """
     plan = found.plan
     curves = {plan.name_of(setting): its_curves for setting, its_curves in found.curves.items()}
-    folders: dict[str, dict[int, Path]] = {name: {} for name in curves}
-    for run in plan.runs:
-        if run.seed in found.curves[run.setting]:
-            folders[plan.name_of(run.setting)][run.seed] = folder / run.label
-    folders = {name: by_seed for name, by_seed in folders.items() if by_seed}
+    folders = _folders(found, folder)
     spent = {plan.name_of(setting): figures for setting, figures in found.ends.items()}
     of = "mean over seeds" if len(plan.seeds) > 1 else ""
     return filled(
@@ -62,6 +58,30 @@ def study_sections(found: Answers, folder: Path) -> list[Section]:
         Section(*WAITING, _gantt_figures(folders)),
         Section(*HOLDINGS, _holding_figures(folders)),
     )
+
+
+def left_out(found: Answers, folder: Path) -> dict[str, str]:
+    """Return the runs that have no Gantt chart since their tables lack something, and what they lack.
+
+    Args:
+        found: As in :func:`study_sections`.
+        folder: Likewise.
+
+    Raises:
+        OutputError: A file is not there, or damaged.
+    """
+    shown = [next(iter(by_seed.values())) for by_seed in _folders(found, folder).values()][:MOST_GANTTS]
+    return {place.name: ", ".join(lacking) for place in shown if (lacking := _lacking(place))}
+
+
+def _folders(found: Answers, folder: Path) -> dict[str, dict[int, Path]]:
+    """Return the folders of the runs that have ended, by the name of their variant and by seed."""
+    plan = found.plan
+    folders: dict[str, dict[int, Path]] = {plan.name_of(setting): {} for setting in found.curves}
+    for run in plan.runs:
+        if run.seed in found.curves[run.setting]:
+            folders[plan.name_of(run.setting)][run.seed] = folder / run.label
+    return {name: by_seed for name, by_seed in folders.items() if by_seed}
 
 
 def _outcomes(folders: Mapping[str, Mapping[int, Path]]) -> dict[str, Figures]:
@@ -92,13 +112,25 @@ def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
         notes.append(f"Of {len(folders)} variants only the first {MOST_GANTTS} are shown so.")
     for number, (name, by_seed) in enumerate([*folders.items()][:MOST_GANTTS], 1):
         seed, place = next(iter(by_seed.items()))
+        if _lacking(place):
+            continue
         groups = read_columns(place / "clients.parquet", ("group",))["group"].tolist()
-        rounds = read_columns(place / "rounds.parquet", ("round", "began_at_s", "ended_at_s"))
+        rounds = read_columns(place / "rounds.parquet", gantt.ROUNDS_NEEDED)
         figure = gantt.gantt_figure(read_spans(place), rounds, groups, most_rounds=MOST_ROUNDS)
         if figure is not None:
             title = f"{figure.title}: {name}, seed {seed}"
             found.append(replace(figure, name=f"gantt-{number}", title=title, notes=[*figure.notes, *notes]))
     return found
+
+
+def _lacking(place: Path) -> list[str]:
+    """Return what a run's tables lack of the columns that a Gantt chart is made of."""
+    needed = {"clients": ("group",), "rounds": gantt.ROUNDS_NEEDED}
+    return [
+        f"{table}.parquet has no column {name}"
+        for table, names in needed.items()
+        for name in sorted({*names} - column_names(place / f"{table}.parquet"))
+    ]
 
 
 def _holding_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:

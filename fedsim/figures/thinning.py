@@ -1,4 +1,4 @@
-"""Fewer points for curves that have more than can be seen."""
+"""Fewer points for curves that are drawn with more than can be seen; their data keep all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as JSON, with no more digits than a reader can see.
+"""Figures as JSON, with no more points of a line and no more digits than a reader can see.
 
 Numbers are rounded to a few digits, and what is not there (NaN) is null. Spans of a Gantt chart are whole
 numbers of a small step of time, and each begins so many steps after the one before it.
@@ -25,6 +25,7 @@ from fedsim.figures.base import (
     Section,
 )
 from fedsim.figures.palette import colour_number
+from fedsim.figures.thinning import thinned
 from fedsim.params import Array
 
 DIGITS = 4
@@ -97,7 +98,7 @@ def _lines(chart: LineChart) -> Json:
     # One digit more across: what happens at one time in two lines should stay so.
     across, up = _digits(*(line.x for line in chart.lines)) + 1, _digits(*(line.y for line in chart.lines))
     lines = []
-    for number, line in enumerate(chart.lines):
+    for number, line in enumerate(map(thinned, chart.lines)):
         said: Json = {
             "label": line.label,
             **look(number, line.label),

@@ -37,7 +37,7 @@ class LivePage:
         port: Where to serve it; 0 lets the system choose.
 
     Raises:
-        UserError: The port is taken.
+        UserError: The port is none, or taken.
     """
 
     def __init__(self, port: int = 0) -> None:

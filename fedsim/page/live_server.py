@@ -43,6 +43,8 @@ MOST_OF_THE_TIME = 0.005
 LONGEST_S = 10.0
 """... but not more than this, since a run may also wait, and take no time."""
 
+HTTP_PORT, MOST_PORT = 80, 65535
+
 MOST_PAGES = 16
 MOST_HEAD = 16_384
 """Bytes of a request."""
@@ -129,7 +131,7 @@ class LiveServer:
         port: Where it listens.
 
     Raises:
-        UserError: The port is taken.
+        UserError: The port is none, or taken.
     """
 
     def __init__(
@@ -141,6 +143,11 @@ class LiveServer:
         every_s: float = EVERY_S,
         most_of_the_time: float = MOST_OF_THE_TIME,
     ) -> None:
+        if not 0 <= port <= MOST_PORT:
+            raise UserError(
+                f"{port} is no port: choose one from 1024 to {MOST_PORT}, or leave it out, and the system "
+                "chooses one"
+            )
         try:
             self._socket = socket.create_server(("127.0.0.1", port))
         except OSError as error:
@@ -150,7 +157,7 @@ class LiveServer:
                 "leave the port out, and the system chooses one"
             ) from None
         self.port: int = self._socket.getsockname()[1]
-        self._hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        self._hosts = own_hosts(self.port)
         self._html = html
         self._make = make
         self._every_s = every_s
@@ -315,6 +322,12 @@ class LiveServer:
             writer.write(b"event: end\ndata: null\n\n")
         finally:
             self._pages.remove(page)
+
+
+def own_hosts(port: int) -> set[str]:
+    """Return by what names a browser calls a page of this machine; it leaves out the port of HTTP itself."""
+    names = ("127.0.0.1", "localhost", "[::1]")
+    return {f"{name}:{port}" for name in names} | ({*names} if port == HTTP_PORT else set())
 
 
 def _head(status: str, kind: str) -> bytes:

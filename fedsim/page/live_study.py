@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,14 +47,12 @@ class _Followed:
         state: Whether it goes on.
         round: The last round that is known to have ended.
         said: Why it has failed.
-        is_kept: Whether it was there before.
     """
 
     run: StudyRun
     state: State = "waiting"
     round: int = 0
     said: str = ""
-    is_kept: bool = False
 
 
 class LiveStudy:
@@ -78,12 +76,9 @@ class LiveStudy:
         self._kind: Literal["comparison", "study"] = kind
         trials = [trial for trials in plan.trials.values() for trial in trials]
         # Which candidates become runs is known after the trials.
-        self._runs = {run.label: _Followed(run) for run in trials or plan.runs}
+        self._runs: dict[str, _Followed] = {}
         self._total = len(trials) + len(plan.settings) * len(plan.seeds)
-        for one in self._runs.values():
-            if holds_run(parent / one.run.label, one.run.scenario_toml):
-                one.state, one.is_kept = "ended", True
-        self._began_s = monotonic()
+        self._begin(trials or plan.runs)
         self._at_hand: tuple[str, RunAtHand] | None = None
         self._label = ""
         self._end: Ended | None = None
@@ -92,6 +87,15 @@ class LiveStudy:
         self._curves: dict[str, Columns] = {}
         self._shown: object = None
         self._sections: list[Section] = []
+
+    def _begin(self, runs: Sequence[StudyRun]) -> None:
+        """Take the runs that are next. They alone tell the time left: of those before, more went at once."""
+        for run in runs:
+            if run.label not in self._runs:
+                is_kept = holds_run(self._parent / run.label, run.scenario_toml)
+                self._runs[run.label] = _Followed(run, "ended" if is_kept else "waiting")
+        self._done_before = sum(one.state in ("ended", "failed") for one in self._runs.values())
+        self._began_s = monotonic()
 
     @contextmanager
     def running(self, label: str) -> Iterator[None]:
@@ -114,6 +118,7 @@ class LiveStudy:
     def hear(self, progress: Progress) -> None:
         """Take what is known of runs in other processes."""
         if (run := progress.run) is None:
+            self._begin(progress.begun)
             return
         one = self._runs.setdefault(run.label, _Followed(run))
         one.round = progress.rounds.get(run.label, one.round)
@@ -136,15 +141,14 @@ class LiveStudy:
         runs, at_hand = [replace(one) for one in self._runs.copy().values()], self._at_hand
         states = [one.state for one in runs]
         shares = [self._share(one, at_hand) for one in runs]
-        kept = sum(one.is_kept for one in runs)
         done = sum(shares)
         words = sentence(
             f"{states.count('ended')} of {number_format.several(self._total, 'run')} ended",
             f"{number} under way" if (number := states.count("running")) else "",
             f"{number} failed" if (number := states.count("failed")) else "",
         )
-        new = max(1, self._total - kept)
-        left = self._failed or time_left(monotonic() - self._began_s, (done - kept) / new)
+        new = max(1, self._total - self._done_before)
+        left = self._failed or time_left(monotonic() - self._began_s, (done - self._done_before) / new)
         shown = [one for one in runs if one.state == "ended"], at_hand and (at_hand[0], len(at_hand[1].rows))
         if shown != self._shown or len(self._curves) < len(shown[0]):
             self._shown, self._sections = shown, self._quality(shown[0], at_hand)

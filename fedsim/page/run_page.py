@@ -13,6 +13,7 @@ from fedsim.page.page import Page, named
 from fedsim.report import comparison, cost_breakdown, run_text
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.read_provenance import read_provenance
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
@@ -21,15 +22,20 @@ RELATIVE = "relative\ntraffic"
 """The column that compares the traffic of algorithms."""
 
 
-def run_page(folder: Path) -> Page:
+def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
     """Return the page of a run.
+
+    Args:
+        folder: The run's.
+        rounds: The first and the last round that are shown client by client; the first ones if None.
 
     Raises:
         OutputError: A file of the run is not there, or damaged.
+        UserError: The run has not these rounds, or there is nothing to show of them.
     """
     summary = read_summary(folder)
-    provenance = read_whole(folder / "run.json", lambda file: json.loads(file.read_text("utf-8")))
-    sections = read_whole(folder, run_sections)
+    provenance = read_provenance(folder)
+    sections = read_whole(folder, lambda place: run_sections(place, rounds))
 
     def page(summary: Summary) -> Page:
         passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED

@@ -6,21 +6,10 @@ import re
 from collections.abc import Sequence
 
 from fedsim.report.comparison import BEST
-from fedsim.report.number_format import NOTHING
+from fedsim.report.number_format import COUNT_PREFIXES, NOTHING
+from fedsim.units import shown_units
 
-_UNITS = {
-    "": 1.0,
-    "%": 1.0,
-    "ns": 1e-9,
-    "µs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    **{f"{prefix}B": 1000.0**power for power, prefix in enumerate(["", "k", "M", "G", "T", "P"])},
-    **{prefix: 1000.0**power for power, prefix in enumerate("kMGTP", start=1)},
-}
+_UNITS = {"": 1.0, "%": 1.0, **shown_units("time"), **shown_units("data size"), **COUNT_PREFIXES}
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?:\s*([^\d\s+-]+))?")
 _FRACTION = re.compile(r"1/(\d+(?:\.\d+)?)")
 _OF = re.compile(r"(\d+) of \d+")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedsim.figures.study_figures import study_sections
+from fedsim.figures.study_figures import left_out, study_sections
 from fedsim.page.page import Page, named
 from fedsim.page.run_page import read_remarks
 from fedsim.report import comparison, cost_breakdown, number_format
@@ -84,6 +84,8 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
 
 def _remarks(folder: Path, found: Answers, summaries: Mapping[str, Summary]) -> list[str]:
     said = [f"{label}: {why}" for label, why in found.failed.items()]
+    for label, lacking in left_out(found, folder).items():
+        said.append(f"{label}: not shown client by client, since {lacking}")
     by_remark: dict[str, list[str]] = {}
     for label in summaries:
         for remark in read_remarks(folder / label):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedsim.durable import telling
-from fedsim.errors import OutputError
+from fedsim.errors import OutputError, UserError
 from fedsim.figures.drawing import write_figures
 from fedsim.page.html import GENERATOR, html
 from fedsim.page.page import Page
@@ -27,6 +27,7 @@ def write_report(
     file: str | Path | None = None,
     *,
     figures: str | Path | None = None,
+    rounds: tuple[int, int] | None = None,
     force: bool = False,
 ) -> Path:
     """Write the report of a run, a study or a comparison, and return its place.
@@ -36,10 +37,13 @@ def write_report(
         file: The place; missing parents are made. If left out, ``report.html`` in the folder; or of a run,
             whose folder holds what a run leaves and nothing else, a file beside it with its name.
         figures: Where each figure goes as files of its own (:mod:`fedsim.figures.drawing`); nowhere if None.
+        rounds: Of a run, the first and the last round that are shown client by client; the first ones if
+            None.
         force: Whether a file there may be replaced that is no report, and files of figures.
 
     Raises:
-        UserError: Figures are wanted, and matplotlib is not installed.
+        UserError: Figures are wanted, and matplotlib is not installed; or rounds that are not in the run, or
+            of what is no run.
         OutputError: The folder holds no results, or damaged ones; or the place is occupied.
         FileError: The place cannot be written.
         ScenarioError: The folder of a study whose scenarios are not valid here.
@@ -54,7 +58,7 @@ def write_report(
                 "else: choose another place, such as beside the folder"
             )
     check_files([place], force=force or is_report(place))
-    page = page_of(folder)
+    page = page_of(folder, rounds)
     content = html(page).encode()
     if folder_of_figures is not None:
         write_figures(page.sections, folder_of_figures, force=force)
@@ -64,16 +68,27 @@ def write_report(
     return place
 
 
-def page_of(folder: Path) -> Page:
+def page_of(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
     """Return the page of what a folder holds.
+
+    Args:
+        folder: That of the results.
+        rounds: Of a run, the first and the last round that are shown client by client; the first ones if
+            None.
 
     Raises:
         OutputError: It holds no results, or damaged ones.
+        UserError: Rounds are chosen that are not in the run, or of what is no run.
         ScenarioError: The folder of a study whose scenarios are not valid here.
     """
     if (folder / MARK).is_file():
-        return run_page(folder)
+        return run_page(folder, rounds)
     if (folder / STUDY).is_file() or (folder / COMPARISON).is_file():
+        if rounds is not None:
+            raise UserError(
+                f"rounds are chosen for the report of one run, and {folder} holds several: name the folder "
+                "of one of them, or leave out the rounds"
+            )
         return study_page(folder)
     raise OutputError(
         f"{folder} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "

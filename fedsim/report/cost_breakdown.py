@@ -21,7 +21,7 @@ from fedsim.params import Array
 from fedsim.report import merge_figures, number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.records.dispatch_phases import PHASES
-from fedsim.runtime.records.dispatch_table import Fate
+from fedsim.runtime.records.dispatch_rows import Fate
 from fedsim.runtime.run import RunResult
 
 Summary = dict[str, Any]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from fedsim.units import format_quantity
 
 NOTHING = "-"
 """Stands for what was not measured."""
+
+COUNT_PREFIXES = {prefix: 1000.0**power for power, prefix in enumerate("kMGTP", start=1)}
+"""What large counts are shown in, ascending."""
 
 
 def size(num_bytes: float | None) -> str:
@@ -34,8 +35,9 @@ def count(number: float | None) -> str:
         return NOTHING
     if number < 10_000:
         return f"{number:.0f}" if float(number).is_integer() else f"{number:.1f}"
-    power = min(int(math.log10(float(f"{number:.3g}"))) // 3, 5)
-    return f"{float(f'{number:.3g}') / 1000**power:g} {' kMGTP'[power]}"
+    shown = float(f"{number:.3g}")
+    prefix, factor = next(row for row in reversed(COUNT_PREFIXES.items()) if shown >= row[1])
+    return f"{shown / factor:g} {prefix}"
 
 
 def percent(share: float | None, spread: float | None = None) -> str:

@@ -22,8 +22,12 @@ def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
 
     def table(file: Path) -> pa.Table:
         with _as_errors():
-            found = parquet.read_table(file, columns=None if names is None else list(names))
-        return found if names is None else found.select(list(names))
+            if names is None:
+                return parquet.read_table(file)
+            there = parquet.read_schema(file).names
+            if lacking := [name for name in names if name not in there]:
+                raise LookupError(f"it has no column {', '.join(lacking)}")
+            return parquet.read_table(file, columns=list(names)).select(list(names))
 
     return read_whole(file, table)
 
@@ -38,21 +42,37 @@ def read_columns(file: Path, names: Sequence[str]) -> Columns:
     return {name: table[name].to_numpy() for name in names}
 
 
-def read_there(file: Path, names: Sequence[str]) -> Columns:
-    """Return those of some columns that a Parquet file of results has; none where there is no file.
+def read_if_there(file: Path, names: Sequence[str]) -> Columns:
+    """Return columns as :func:`read_there` does; none where there is no file.
 
     Raises:
         OutputError: It is damaged.
     """
+    return read_there(file, names) if file.exists() else {}
 
-    def there(file: Path) -> set[str]:
+
+def read_there(file: Path, names: Sequence[str]) -> Columns:
+    """Return those of some columns that a Parquet file of results has.
+
+    Raises:
+        OutputError: It is not there, or damaged.
+    """
+    found = column_names(file)
+    return read_columns(file, [name for name in names if name in found])
+
+
+def column_names(file: Path) -> set[str]:
+    """Return which columns a Parquet file of results has.
+
+    Raises:
+        OutputError: It is not there, or damaged.
+    """
+
+    def names(file: Path) -> set[str]:
         with _as_errors():
             return set(parquet.read_schema(file).names)
 
-    if not file.exists():
-        return {}
-    found = read_whole(file, there)
-    return read_columns(file, [name for name in names if name in found])
+    return read_whole(file, names)
 
 
 @contextmanager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import json
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedsim.errors import OutputError
 from fedsim.quoting import MOST_SAID, shortened
@@ -21,5 +24,38 @@ def read_whole(file: Path, how: Callable[[Path], T]) -> T:
     try:
         return how(file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        said = shortened(error, MOST_SAID)
+        said = shortened(_said(error, file), MOST_SAID)
         raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error
+
+
+def read_object(file: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
+    """Read a file of results that is a JSON object.
+
+    Args:
+        file: Which.
+        needed: Keys that it has in any case.
+
+    Raises:
+        OutputError: It is not there, or damaged, or another kind of value, or lacks a key.
+    """
+
+    def read(file: Path) -> dict[str, Any]:
+        found = json.loads(file.read_text("utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError("it is no JSON object")
+        for key in needed:
+            found[key]
+        return found
+
+    return read_whole(file, read)
+
+
+def _said(error: Exception, file: Path) -> str:
+    """Say what an error says, once: many name the file again, and a missing key says its name alone."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    if not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None:
+        return str(error)
+    words = os.strerror(getattr(error, "errno", None) or errno.ENOENT)  # Arrow's may be without a number
+    where = getattr(error, "filename", None)
+    return words if where is None or str(where) == str(file) else f"{where}: {words}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import msgpack
 
 from fedsim.clock.event_trace import RecordKind, as_map, stored_records
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.read_provenance import read_provenance
 from fedsim.report.read_whole import read_whole
 from fedsim.report.run_trace import opened
 from fedsim.report.summary import read_summary
@@ -138,7 +138,7 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _facts(folder: Path) -> Mapping[str, Any]:
     """Return with what a run was done, such as ``libraries.torch``, by names as those of settings."""
-    facts = read_whole(folder / "run.json", lambda file: dict(json.loads(file.read_text("utf-8"))))
+    facts = read_provenance(folder)
     return dict(_flat({name: fact for name, fact in facts.items() if name not in NO_FACTS}))
 
 

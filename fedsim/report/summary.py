@@ -22,7 +22,7 @@ from fedsim import __version__
 from fedsim.report import merge_figures, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_object
 from fedsim.runtime.evaluation import TEST_SETS, Accuracy
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
@@ -98,7 +98,7 @@ def read_summary(folder: Path) -> Summary:
     Raises:
         OutputError: The folder holds none, or a damaged one.
     """
-    return read_whole(folder / MARK, lambda file: dict(json.loads(file.read_text("utf-8"))))
+    return read_object(folder / MARK)
 
 
 def _macro_f1(final: Accuracy | None) -> dict[str, float | None]:

@@ -24,7 +24,7 @@ from fedsim.report.cost_breakdown import Summary
 from fedsim.report.run_columns import TRAFFIC
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import MEASURED
-from fedsim.runtime.records.dispatch_table import OUTCOMES
+from fedsim.runtime.records.dispatch_rows import OUTCOMES
 from fedsim.runtime.records.result import RoundRow
 from fedsim.trackers.base import Follower, Point, TrackedRun, Tracker
 

@@ -44,6 +44,7 @@ class Progress:
         run: The run that was just heard of; None at the beginning.
         said: What became of it; empty while it is under way.
         share: How much was done of what was to be done, in ``[0, 1]``, as far as rounds tell.
+        begun: At the beginning of the trials, and of what follows them: the runs, also those that were there.
     """
 
     total: int
@@ -53,6 +54,7 @@ class Progress:
     run: StudyRun | None = None
     said: str = ""
     share: float = 0.0
+    begun: Sequence[StudyRun] = ()
 
 
 Watch = Callable[[Progress], None]
@@ -175,7 +177,7 @@ class _Work:
         pending = [run for run in runs if not holds_run(self.parent / run.label, run.scenario_toml)]
         self.kept += len(runs) - len(pending)
         if runs:
-            self.watch(Progress(self.total, self.kept, self.ended))
+            self.watch(Progress(self.total, self.kept, self.ended, begun=runs))
         if not pending:
             return
         tasks = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
 from fedsim.report.read_parquet import read_columns
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_provenance import read_provenance
 from fedsim.report.run_trace import replay
 from fedsim.report.shown_clients import MOST_CLIENTS, shown_clients
 from fedsim.report.summary import read_summary
@@ -82,7 +81,7 @@ def write_timeline(
     summary = read_summary(folder)
     rounds = read_columns(folder / "rounds.parquet", ("round", "began_at_s", "ended_at_s"))
     groups = read_columns(folder / "clients.parquet", ("group",))["group"]
-    is_real = read_whole(folder / "run.json", lambda file: json.loads(file.read_text())["bus"]) == "http"
+    is_real = read_provenance(folder)["bus"] == "http"
     end_ns = round(summary["simulated_s"] * 1e9)
 
     dispatches = replayed.dispatches

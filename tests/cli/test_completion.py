@@ -4,14 +4,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete, get_completion_class
 
 from fedsim import example_files
 from fedsim.cli import completion, main
-from fedsim.cli.commands import FOLDERS
+from fedsim.cli.plugin_kinds import FOLDERS
+from fedsim.errors import ScenarioError
 from fedsim.plugins import available
+from fedsim.scenario import load_scenario
 
 COMPLETE = ShellComplete(main, {}, "fedsim", "_FEDSIM_COMPLETE")
 
@@ -73,6 +76,15 @@ def test_kinds_trackers_and_shells_are_completed() -> None:
         ("fleet.0.device=la", ["fleet.0.device=laptop"]),
         ("fleet.3.availability=di", ["fleet.3.availability=diurnal"]),
         ("participation.pacing.name=t", ["participation.pacing.name=tiered"]),
+        ("fleet.3.availability.name=di", ["fleet.3.availability.name=diurnal"]),
+        ("models.a_label.name=ml", ["models.a_label.name=mlp"]),
+        ("models.mlp.params.name=mlp", []),
+        ("data.public.source=digi", ["data.public.source=digits"]),
+        ("data.public.source.name=digi", ["data.public.source.name=digits"]),
+        (
+            "participation.pacing.params.staleness.name=poly",
+            ["participation.pacing.params.staleness.name=polynomial"],
+        ),
         ("data.partition=two_class_", ["data.partition=two_class_lognormal"]),
         ("run.rounds=1", []),
         ("fleet.0.dev", []),
@@ -90,16 +102,20 @@ def test_several_values_of_a_path_are_completed() -> None:
     ]
 
 
-def test_every_path_that_names_a_plugin_is_one_of_the_schema() -> None:
-    from fedsim.scenario import load_scenario
-
-    scenario = load_scenario({"run": {"rounds": 1}, "fleet": [{"count": 1}]})
-    for path in completion.CHOOSING:
-        place, *_ = path.removesuffix(".params.staleness").split(".params")
-        value = scenario
-        for word in place.split("."):
-            value = getattr(value, word)
-    assert all(hasattr(scenario.fleet[0], name) for name in completion.CHOOSING_IN_GROUP)
+@pytest.mark.parametrize(("path", "kind"), completion.CHOOSING.items())
+def test_every_path_that_names_a_plugin_is_one_of_the_schema(path: str, kind: str) -> None:
+    tables: dict[str, Any] = {
+        "run": {"rounds": 1},
+        "data": {"public": {"size": 10}},
+        "participation": {"pacing": {"name": "immediate", "params": {"concurrency": 1}}},
+        "fleet": [{"count": 1}],
+    }
+    override = f"{path.replace('fleet.*', 'fleet.0').replace('models.*', 'models.mine')}=nobody"
+    with pytest.raises(ScenarioError) as found:
+        load_scenario(tables, [override])
+    names = ", ".join(plugin.name for plugin in available(FOLDERS[kind]))
+    assert " is called 'nobody' — " in str(found.value)
+    assert f"there are: {names[:40]}" in str(found.value)
 
 
 def test_fish_keeps_a_list_in_one_piece() -> None:

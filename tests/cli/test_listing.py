@@ -7,8 +7,8 @@ import pytest
 from click.testing import Result
 from pydantic import Field
 
-from fedsim.cli.commands import FOLDERS
 from fedsim.cli.listing import parameters, typed_parameters
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.plugins import available
 

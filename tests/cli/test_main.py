@@ -16,7 +16,8 @@ import click
 import pytest
 from click.testing import Result
 
-from fedsim.cli import commands, main
+from fedsim.cli import main, options
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.processes.client import ClientProcess
 
 Call = Callable[..., Result]
@@ -92,7 +93,7 @@ def test_every_command_explains_itself(call: Call, name: str) -> None:
         ("--help",),
         ("token", "new", "--help"),
         *((name, "--help") for name in NAMES),
-        *(("list", kind, "--details", *more) for kind in commands.FOLDERS for more in ((), ("--json",))),
+        *(("list", kind, "--details", *more) for kind in FOLDERS for more in ((), ("--json",))),
     ],
 )
 def test_nothing_refers_to_what_users_do_not_have(call: Call, arguments: tuple[str, ...]) -> None:
@@ -117,8 +118,8 @@ def test_what_does_the_work_takes_what_its_command_gives(
     def note(place: str) -> Callable[..., None]:
         return lambda **values: calls.append((place, set(values)))
 
-    monkeypatch.setattr(commands, "late", note)
     assert command.callback is not None
+    monkeypatch.setattr(sys.modules[command.callback.__module__], "late", note)
     command.callback(**dict.fromkeys(one.name for one in command.params) | changes)
     ((place, given),) = calls
     module, _, name = place.partition(":")
@@ -134,7 +135,7 @@ def test_what_does_the_work_takes_what_its_command_gives(
 
 STEPS = [
     *([name, "--help"] if name else ["--help"] for name in ("", *NAMES)),
-    *(["list", kind, *options] for kind in commands.FOLDERS for options in ([], ["--json"])),
+    *(["list", kind, *options] for kind in FOLDERS for options in ([], ["--json"])),
     ["list", "devices", "--details"],
     ["check", "quickstart"],
     ["check of a study"],
@@ -185,7 +186,7 @@ def test_help_imports_nothing_heavy(arguments: list[str], imported: Callable[...
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-@pytest.mark.parametrize("kind", list(commands.FOLDERS))
+@pytest.mark.parametrize("kind", list(FOLDERS))
 def test_a_list_of_names_imports_no_plugin(
     kind: str, options: list[str], imported: Callable[..., set[str]]
 ) -> None:
@@ -252,7 +253,7 @@ def test_ctrl_c_while_a_command_is_imported(call: Call, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return import_module(module)
 
-    monkeypatch.setattr(commands, "import_module", interrupted)
+    monkeypatch.setattr(options, "import_module", interrupted)
     result = call("run", "tiny.toml", "--seed", "1")
     assert result.exit_code == 130
     assert result.stderr == "fedsim: interrupted: nothing was left half-written\n"

@@ -28,6 +28,7 @@ from fedsim.figures.base import (
 from fedsim.figures.chart_drawing import MOST_IN_LEGEND, drawn, plain
 from fedsim.figures.drawing import FORMATS, write_figures
 from fedsim.figures.run_figures import run_sections
+from fedsim.figures.thinning import MOST_POINTS
 
 NASTY = ["$", "$x_1^2$ \\frac", "<b>&amp;", "\x00\x1b]--", "\N{CJK UNIFIED IDEOGRAPH-673A}", "", "y" * 200]
 """What matplotlib takes for formulae, XML for markup, and what has no glyph."""
@@ -87,6 +88,15 @@ def test_the_same_figures_are_the_same_files(run_folder: Path, tmp_path: Path) -
     one, two = (write_figures(run_sections(run_folder)[:1], tmp_path / folder) for folder in ("one", "two"))
     assert len(one) == 8
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
+
+
+def test_a_picture_has_fewer_points_than_a_long_line_and_the_csv_file_has_all(tmp_path: Path) -> None:
+    at = np.arange(3.0 * MOST_POINTS)
+    chart = LineChart(TIME, SHARE, [Line("a", at, np.sin(at))])
+    *_, csv = write_figures([Section("all", "All", [Figure("long", "Long", "", chart)])], tmp_path)
+    assert len(csv.read_text().splitlines()) == 1 + len(at)
+    (path,) = drawn(chart).axes[0].lines
+    assert len(np.asarray(path.get_xdata())) <= MOST_POINTS
 
 
 def test_files_that_are_there_are_replaced_only_by_force(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_rounds_can_be_chosen() -> None:
     assert isinstance(figure.chart, GanttChart)
     assert figure.chart.began_at_s.tolist() == [5, 5]
     assert figure.title == "Clients by phase, round 2"
-    assert "Of 2 rounds 1 are shown." in figure.notes
+    assert "Of 2 rounds 1 are shown; 'fedsim report RUN --rounds A:B' shows others." in figure.notes
     assert gantt_figure(columns(SPANS), ROUNDS, GROUPS, (7, 9)) is None
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fedsim.errors import OutputError
+from fedsim.errors import OutputError, UserError
 from fedsim.figures.base import BarChart, LineChart, Section, Target
 from fedsim.figures.run_figures import (
     MOST_GROUPS,
@@ -17,6 +18,7 @@ from fedsim.figures.run_figures import (
     round_sections,
     run_sections,
     targets_of,
+    waiting_figures,
 )
 from fedsim.report.read_parquet import read_there
 from fedsim.report.summary import read_summary
@@ -94,6 +96,30 @@ def test_the_gantt_chart_is_of_the_rounds_that_are_chosen(run_folder: Path) -> N
         figure.name: figure for section in run_sections(run_folder, (2, 2)) for figure in section.figures
     }
     assert figures["gantt"].title == "Clients by phase, round 2"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ((2, 4), "this run has no round 4, it ended with round 3: choose rounds from 1 to 3"),
+        ((0, 2), r"\(0, 2\) are no rounds"),
+        ((3, 2), r"\(3, 2\) are no rounds"),
+        ((1.5, 2), "are no rounds"),
+        (2, "2 are no rounds: give the first and the last"),
+    ],
+)
+def test_rounds_that_are_not_there_are_a_mistake(run_folder: Path, rounds: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        run_sections(run_folder, rounds)
+
+
+def test_where_nobody_did_anything_there_are_no_rounds_to_choose(run_folder: Path) -> None:
+    with pytest.raises(UserError, match="do not tell who did what when: leave out the rounds"):
+        waiting_figures(run_folder, {}, {}, {}, (1, 2))
+    idle = {name: np.array([9, 9]) for name in ("round", "began_at_s", "ended_at_s")}
+    groups = {"group": np.array(["low", "high"], object)}
+    with pytest.raises(UserError, match="nobody did anything in the rounds 9 to 9"):
+        waiting_figures(run_folder, {}, idle, groups, (9, 9))
 
 
 def test_a_folder_of_an_older_version_lacks_tables_and_columns(run_folder: Path, tmp_path: Path) -> None:

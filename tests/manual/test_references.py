@@ -16,7 +16,7 @@ import scenario_reference
 
 import fedsim
 from fedsim.cli import main
-from fedsim.cli.commands import FOLDERS
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.plugins import available
 from fedsim.scenario import json_schema
 from fedsim.studies.study_file import StudyConfig

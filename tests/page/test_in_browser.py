@@ -303,6 +303,25 @@ def test_paper_is_light_and_has_no_buttons(open_page: Open, sample_file: Path) -
         assert len(tab.pdf(format="A4")) > 20_000
 
 
+def test_what_was_replaced_listens_no_more(open_page: Open, sample_file: Path, tmp_path: Path) -> None:
+    offered = "Object.assign(window, { replaceSection, themeListeners, themeSwitch, DATA });"
+    live = tmp_path / "live.html"
+    live.write_text(sample_file.read_text().replace("\n})();", f"\n{offered}\n}})();"))
+    with open_page(live, bypass_csp=True) as tab:
+        before, after, to_the_system = tab.evaluate("""() => {
+            let toTheSystem = 0;
+            MediaQueryList.prototype.addEventListener = () => { toTheSystem += 1; };
+            const before = themeListeners.size;
+            for (const time of [1, 2]) {
+                structuredClone(DATA.page.sections).forEach(replaceSection);
+                themeSwitch();
+            }
+            return [before, themeListeners.size, toTheSystem];
+        }""")
+        assert before == after > 0
+        assert to_the_system == 0
+
+
 def test_parts_are_replaced_while_the_reader_reads(
     open_page: Open, sample_file: Path, tmp_path: Path
 ) -> None:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import fedsim
+from fedsim.figures.base import Figure, GanttChart, Section
 from fedsim.page import live_server
 from fedsim.page.html import html
 from fedsim.page.live_looks import Look, panels
@@ -119,10 +121,10 @@ class Source:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Source], LiveServer]]:
+def serve() -> Iterator[Callable[..., LiveServer]]:
     started = list[LiveServer]()
 
-    def start(source: Source) -> LiveServer:
+    def start(source: Callable[[], dict[str, str]]) -> LiveServer:
         page = html(Page("by hand", "run", "waiting"), start=("live",), connects=True)
         started.append(LiveServer(page.encode(), source, every_s=0.01, most_of_the_time=1.0).start())
         return started[-1]
@@ -161,6 +163,29 @@ def test_a_page_that_was_turned_away_tries_again(
         tab.get_by_text("Connection lost; trying again.").wait_for()
         monkeypatch.setattr(live_server, "MOST_PAGES", 1)
         tab.get_by_text("first").wait_for()
+    assert faults == []
+
+
+def test_a_gantt_chart_is_replaced_by_that_of_a_run(
+    browser: Browser, serve: Callable[..., LiveServer]
+) -> None:
+    first, faults = [4], list[str]()
+
+    def source() -> dict[str, str]:
+        rounds, at_s = np.arange(first[0], first[0] + 4), 10.0 * np.arange(4)
+        zeros = np.zeros(4, np.int64)
+        chart = GanttChart(
+            ["client 0"], ["compute"], zeros, zeros, rounds, at_s, at_s + 9, rounds, at_s, at_s + 10
+        )
+        section = Section("waiting", "Waiting", [Figure("gantt", "Clients by phase", "", chart)])
+        return panels(Look(Page("by hand", "run", "", sections=[section]), "ended", 1.0))
+
+    with tab_of(browser, serve(source).url, faults) as tab:
+        tab.get_by_text("Last in rounds 4 to 6").wait_for()
+        tab.get_by_role("button", name="Later rounds").press("Enter")
+        tab.get_by_text("Last in rounds 5 to 7").wait_for()
+        first[0] = 20
+        tab.get_by_text("Last in rounds 20 to 22").wait_for()
     assert faults == []
 
 

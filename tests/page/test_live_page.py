@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import fedsim
+from fedsim.errors import UserError
 from fedsim.page.live_page import LivePage
 
 TINY: dict[str, Any] = {
@@ -108,6 +109,12 @@ def test_it_is_a_link_in_a_notebook() -> None:
     with LivePage() as page:
         assert repr(page) == f"live page at {page.url}"
         assert f'<a href="{page.url}"' in page._repr_html_()
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 70000])
+def test_what_is_no_port_is_told(port: int) -> None:
+    with pytest.raises(UserError, match=f"^{port} is no port: choose one from 1024 to 65535, or"):
+        LivePage(port)
 
 
 def test_closing_twice_is_closing() -> None:

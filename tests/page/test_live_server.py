@@ -15,7 +15,7 @@ import pytest
 
 from fedsim.errors import UserError
 from fedsim.page import live_server
-from fedsim.page.live_server import LiveServer
+from fedsim.page.live_server import LiveServer, own_hosts
 
 HTML = b"<!doctype html><p>live"
 QUICKLY = {"every_s": 0.0, "most_of_the_time": 1e9}
@@ -150,6 +150,14 @@ async def test_who_names_a_version_that_is_not_known_gets_all(serve: Serve, last
         message = await again.news()
     assert message["whole"] is True
     assert message["panels"].keys() == {"count", "name"}
+
+
+def test_browsers_leave_out_the_port_of_http_and_no_other() -> None:
+    assert own_hosts(80) == {
+        *("127.0.0.1:80", "localhost:80", "[::1]:80"),
+        *("127.0.0.1", "localhost", "[::1]"),
+    }
+    assert own_hosts(8080) == {"127.0.0.1:8080", "localhost:8080", "[::1]:8080"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])

@@ -16,7 +16,7 @@ from fedsim.page.page import Page
 from fedsim.report.record_comparison import record_comparison
 from fedsim.scenario import load_each
 from fedsim.studies.perform import Progress
-from fedsim.studies.plan import comparison_plan
+from fedsim.studies.plan import comparison_plan, load_study
 
 ALGORITHMS = ("fedavg", "local")
 
@@ -110,6 +110,32 @@ def test_runs_of_other_processes_are_known_by_what_they_tell(scenarios: list[Any
     assert look.share == pytest.approx((0.5 + 1) / 4)
     assert look.page.answer.startswith("0 of 4 runs ended, 1 under way, 1 failed. About ")
     assert look.page.sections == []
+
+
+def test_after_trials_the_time_left_is_told_by_the_runs_that_follow_them(
+    tiny_tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("fedsim.page.live_study.monotonic", lambda: now_s)
+    tune = {"seeds": [7, 8, 9], "training.lr": [0.1, 0.5]}
+    study = {"base": tiny_tables, "seeds": [0, 1], "variant": [{"algorithm": "fedavg"}], "tune": tune}
+    plan = load_study(study)
+    live = LiveStudy(plan, tmp_path, "study")
+    trials = [trial for trials in plan.trials.values() for trial in trials]
+    live.hear(Progress(8, 0, begun=trials))
+    now_s = 10.0
+    for number, trial in enumerate(trials, 1):  # all at once
+        live.hear(Progress(8, 0, number, {}, trial, "ended"))
+    assert live.look().share == pytest.approx(6 / 8)
+    runs = plan.chosen({plan.settings[0]: 1}).runs
+    live.hear(Progress(8, 0, 6, begun=runs))
+    assert runs_of(live.look())[runs[1].label] == ("waiting", "")
+    now_s = 15.0
+    live.hear(Progress(8, 0, 6, {runs[0].label: 1}, runs[0]))
+    look = live.look()
+    assert look.share == pytest.approx(6.5 / 8)
+    # Half of a run of two took 5 s.
+    assert look.page.answer == "6 of 8 runs ended, 1 under way. About 15 s left."
 
 
 def test_a_long_list_of_runs_is_cut(

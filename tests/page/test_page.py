@@ -5,11 +5,15 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim.figures.base import Axis, Figure, GanttChart, Line, LineChart, PointChart, Points, Section
+from fedsim.figures.thinning import MOST_POINTS
 from fedsim.page.figure_json import figure_json, rounded
 from fedsim.page.page import Page, page_json
 from fedsim.page.sort_keys import sort_keys
+from fedsim.report import number_format
 
 
 def line_chart(*lines: Line) -> LineChart:
@@ -27,6 +31,13 @@ def test_values_far_from_zero_stay_apart() -> None:
     x = 1e6 + np.arange(4)
     chart = figure_json(Figure("a", "A", "", line_chart(Line("one", x, x * 0))))["chart"]
     assert chart["lines"][0]["x"] == x.tolist()
+
+
+def test_of_a_long_line_no_more_points_are_sent_than_can_be_seen() -> None:
+    at = np.arange(3.0 * MOST_POINTS)
+    (line,) = figure_json(Figure("a", "A", "", line_chart(Line("one", at, np.sin(at)))))["chart"]["lines"]
+    assert len(line["x"]) == len(line["y"]) <= MOST_POINTS
+    assert line["x"][-1] == at[-1]
 
 
 def test_a_line_is_as_it_was() -> None:
@@ -131,6 +142,19 @@ def test_things_look_the_same_in_all_charts_of_a_page() -> None:
 )
 def test_cells_are_read_as_they_are_written(cell: str, key: float | None) -> None:
     assert sort_keys(["1", cell]) == (None if key is None else [1, pytest.approx(key)])
+
+
+@given(exponent=st.floats(-8, 14))
+def test_any_time_size_and_count_is_read_back(exponent: float) -> None:
+    value = 10**exponent
+    shown = {
+        number_format.duration(value): value,
+        number_format.size(value): value,
+        number_format.count(round(value)): round(value),
+    }
+    for cell, wanted in shown.items():
+        (key,) = sort_keys([cell]) or [None]
+        assert key == pytest.approx(wanted, rel=0.05)  # of 1 d 59 min a day is shown
 
 
 def test_what_is_not_there_has_no_key() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 import fedsim
-from fedsim.errors import OutputError
+from fedsim.errors import OutputError, UserError
 from fedsim.page.html import html
 from fedsim.page.page import Page
 from fedsim.page.write_report import page_of, report_place, write_report
@@ -109,6 +109,13 @@ def test_only_reports_are_replaced(folder: Path, tmp_path: Path) -> None:
     assert place.read_bytes() == html(page_of(folder)).encode()
 
 
+def test_rounds_are_chosen_of_one_run(folder: Path, tmp_path: Path) -> None:
+    place = fedsim.Result(folder / "fedavg-seed0").write_report(tmp_path / "report.html", rounds=(2, 2))
+    assert "Clients by phase, round 2" in place.read_text()
+    with pytest.raises(UserError, match=r"one run, and .* holds several: name the folder of one of them"):
+        write_report(folder, place, rounds=(1, 2))
+
+
 def test_a_folder_without_results(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds no results: name the folder of a run"):
         write_report(tmp_path, tmp_path / "report.html")
@@ -147,11 +154,15 @@ def test_tables_that_do_not_fit_together(folder: Path) -> None:
         page_of(run)
 
 
-@pytest.mark.parametrize("file", ["summary.json", "run.json", "log.jsonl", "scenario.toml", "rounds.parquet"])
+@pytest.mark.parametrize(
+    "file",
+    ["summary.json", "run.json", "log.jsonl", "scenario.toml", "rounds.parquet", "clients.parquet"],
+)
 def test_a_file_that_is_gone(folder: Path, file: str) -> None:
     run = folder / "fedavg-seed0"
     (run / file).unlink()
-    with pytest.raises(OutputError):
+    wanted = rf"{file} cannot be read, so these .*: No such file or directory$|, in which is {file}"
+    with pytest.raises(OutputError, match=wanted):
         page_of(run)
 
 

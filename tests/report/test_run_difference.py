@@ -106,7 +106,11 @@ def test_damaged_folders_are_told(make_parts: Callable[..., Parts], tmp_path: Pa
     (whole / "scenario.toml").write_text("[run")
     with pytest.raises(OutputError, match=r"scenario\.toml cannot be read"):
         run_difference(whole, whole)
+    for content, said in (("[]", "it is no JSON object"), ("{}", "it has no 'fedsim'")):
+        (whole / "scenario.toml").write_text("")
+        (whole / "run.json").write_text(content)
+        with pytest.raises(OutputError, match=rf"run\.json cannot be read.*: {said}"):
+            run_difference(whole, whole)
     (whole / "run.json").unlink()
-    (whole / "scenario.toml").write_text("")
     with pytest.raises(OutputError, match=r"run\.json cannot be read"):
         run_difference(whole, whole)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.cli.commands import FOLDERS
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.plugin_choice import Kind
 from fedsim.plugins import available

@@ -25,7 +25,7 @@ function ganttChart(chart, frame) {
   const left = element("p", { class: "left" });
   frame.controls.replaceChildren(controls);
   frame.plot.append(host, left);
-  let spans = decoded(chart);
+  let spans = null;
   let shown = { rows: [], spans: [], began: 0, ended: 1, omitted: 0 };
   let room = null;
   let chosen = null;
@@ -211,19 +211,21 @@ function ganttChart(chart, frame) {
     frame.legend.replaceChildren(legend(entries, frame.hidden, sheet.redraw).element);
   }
 
-  from.value = chart.rounds[0] ?? 0;
-  to.value = chart.rounds[Math.min(ROUNDS_AT_FIRST, chart.rounds.length) - 1] ?? 0;
-  relabel();
-  select();
+  /** Shows the first rounds. */
+  function begin() {
+    spans = decoded(chart);
+    from.value = chart.rounds[0] ?? 0;
+    to.value = chart.rounds[Math.min(ROUNDS_AT_FIRST, chart.rounds.length) - 1] ?? 0;
+    relabel();
+    select();
+  }
+
+  begin();
   return {
+    /** Shows another run; while a run goes on, it has no Gantt chart. */
     update(now) {
-      const wasLast = Number(to.value) === chart.rounds[chart.rounds.length - 1];
-      const more = (now.rounds[now.rounds.length - 1] ?? 0) - (chart.rounds[chart.rounds.length - 1] ?? 0);
       chart = now;
-      spans = decoded(chart);
-      if (wasLast) for (const input of [from, to]) input.value = Number(input.value) + more; // a live page follows
-      relabel();
-      select();
+      begin();
     },
     move(across, down, toEnd) {
       const visible = shown.spans.filter((span) => !hidden(span));

@@ -59,7 +59,7 @@ function boxSwatch(colour) {
   return drawn("svg", { class: "swatch", width: 12, height: 10, "aria-hidden": "true" }, box);
 }
 
-// In the order of MARKERS in fedsim/figures/palette.py.
+// Corners of shapes, in the order of MARKERS in fedsim/figures/palette.py.
 const SHAPES = [
   (x, y, r) => polygon(x, y, r, 24, 0),
   (x, y, r) => polygon(x, y, r * 1.2, 4, Math.PI / 4),
@@ -70,7 +70,6 @@ const SHAPES = [
 ];
 
 function cross(x, y, radius, turn) {
-  const path = new Path2D();
   const thin = radius * 0.28;
   const corners = [
     [radius, thin],
@@ -86,41 +85,34 @@ function cross(x, y, radius, turn) {
     [thin, radius],
     [thin, thin],
   ];
-  for (const [across, down] of corners) {
-    path.lineTo(
-      x + across * Math.cos(turn) - down * Math.sin(turn),
-      y + across * Math.sin(turn) + down * Math.cos(turn),
-    );
-  }
-  path.closePath();
-  return path;
+  return corners.map(([across, down]) => [
+    x + across * Math.cos(turn) - down * Math.sin(turn),
+    y + across * Math.sin(turn) + down * Math.cos(turn),
+  ]);
 }
 
 function polygon(x, y, radius, corners, turn) {
-  const path = new Path2D();
-  for (let at = 0; at < corners; at++) {
+  return Array.from({ length: corners }, (_, at) => {
     const angle = turn + (2 * Math.PI * at) / corners;
-    path.lineTo(x + radius * Math.cos(angle), y + radius * Math.sin(angle));
-  }
-  path.closePath();
-  return path;
+    return [x + radius * Math.cos(angle), y + radius * Math.sin(angle)];
+  });
+}
+
+function cornersAt(number, x, y, radius) {
+  return SHAPES[number % SHAPES.length](x, y, radius);
 }
 
 /** Returns the outline of a point of the n-th group of a figure. */
 function shapeAt(number, x, y, radius) {
-  return SHAPES[number % SHAPES.length](x, y, radius);
+  const path = new Path2D();
+  for (const corner of cornersAt(number, x, y, radius)) path.lineTo(...corner);
+  path.closePath();
+  return path;
 }
 
 /** Returns a point of the n-th group of a figure. */
 function pointSwatch(number, colour) {
-  const canvas = element("canvas", { class: "swatch", width: 24, height: 24, "aria-hidden": "true" });
-  const paint = () => {
-    const context = canvas.getContext("2d");
-    context.clearRect(0, 0, 24, 24);
-    context.fillStyle = colourAt(colour);
-    context.fill(shapeAt(number, 12, 12, 8));
-  };
-  paint();
-  onTheme(paint);
-  return canvas;
+  const shape = drawn("polygon", { points: cornersAt(number, 6, 6, 4).join(" ") });
+  shape.style.fill = `var(--c${colour})`;
+  return drawn("svg", { class: "swatch", width: 12, height: 12, "aria-hidden": "true" }, shape);
 }

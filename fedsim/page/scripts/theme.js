@@ -51,7 +51,6 @@ function themeSwitch() {
     colorsChanged();
   };
   document.documentElement.dataset.theme = chosen;
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", colorsChanged);
   return element(
     "fieldset",
     { class: "theme" },
@@ -76,3 +75,5 @@ function themeSwitch() {
 function colorsChanged() {
   for (const callback of [...themeListeners]) callback();
 }
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", colorsChanged);

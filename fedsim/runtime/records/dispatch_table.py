@@ -16,63 +16,32 @@ does once its disk has the reply. Of a dispatch without a reply only the downloa
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
-from struct import Struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedsim.bus.ledger import Numbers
 from fedsim.clock import Records
-from fedsim.params import Array
 from fedsim.runtime.records.dispatch_phases import (
     AWAY,
     COMPUTE,
     DOWNLOAD,
-    PHASES,
     PLACES,
     UPLOAD,
     WAITING,
-    WORK,
     Phase,
     Underway,
     UnderwayInSpans,
 )
+from fedsim.runtime.records.dispatch_rows import DispatchRows, Fate
 
-OUTCOMES = ("asked", "merged", "dropped", "rejected", "late")
-"""What is counted of dispatches, by round and by client; all were asked."""
-
-
-class Fate(IntEnum):
-    """What became of a dispatch; one whose reply comes late was dropped before."""
-
-    OPEN = 0
-    MERGED = 1
-    DROPPED = 2
-    REJECTED = 3
-    LATE = 4
-
-
-# To ask the class for a member takes longer than to append one.
-_OPEN, _DROPPED = Fate.OPEN, Fate.DROPPED
-
-_ASKED = {"client": "i", "dispatch": "i", "round": "i", "exchange": "h", "version": "i", "asked_ns": "q"}
-"""What is known of a dispatch when it is asked, with its format, which struct and NumPy call the same."""
-
-_ASKED_ROW, _ASKED_DTYPE = Struct("=" + "".join(_ASKED.values())), np.dtype(list(_ASKED.items()))
-
-# When it ended, then how long it was in each phase but waiting, which follows from the others; all in ns.
-_TIMES_ROW, _ENDED = Struct("=5q"), WAITING
-_NOT_MERGED = -1  # in place of a staleness
-_NO_TIMES = bytes(_TIMES_ROW.size)
+_DROPPED = Fate.DROPPED  # to ask the class for a member takes longer than to compare with one
 _NO_DISPATCHES: dict[int, Underway] = {}
 
 
-class DispatchTable:
-    """The table; a row costs 73 bytes, and more only while it is open.
+class DispatchTable(DispatchRows):
+    """The table; a row costs more than its bytes only while it is open.
 
     Args:
         trace: What to listen to, until :meth:`finish`.
@@ -84,13 +53,9 @@ class DispatchTable:
     """
 
     def __init__(self, trace: Records, hear: Callable[[UnderwayInSpans], object] | None = None) -> None:
+        super().__init__()
         self.counts = Counter[str]()
-        # Rows are written as a whole when a dispatch is asked and when it ends, not value by value.
-        self._asked, self._times = array("b"), array("q")
-        self._fate, self._cause, self._staleness = array("b"), array("h"), array("i")
         self._merges = 0
-        self._rounds_of_merges = array("i")  # the opening exchanges, before round 1, do not count
-        self._words = Numbers({"": 0})
         self._underway = Underway if hear is None else UnderwayInSpans
         self._hear = hear
         self._open: dict[int, dict[int, Underway]] = {}  # by client, then by number
@@ -112,9 +77,6 @@ class DispatchTable:
         }
         self._stop = trace.listen(self._handlers)
 
-    def __len__(self) -> int:
-        return len(self._fate)
-
     def finish(self, at_ns: int) -> None:
         """End the table with the run; what is under way counts until now."""
         self._stop()
@@ -135,139 +97,6 @@ class DispatchTable:
             clients[names[AWAY if client in self._away else phase]] += 1
         return clients
 
-    def lately_at_work(self, most: int) -> Mapping[Phase, float]:
-        """Return how many clients were in which phase, on average over the last dispatches that ended.
-
-        Another thread may ask for this too.
-        """
-        count = len(self)
-        first = max(0, count - most)
-        rows = slice(first * _ASKED_ROW.size, count * _ASKED_ROW.size)
-        asked_ns = np.frombuffer(self._asked[rows].tobytes(), _ASKED_DTYPE)["asked_ns"]
-        times = np.array(self._times[first * 5 : count * 5]).reshape(-1, 5)
-        has_ended = times[:, _ENDED] > 0
-        asked_ns, times = asked_ns[has_ended], times[has_ended]
-        passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
-        if not passed_ns:
-            return {}
-        times[:, WAITING] = times[:, _ENDED] - asked_ns - times[:, _ENDED + 1 :].sum(axis=1)
-        spent_ns = times.sum(axis=0, dtype=float)
-        return {phase: float(spent_ns[PLACES[phase]] / passed_ns) for phase in PHASES}
-
-    # What the table says; valid once it is finished
-
-    def client(self) -> Array:
-        """Return whose each dispatch is, ``[dispatches]``, in the order of sending."""
-        return self._asked_rows()["client"].copy()
-
-    def round(self) -> Array:
-        """Return the round of each; 0 before the first, one more than the last after it."""
-        return self._asked_rows()["round"].copy()
-
-    def fate(self) -> Array:
-        """Return what became of each, as :class:`Fate`."""
-        return np.array(self._fate)
-
-    def turnaround_ns(self) -> Array:
-        """Return how long each took, int64 ``[dispatches]``, ns."""
-        turnaround_ns: Array = self._times_rows()[:, _ENDED] - self._asked_rows()["asked_ns"]
-        return turnaround_ns
-
-    def phase_ns(self, phase: Phase) -> Array:
-        """Return how long each was in a phase, int64 ``[dispatches]``, ns."""
-        if phase == "waiting":
-            busy_ns: Array = self.work_ns() + self.phase_ns("away")
-            return np.subtract(self.turnaround_ns(), busy_ns)
-        return self._times_rows()[:, PLACES[phase]].copy()
-
-    def work_ns(self) -> Array:
-        """Return how long somebody was at work for each, int64 ``[dispatches]``, ns."""
-        work_ns: Array = np.array([self.phase_ns(phase) for phase in WORK]).sum(axis=0)
-        return work_ns
-
-    def outcomes(self) -> dict[str, Array]:
-        """Return which dispatches had which outcome, booleans ``[dispatches]``; all were asked."""
-        fate = self.fate()
-        late = fate == Fate.LATE
-        return {
-            "asked": np.ones(len(fate), np.bool_),
-            "merged": fate == Fate.MERGED,
-            "dropped": (fate == Fate.DROPPED) | late,
-            "rejected": fate == Fate.REJECTED,
-            "late": late,
-        }
-
-    def causes(self) -> dict[str, Array]:
-        """Return which dispatches were dropped, by cause in alphabetical order: booleans ``[dispatches]``."""
-        number = np.array(self._cause)
-        masks = {word: number == index for word, index in self._words.items() if word}
-        return {word: masks[word] for word in sorted(masks) if masks[word].any()}
-
-    def rows_of(self, client: Array, dispatch: Array) -> Array:
-        """Return the rows of dispatches, given by client and by number; each must be in the table."""
-        mine, number = self.client(), self._asked_rows()["dispatch"]
-        order = np.lexsort((number, mine))
-        # A client's dispatches are numbered from 0 without a gap.
-        rows: Array = order[np.searchsorted(mine[order], client) + dispatch]
-        return rows
-
-    def asked_ns(self) -> Array:
-        """Return when each was asked, int64 ``[dispatches]``, ns."""
-        return self._asked_rows()["asked_ns"].copy()
-
-    def ended_ns(self) -> Array:
-        """Return when each ended, int64 ``[dispatches]``, ns."""
-        return self._times_rows()[:, _ENDED].copy()
-
-    def staleness(self) -> Array:
-        """Return how stale each reply was that a round merged, ``[merged]``, in the order of sending."""
-        return np.array(self._staleness)[self._is_merged()]
-
-    def merge_of_each(self) -> Array:
-        """Return the number of the merge of each of them, ``[merged]``, from 0."""
-        number: Array = self._asked_rows()["version"][self._is_merged()] + self.staleness()
-        return number
-
-    def rounds_of_merges(self) -> Array:
-        """Return the round of each merge, ``[merges]``."""
-        return np.array(self._rounds_of_merges)
-
-    def _is_merged(self) -> Array:
-        is_merged: Array = np.array(self._staleness) != _NOT_MERGED
-        return is_merged
-
-    def columns(self) -> dict[str, Array]:
-        """Return all rows as columns, one array ``[dispatches]`` for each name, in the order of sending.
-
-        ``cause`` is None where nothing was dropped, ``staleness`` is masked where nothing was merged.
-        """
-        words = np.array(list(self._words), dtype=object)
-        causes = words.copy()
-        causes[0] = None
-        fates = np.array([fate.name.lower() for fate in Fate], dtype=object)
-        asked = self._asked_rows()
-        return {
-            "client": self.client(),
-            "dispatch": asked["dispatch"].copy(),
-            "round": self.round(),
-            "exchange": words[asked["exchange"]],
-            "asked_at_s": asked["asked_ns"] / 1e9,
-            "ended_at_s": self._times_rows()[:, _ENDED] / 1e9,
-            **{f"{phase}_s": self.phase_ns(phase) / 1e9 for phase in PHASES},
-            "outcome": fates[self.fate()],
-            "cause": causes[np.array(self._cause)],
-            "version": asked["version"].copy(),
-            "staleness": np.ma.masked_equal(np.array(self._staleness), _NOT_MERGED),
-        }
-
-    def _asked_rows(self) -> Array:
-        """Return what was known of each when it was asked: a view, and while it lives no row can follow."""
-        return np.ndarray(len(self), _ASKED_DTYPE, self._asked)
-
-    def _times_rows(self) -> Array:
-        """Return when each ended and how long it was in each phase, int64 ``[dispatches, 5]``: a view too."""
-        return np.ndarray((len(self), 5), np.int64, self._times)
-
     # What the trace says
 
     def _dispatched(
@@ -282,11 +111,7 @@ class DispatchTable:
         version = len(self._rounds_of_merges)
         one = self._underway(client, dispatch, len(self._fate), version, at_ns, client in self._away)
         self._open.setdefault(client, {})[dispatch] = one
-        self._asked.frombytes(_ASKED_ROW.pack(client, dispatch, round, self._words[exchange], version, at_ns))
-        self._times.frombytes(_NO_TIMES)
-        self._fate.append(_OPEN)
-        self._cause.append(0)
-        self._staleness.append(_NOT_MERGED)
+        self._add(client, dispatch, round, exchange, version, at_ns)
         self.counts["asked"] += 1
 
     def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
@@ -412,7 +237,6 @@ class DispatchTable:
         self._write(one)
 
     def _write(self, one: Underway) -> None:
-        one.spent_ns[_ENDED] = one.since_ns
-        _TIMES_ROW.pack_into(self._times, one.row * _TIMES_ROW.size, *one.spent_ns)
+        self._write_times(one.row, one.since_ns, one.spent_ns)
         if self._hear is not None and isinstance(one, UnderwayInSpans):
             self._hear(one)

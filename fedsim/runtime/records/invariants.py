@@ -16,7 +16,8 @@ from fedsim.bus.ledger import OUTCOME_WORDS
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
 from fedsim.runtime.records.dispatch_phases import PHASES
-from fedsim.runtime.records.dispatch_table import DispatchTable, Fate
+from fedsim.runtime.records.dispatch_rows import Fate
+from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.result import RoundRow
 
 _OUTCOMES = dict(zip(OUTCOME_WORDS, Outcome, strict=True))

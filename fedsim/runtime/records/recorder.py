@@ -19,7 +19,8 @@ from fedsim.bus import Ledger, Totals
 from fedsim.clock import RecordKind, Trace, now_ns, now_s
 from fedsim.errors import MergeError
 from fedsim.runtime.evaluation import Accuracy, FinalModels
-from fedsim.runtime.records.dispatch_table import OUTCOMES, DispatchTable
+from fedsim.runtime.records.dispatch_rows import OUTCOMES
+from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.invariants import check_counts, check_trace
 from fedsim.runtime.records.result import RoundRow, RunResult, last_measured
 

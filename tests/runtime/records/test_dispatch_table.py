@@ -15,7 +15,8 @@ from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.clients.interrupted_work import ABANDON, LEAVE, RETURN
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.dispatch_phases import PHASES, PLACES, UnderwayInSpans
-from fedsim.runtime.records.dispatch_table import DispatchTable, Fate
+from fedsim.runtime.records.dispatch_rows import Fate
+from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.server.actor import MERGE
 from fedsim.runtime.server.open_dispatches import DISPATCH, DROP, LATE
 

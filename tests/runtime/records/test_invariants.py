@@ -10,7 +10,8 @@ import pytest
 from fedsim.bus import Header, Ledger, Outcome, Totals
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
-from fedsim.runtime.records.dispatch_table import DispatchTable, Fate
+from fedsim.runtime.records.dispatch_rows import Fate
+from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.invariants import check_counts, check_trace
 from fedsim.runtime.records.result import RoundRow
 

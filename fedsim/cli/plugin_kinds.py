@@ -1,0 +1,20 @@
+"""The kinds of plugins as commands name them."""
+
+FOLDERS = {
+    "algorithms": "fedsim.algorithms",
+    "datasets": "fedsim.data",
+    "models": "fedsim.models",
+    "partitions": "fedsim.data.partitions",
+    "augmentations": "fedsim.data.augmentations",
+    "devices": "fedsim.fleet.devices",
+    "availability": "fedsim.fleet.availability",
+    "networks": "fedsim.network",
+    "executors": "fedsim.engine.executors",
+    "selectors": "fedsim.runtime.policies.selectors",
+    "pacings": "fedsim.runtime.policies.pacing",
+    "staleness": "fedsim.runtime.policies.staleness",
+    "workloads": "fedsim.runtime.policies.workloads",
+    "trackers": "fedsim.trackers",
+    "schedules": "fedsim.engine.schedules",
+}
+"""Where the plugins of each kind are."""

@@ -1,0 +1,91 @@
+"""The commands that show results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedsim.cli.options import late, number_option, path_option, read_by, set_option
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@path_option(
+    "--out",
+    "FILE",
+    "The file to write.  [default: report.html in the folder; of a run, a file beside its folder]",
+)
+@path_option(
+    "--figures",
+    "DIR",
+    "Also write each figure into this folder, as SVG, PNG and PDF, and its data as CSV. (Needs the extra "
+    "fedsim[figures].)",
+)
+@click.option(
+    "--rounds",
+    metavar="A:B",
+    callback=read_by("cli.values:rounds"),
+    help="Of a run: show client by client what happened from round A to round B, or in round A alone.  "
+    "[default: the first 100 rounds, or fewer where much happens]",
+)
+@click.option("--force", is_flag=True, help="Replace files of figures, and one that is no report of fedsim.")
+def report(**values: Any) -> None:
+    """Show a run, a comparison or a study in one HTML file.
+
+    FOLDER is that of the results. The file has the answer, figures, tables and how it was done. It needs no
+    network and no other file: a browser opens it, and it can be sent to others.
+    """
+    late("cli.report:report")(**values)
+
+
+@click.command()
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@path_option(
+    "--out", "FILE", "Where to write it.  [default: beside the run's folder, with .pftrace at its end]"
+)
+@number_option("--clients", "ShownClients", "Show at most so many clients.  [default: 60]", "N")
+def timeline(**values: Any) -> None:
+    """Write the timeline of a run, to look at in Perfetto.
+
+    RUN is the folder of its results. The file opens at https://ui.perfetto.dev, which reads it in the browser
+    and sends it nowhere. It shows each client's dispatches by phase, the frames between clients and server,
+    rounds and merges, and how the server's link was used. Of large fleets it shows the slowest, the median
+    and the fastest clients.
+    """
+    late("cli.timeline:timeline")(**values)
+
+
+@click.command()
+@click.argument("first", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("second", metavar="RUN", type=click.Path(path_type=Path))
+def diff(**values: Any) -> None:
+    """Find the first event at which two runs part.
+
+    Shows what differs in their settings, versions and hosts, the last events that they have in common, and
+    the first that differs. The exit status is 0 if both have the same events and models, 1 if they differ.
+    """
+    late("cli.diff:diff")(**values)
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    required=True,
+    metavar="TRACKER",
+    shell_complete=late("cli.completion:tracker"),
+    help="The tracker; 'fedsim list trackers' shows which there are.",
+)
+@path_option(
+    "--out", "DIR", "Folder to write into.  [default: one called like the tracker, beside the run's]"
+)
+@set_option("KEY=VALUE", "Set a parameter of the tracker, such as --set uri=http://localhost:5000", "params")
+def track(**values: Any) -> None:
+    """Show a run, a comparison or a study in a tracker.
+
+    FOLDER is that of the results. The tracker is told what their tables say of each round, by round, by
+    simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
+    """
+    late("cli.track:track")(**values)

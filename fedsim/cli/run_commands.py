@@ -1,0 +1,129 @@
+"""The commands that run something in this process or in processes of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fedsim.cli.options import (
+    file_argument,
+    late,
+    number_option,
+    one_run,
+    output_of_one,
+    output_of_several,
+    path_option,
+    read_by,
+    scenario_file,
+    set_option,
+)
+from fedsim.errors import UserError
+
+report_option = click.option(
+    "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."
+)
+
+
+@click.command()
+@one_run
+@click.option(
+    "--bus",
+    type=click.Choice(["memory", "http"]),
+    default="memory",
+    show_default=True,
+    help="Simulate in this process, or run in real time over sockets between processes of this machine.",
+)
+@number_option("--processes", "Processes", "Client processes, with --bus http.  [default: 2]", "N")
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Also note when each worker was at which jobs, in real time, for 'fedsim timeline'.",
+)
+@output_of_one
+def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
+    """Run a scenario, and write a folder with its results."""
+    if bus == "http":
+        if profile:
+            raise UserError(
+                "--profile notes the jobs of this process, but over sockets processes of clients do them: "
+                "leave out --profile or --bus http"
+            )
+        late("cli.serve:run")(processes=processes or 2, **values)
+    elif processes is not None:
+        raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
+    else:
+        late("cli.run:run")(profile=profile, **values)
+
+
+@click.command()
+@scenario_file
+@set_option(
+    "PATH=V1,V2",
+    "Replace a value, or run with each of several, such as --set training.lr=0.1,0.5, in every combination "
+    "with others (commas in brackets, braces or quotation marks belong to a value: [8, 16] is one, a list)",
+)
+@click.option(
+    "--algorithms",
+    required=True,
+    metavar="A,B",
+    callback=read_by("cli.values:algorithms"),
+    shell_complete=late("cli.completion:algorithms"),
+    help="The algorithms to compare, separated by commas.",
+)
+@click.option(
+    "--seeds",
+    metavar="0,1",
+    callback=read_by("cli.values:seeds"),
+    help="Run each algorithm with each of these seeds.  [default: the scenario's]",
+)
+@click.option(
+    "--target",
+    "targets",
+    metavar="SHARE",
+    multiple=True,
+    callback=read_by("cli.values:targets"),
+    help="Show what each costs until it reaches this accuracy, such as 0.8; may be repeated.",
+)
+@number_option(
+    "--jobs",
+    "Processes",
+    "Runs at once, in processes of their own.  [default: one, in this process unless values are varied]",
+    "N",
+)
+@path_option(
+    "--out",
+    "DIR",
+    "Folder of the run folders.  [default: runs/<name>, with a number if it holds others]",
+)
+@report_option
+@output_of_several
+def compare(**values: Any) -> None:
+    """Run several algorithms, and show side by side what each costs.
+
+    Beside the folders of the runs, comparison.csv and comparison.json hold what the tables show and more, and
+    answers.csv and study.parquet what a study's do. Runs that are there already are not done again.
+
+    With several values of a path it is a study with a grid, and leaves the folder that 'fedsim study' does.
+    """
+    late("cli.compare:compare")(**values)
+
+
+@click.command()
+@file_argument("study_file", "FILE", "studies")
+@path_option(
+    "--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]"
+)
+@number_option(
+    "--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N"
+)
+@report_option
+@output_of_several
+def study(**values: Any) -> None:
+    """Run a study, and show what reaching its targets costs.
+
+    FILE says what is varied: variants of a scenario, a grid of values, seeds. Runs go in processes of their
+    own. A run that is there already is not done again, so a study that was stopped goes on where it was.
+    Runs that fail are listed at the end.
+    """
+    late("cli.study:study")(**values)
