@@ -199,7 +199,7 @@ class _Trials:
             if taken_s >= TRIAL_S or size >= count * longest:
                 break
             size *= GROWTH
-        beside = min(self._executor.config.workers, kind.count) if len(jobs) == 1 else 1
+        beside = min(self._executor.num_at_once, kind.count) if len(jobs) == 1 else 1
         return taken_s / sum(amount for _, amount in jobs) / beside
 
     def _time_s(self, jobs: Sequence[tuple[Job, float]]) -> float:

@@ -88,10 +88,10 @@ def _parameters(kind: Kind[Any], definitions: Json) -> Json:
         prefix = f"{kind.folder.removeprefix('fedsim.')}.{found.name}"
         references[found.name] = {"$ref": f"#/$defs/{prefix}"}
         if prefix not in definitions:
-            own = found.plugin.Config.model_json_schema(
+            own = found.plugin.params().model_json_schema(
                 mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}"
             )
-            if found.plugin.Config is Config:
+            if found.plugin.params() is Config:
                 own["description"] = "There is nothing to set."
             inner = own.pop("$defs", {})
             definitions |= {f"{prefix}.{name}": body for name, body in inner.items()}

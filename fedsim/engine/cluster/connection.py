@@ -1,0 +1,188 @@
+"""This process and a Ray cluster: joining one, starting one, and noticing that one is gone.
+
+Ray writes to the terminal, takes the signal SIGTERM for itself and counts its users over the network; here it
+does none of that. A process that has joined a cluster waits for ever, or ends without a word after a minute,
+when the cluster's head is gone, so that is looked for apart: whoever waits asks now and then whether the
+head's port takes a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+import fedsim
+from fedsim.config import fault
+from fedsim.errors import RunError, UserError
+from fedsim.plugins import is_installed
+from fedsim.quoting import MOST_SAID, quoted, shortened
+
+AUTO, LOCAL = "auto", "local"
+
+GONE_S = 10.0
+"""A head that takes no connection for so long is gone, s."""
+
+_CONNECT_S = 2.0
+"""How long a connection may take, s."""
+
+
+def _an_address(text: str) -> str:
+    if "://" in text:
+        problem = (
+            f"{quoted(text)} is the address of a Ray client, and fedsim has to run on a node of the cluster"
+        )
+        raise fault(problem, "run it there, such as by 'ray exec', and write 'auto'")
+    return text
+
+
+Address = Annotated[str, Field(min_length=1), AfterValidator(_an_address)]
+"""``auto``, ``local``, or ``HOST:PORT`` of a cluster's head."""
+
+
+class Connection:
+    """A connection to a Ray cluster, closed by :meth:`close`.
+
+    Args:
+        address: ``auto`` for the cluster that ``RAY_ADDRESS`` names or that this machine belongs to,
+            ``local`` for a new one on this machine, or ``HOST:PORT``.
+        num_cpus: CPUs that a new cluster has at least; it has as many as the machine.
+
+    Attributes:
+        ray: The module.
+
+    Raises:
+        UserError: There is no such cluster, it refuses this process, or Ray is not installed.
+    """
+
+    def __init__(self, address: str, num_cpus: float = 0.0) -> None:
+        if not is_installed("ray"):
+            raise UserError("the package ray is not installed: pip install 'fedsim[ray]'")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        with _quiet():
+            import ray
+
+            self.ray: Any = ray
+            # A notebook may have joined a cluster itself, and goes on with it afterwards.
+            self._is_mine = not ray.is_initialized()
+            if self._is_mine:
+                self._join(address, num_cpus)
+        self._head = ray.get_runtime_context().gcs_address
+        if not self._is_mine and address not in (AUTO, LOCAL, self._head):
+            raise UserError(
+                f"this process belongs to the Ray cluster {self._head} already, not to {quoted(address)}: "
+                "write 'auto', or call ray.shutdown() before"
+            )
+        self._last_there_s = monotonic()
+        if self._is_mine:
+            self._unmute = _mute_cluster_news()
+
+    def _join(self, address: str, num_cpus: float) -> None:
+        settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address == LOCAL:
+            settings |= {"include_dashboard": False, "num_cpus": max(len(os.sched_getaffinity(0)), num_cpus)}
+        try:
+            with _own_signals(), _fedsim_on_path():
+                self.ray.init(address=address, **settings)
+        except Exception as error:  # of many kinds, by what is wrong
+            said = shortened(str(error).partition("\n")[0], MOST_SAID)
+            if address == LOCAL:
+                raise RunError(f"no Ray cluster could be started on this machine: {said}") from error
+            where = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
+            raise UserError(
+                f"the Ray cluster {where} cannot be joined ({said}): start one with 'ray start --head', "
+                "write address = 'local' for one that lasts as long as the run, and see that this process has "
+                "the cluster's token ('ray get-auth-token')"
+            ) from error
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` of the head."""
+        return str(self._head)
+
+    def check(self) -> None:
+        """Look whether the cluster is there; to be called every few seconds.
+
+        Raises:
+            RunError: It has not been for :data:`GONE_S`.
+        """
+        host, _, port = self._head.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        except OSError:
+            away_s = monotonic() - self._last_there_s
+            if away_s > GONE_S:
+                raise RunError(
+                    f"the Ray cluster {self._head} is gone: its head has taken no connection for "
+                    f"{away_s:.0f} s. Nothing of this run is kept; begin it again when the cluster is back"
+                ) from None
+        else:
+            self._last_there_s = monotonic()
+
+    def close(self) -> None:
+        """Leave a cluster that this object has joined, and end one that it has started."""
+        if self._is_mine and self.ray.is_initialized():
+            self._unmute()
+            with _quiet(), suppress(Exception):  # of a cluster that is gone
+                self.ray.shutdown()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Ray's warnings and log lines from the terminal."""
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the handlers of this process's signals, which Ray replaces in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _fedsim_on_path() -> Iterator[None]:
+    """Let processes that are started in this block find fedsim where this one has found it."""
+    before = os.environ.get("PYTHONPATH")
+    home = str(Path(fedsim.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (home, before)))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _mute_cluster_news() -> Any:
+    """Keep what Ray prints of nodes and workers that die from the terminal; return what undoes that.
+
+    There is no setting for it. What matters of it is in the error of the run, or in its record.
+    """
+    from ray._private import worker
+
+    printed = getattr(worker, "print_to_stdstream", None)
+    if printed is None:  # in another version
+        return lambda: None
+    setattr(worker, "print_to_stdstream", lambda *args, **kwargs: None)  # noqa: B010
+    return lambda: setattr(worker, "print_to_stdstream", printed)

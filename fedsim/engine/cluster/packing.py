@@ -1,0 +1,122 @@
+"""Jobs on their way to an actor, and results on their way back, as bytes.
+
+Results are read into memory of their own, so that they keep nothing of the object store alive. Large trees of
+jobs are left out: they travel apart, once for all jobs that begin from them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pickle import Unpickler  # noqa: TID251 - between processes of one cluster, where Ray does nothing else
+from typing import Any
+
+import numpy as np
+
+from fedsim.engine.jobs import Evaluate, Fit, Fitted, Job, Predict
+from fedsim.params import Array, PendingTree, Tree
+
+APART_BYTES = 100_000
+"""Trees of so many bytes travel apart. Below, Ray sends a value within the call."""
+
+
+def trees_of(job: Job) -> Iterator[Tree]:
+    """Yield the trees of a job that other jobs may share, those that are large enough to travel apart."""
+    found: list[Any] = []
+    match job:
+        case Fit():
+            for model in job.models.values():
+                found += model.params, model.buffers
+            found += [extra.value for extra in job.extras.values() if isinstance(extra.value, Mapping)]
+        case Predict(model) | Evaluate(model):
+            found += model.params, model.buffers
+    for tree in found:
+        if sum(array.nbytes for array in tree.values()) >= APART_BYTES:
+            yield tree
+
+
+def plain(tree: Tree) -> dict[str, Array]:
+    """Return a tree as a dictionary."""
+    return dict(tree.computed() if isinstance(tree, PendingTree) else tree)
+
+
+def packed(value: Any, apart: Mapping[int, int]) -> Array:
+    """Return a value as bytes, uint8 ``[n]``.
+
+    Args:
+        value: Anything that can be pickled, functions of a notebook too.
+        apart: Numbers of the trees that are left out, by ``id``.
+    """
+    from ray import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        def persistent_id(self, one: Any) -> int | None:
+            return apart.get(id(one))
+
+    file = io.BytesIO()
+    # Asking about each object takes time.
+    pickler: Any = Pickler if apart else cloudpickle.Pickler
+    pickler(file, protocol=5).dump(value)
+    return np.frombuffer(file.getbuffer(), np.uint8)
+
+
+def unpacked(octets: Array, trees: Sequence[Tree] = ()) -> Any:
+    """Return the value of :func:`packed`, in memory of its own but for the trees that were left out."""
+
+    class Reader(Unpickler):
+        def persistent_load(self, number: Any) -> Any:
+            return trees[number]
+
+    return Reader(io.BytesIO(octets.data)).load()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a job has raised, and what lies behind it, in a form that any process can read.
+
+    Attributes:
+        raised: The name of each exception's class, its text, and itself as bytes if it can be sent.
+    """
+
+    raised: tuple[tuple[str, str, Array | None], ...]
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return the failure that an exception is."""
+        raised = list[tuple[str, str, Array | None]]()
+        one: BaseException | None = error
+        while one is not None and len(raised) < 10:
+            raised.append((type(one).__name__, str(one), _sendable(one)))
+            one = one.__cause__
+        return cls(tuple(raised))
+
+    def error(self) -> BaseException:
+        """Return the exception, or one with the same name and text where it cannot be had here."""
+        behind: BaseException | None = None
+        for name, text, octets in reversed(self.raised):
+            try:
+                error = None if octets is None else unpacked(octets)
+            except Exception:
+                error = None
+            if not isinstance(error, BaseException):
+                error = type(name, (Exception,), {})(text)
+            error.__cause__, behind = behind, error
+        assert behind is not None  # noqa: S101
+        return behind
+
+
+def _sendable(error: BaseException) -> Array | None:
+    """Return an exception as bytes, if what comes back from them says the same."""
+    try:
+        octets = packed(error, {})
+        return octets if str(unpacked(octets)) == str(error) else None
+    except Exception:
+        return None
+
+
+def final(result: Any) -> Any:
+    """Return a result with nothing left to be computed."""
+    if isinstance(result, Fitted):
+        return Fitted(result.models, result.loss, result.num_steps, result.states, result.outputs)
+    return Failure.of(result) if isinstance(result, BaseException) else result
