@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from fedsim.engine.cluster.call_sizes import CALL_S, Rates, sizes
 from fedsim.engine.cluster.job_actor import Done, Greeting
-from fedsim.engine.cluster.packing import Failure, packed, plain, trees_of, unpacked
+from fedsim.engine.cluster.packing import Failure, Loans, packed, plain, trees_of
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import Job
 from fedsim.errors import FedsimError, JobError, RunError
@@ -33,6 +33,9 @@ AHEAD = 2
 MOST_LOST = 5
 """Actors that may die at a job before it counts as the reason."""
 
+LENT = 0.25
+"""Most of the object store that results may use beyond the call that gave them."""
+
 CHECK_S = 2.0
 """Time between two looks whether the cluster is there, s."""
 
@@ -42,7 +45,13 @@ class LostError(Exception):
 
 
 class Place(Protocol):
-    """Where actors are. Answers come in any thread, as futures do."""
+    """Where actors are. Answers come in any thread, as futures do.
+
+    Attributes:
+        store_bytes: Size of the object store of this machine.
+    """
+
+    store_bytes: float
 
     def start(self, number: int) -> Any:
         """Begin to start an actor; return what it is known by."""
@@ -50,7 +59,7 @@ class Place(Protocol):
     def greet(self, actor: Any) -> Future[Any]:
         """Ask an actor for its :class:`Greeting`; an actor that dies is a :class:`LostError`."""
 
-    def do(self, actor: Any, octets: Array, alike: bool, trees: Sequence[Any]) -> Future[Array]:
+    def do(self, actor: Any, octets: Array, alike: bool, trees: Sequence[Any]) -> Future[list[Array]]:
         """Have an actor do packed jobs; an actor that dies is a :class:`LostError`."""
 
     def put(self, tree: Tree) -> Any:
@@ -154,6 +163,7 @@ class ActorPool:
         self._submitted = deque[Wanted]()
         self._unsent_s = 0.0  # an estimate of what was submitted and not sent
         self._rates = Rates()
+        self._loans = Loans(LENT * place.store_bytes)
         self._waiting: dict[Hashable, list[Wanted]] = {}
         self._queue: list[tuple[float, int, _Call]] = []
         self._sequence = self._early_deaths = 0
@@ -320,6 +330,7 @@ class ActorPool:
                     ready.append(begun)
                     total_s += together_s
         for some in ready:
+            some.sort(key=lambda wanted: -wanted.takes_s)
             start = 0
             for size in sizes([wanted.takes_s for wanted in some], total_s, self._num_actors):
                 self._enqueue(_Call(some[start : start + size]))
@@ -359,11 +370,11 @@ class ActorPool:
         answer = self._place.do(actor.handle, octets, alike, references)
         answer.add_done_callback(lambda done: self._inbox.put(partial(self._answered, actor, call, done)))
 
-    def _answered(self, actor: _Actor, call: _Call, answer: Future[Array]) -> None:
+    def _answered(self, actor: _Actor, call: _Call, answer: Future[list[Array]]) -> None:
         if call not in actor.calls:
             return  # of an actor that was lost with it, or after an error
         try:
-            done: Done = unpacked(answer.result())
+            done: Done = self._loans.read(answer.result())
         except LostError as error:
             self._lose(actor, error)
             return

@@ -45,7 +45,7 @@ def sizes(takes_s: Sequence[float], total_s: float, num_actors: int) -> list[int
         num_actors: Actors.
     """
     call_s = max(CALL_S, total_s / (CALLS_PER_ACTOR * num_actors))
-    num_calls = min(len(takes_s), max(1, int(sum(takes_s) / call_s)))
+    num_calls = min(len(takes_s), max(1, int(sum(takes_s) / call_s + 1e-9)))
     share_s, counts = sum(takes_s) / num_calls, list[int]()
     count, passed_s = 0, 0.0
     for number, one_s in enumerate(takes_s, start=1):

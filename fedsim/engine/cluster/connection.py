@@ -101,14 +101,21 @@ class Connection:
             where = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
             raise UserError(
                 f"the Ray cluster {where} cannot be joined ({said}): start one with 'ray start --head', "
-                "write address = 'local' for one that lasts as long as the run, and see that this process has "
-                "the cluster's token ('ray get-auth-token')"
+                "write address = 'local' for one that lasts as long as the run, and see that this process "
+                "has the cluster's token ('ray get-auth-token')"
             ) from error
 
     @property
     def address(self) -> str:
         """``HOST:PORT`` of the head."""
         return str(self._head)
+
+    @property
+    def store_bytes(self) -> float:
+        """Size of this node's object store."""
+        here = self.ray.get_runtime_context().get_node_id()
+        nodes = {node["NodeID"]: node["Resources"] for node in self.ray.nodes()}
+        return float(nodes[here].get("object_store_memory", 0.0))
 
     def check(self) -> None:
         """Look whether the cluster is there; to be called every few seconds.

@@ -14,7 +14,7 @@ from fedsim import __version__
 from fedsim.data.fingerprints import Fingerprint, fingerprint
 from fedsim.engine.batched.jobs import run_together
 from fedsim.engine.cluster.numeric_fingerprint import NumericFingerprint, numeric_fingerprint
-from fedsim.engine.cluster.packing import Failure, final, packed, unpacked
+from fedsim.engine.cluster.packing import Failure, final, packed_result, unpacked
 from fedsim.engine.worker_state import Resources, Worker, choose_repeatable_kernels, pin_thread
 from fedsim.params import Array, Tree
 
@@ -81,7 +81,7 @@ class JobActor:
         except Exception as error:
             return Failure.of(error)
 
-    def do(self, octets: Array, alike: bool, *trees: Tree) -> Array:
+    def do(self, octets: Array, alike: bool, *trees: Tree) -> list[Array]:
         """Do the jobs of a call; return a :class:`Done`, packed.
 
         Args:
@@ -97,4 +97,4 @@ class JobActor:
                 done, together = run_together(some, self._worker)
                 results += done
         results = [final(result) for result in results]
-        return packed(Done(results, together, perf_counter() - began_s), {})
+        return packed_result(Done(results, together, perf_counter() - began_s))

@@ -1,15 +1,16 @@
 """Jobs on their way to an actor, and results on their way back, as bytes.
 
-Results are read into memory of their own, so that they keep nothing of the object store alive. Large trees of
-jobs are left out: they travel apart, once for all jobs that begin from them.
+Large trees of jobs are left out: they travel apart, once for all jobs that begin from them.
 """
 
 from __future__ import annotations
 
 import io
+import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pickle import Unpickler  # noqa: TID251 - between processes of one cluster, where Ray does nothing else
+from pickle import PickleBuffer, Unpickler, loads  # noqa: TID251 - as Ray does between its processes
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def plain(tree: Tree) -> dict[str, Array]:
     return dict(tree.computed() if isinstance(tree, PendingTree) else tree)
 
 
-def packed(value: Any, apart: Mapping[int, int]) -> Array:
+def packed(value: Any, apart: Mapping[int, int] | None = None) -> Array:
     """Return a value as bytes, uint8 ``[n]``.
 
     Args:
@@ -52,7 +53,7 @@ def packed(value: Any, apart: Mapping[int, int]) -> Array:
 
     class Pickler(cloudpickle.Pickler):
         def persistent_id(self, one: Any) -> int | None:
-            return apart.get(id(one))
+            return apart.get(id(one)) if apart else None
 
     file = io.BytesIO()
     # Asking about each object takes time.
@@ -69,6 +70,64 @@ def unpacked(octets: Array, trees: Sequence[Tree] = ()) -> Any:
             return trees[number]
 
     return Reader(io.BytesIO(octets.data)).load()
+
+
+def packed_result(value: Any) -> list[Array]:
+    """Return a value as bytes, and its large arrays behind it, all uint8 ``[n]``."""
+    from ray import cloudpickle
+
+    large: list[Array] = []
+
+    def is_small(buffer: PickleBuffer) -> bool:
+        octets = np.frombuffer(buffer.raw(), np.uint8)
+        if octets.nbytes < APART_BYTES:
+            return True
+        large.append(octets)
+        return False
+
+    file = io.BytesIO()
+    pickler: Any = cloudpickle.Pickler
+    pickler(file, protocol=5, buffer_callback=is_small).dump(value)
+    return [np.frombuffer(file.getbuffer(), np.uint8), *large]
+
+
+class Loans:
+    """Reads results, whose large arrays may stay in the object store as long as they are used.
+
+    Copying them takes most of the time that this process has for a job. But an array that is kept would keep
+    its part of the store for as long, so no more than a bound is used like that, and beyond it arrays are
+    copied.
+
+    Args:
+        most_bytes: The bound.
+    """
+
+    def __init__(self, most_bytes: float) -> None:
+        self._most_bytes = most_bytes
+        self._returned = deque[int]()  # any thread may free an array, at any time
+        self.lent_bytes = 0
+
+    def read(self, parts: Sequence[Array]) -> Any:
+        """Return the value of :func:`packed_result`; its arrays are read-only."""
+        head, *large = parts
+        while self._returned:
+            self.lent_bytes -= self._returned.popleft()
+        size = sum(one.nbytes for one in large)
+        if self.lent_bytes + size > self._most_bytes:
+            large = [np.frombuffer(one.tobytes(), np.uint8) for one in large]
+            return loads(head.data, buffers=large)  # noqa: S301 - of an actor of one's own
+        self.lent_bytes += size
+        # A result is one object of the store, which is free when all its arrays are.
+        held = [None] * len(large)
+
+        def free() -> None:
+            held.pop()
+            if not held:
+                self._returned.append(size)
+
+        for one in large:
+            weakref.finalize(one, free).atexit = False
+        return loads(head.data, buffers=large)  # noqa: S301
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +168,7 @@ class Failure:
 def _sendable(error: BaseException) -> Array | None:
     """Return an exception as bytes, if what comes back from them says the same."""
     try:
-        octets = packed(error, {})
+        octets = packed(error)
         return octets if str(unpacked(octets)) == str(error) else None
     except Exception:
         return None

@@ -33,6 +33,7 @@ class RayActors:
             num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0, scheduling_strategy="SPREAD"
         )(JobActor)
         self.check = connection.check
+        self.store_bytes = connection.store_bytes
 
     def start(self, number: int) -> Any:
         """Begin to start an actor."""
@@ -42,7 +43,7 @@ class RayActors:
         """Ask an actor for its greeting."""
         return self._answer(actor.greet.remote(self._rebuild))
 
-    def do(self, actor: Any, octets: Array, alike: bool, trees: Sequence[Any]) -> Future[Array]:
+    def do(self, actor: Any, octets: Array, alike: bool, trees: Sequence[Any]) -> Future[list[Array]]:
         """Have an actor do packed jobs."""
         return self._answer(actor.do.remote(octets, alike, *trees))
 
