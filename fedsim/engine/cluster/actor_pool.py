@@ -20,11 +20,11 @@ from typing import Any, Protocol
 
 from fedsim.engine.cluster.call_sizes import CALL_S, Rates, sizes
 from fedsim.engine.cluster.job_actor import Done, Greeting
-from fedsim.engine.cluster.packing import Failure, Loans, packed, plain, trees_of
+from fedsim.engine.cluster.packing import Failure, Loans, PackedResult, packed, plain, trees_of
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import Job
 from fedsim.errors import FedsimError, JobError, RunError
-from fedsim.params import Array, Tree
+from fedsim.params import Tree
 from fedsim.quoting import MOST_SAID, shortened
 
 AHEAD = 2
@@ -59,7 +59,7 @@ class Place(Protocol):
     def greet(self, actor: Any) -> Future[Any]:
         """Ask an actor for its :class:`Greeting`; an actor that dies is a :class:`LostError`."""
 
-    def do(self, actor: Any, octets: Array, alike: bool, trees: Sequence[Any]) -> Future[list[Array]]:
+    def do(self, actor: Any, octets: bytes, alike: bool, trees: Sequence[Any]) -> Future[PackedResult]:
         """Have an actor do packed jobs; an actor that dies is a :class:`LostError`."""
 
     def put(self, tree: Tree) -> Any:
@@ -370,7 +370,7 @@ class ActorPool:
         answer = self._place.do(actor.handle, octets, alike, references)
         answer.add_done_callback(lambda done: self._inbox.put(partial(self._answered, actor, call, done)))
 
-    def _answered(self, actor: _Actor, call: _Call, answer: Future[list[Array]]) -> None:
+    def _answered(self, actor: _Actor, call: _Call, answer: Future[PackedResult]) -> None:
         if call not in actor.calls:
             return  # of an actor that was lost with it, or after an error
         try:

@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Field
 
 import fedsim
 from fedsim.config import fault
+from fedsim.engine.cluster.last_words import LastWords
 from fedsim.errors import RunError, UserError
 from fedsim.plugins import is_installed
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -86,6 +87,11 @@ class Connection:
         self._last_there_s = monotonic()
         if self._is_mine:
             self._unmute = _mute_cluster_news()
+            self._last_words = LastWords(
+                "fedsim: the run failed: this process was ended, which Ray does when its node of the "
+                f"cluster {self._head} is gone, as after 'ray stop'. Nothing of the run is kept; begin it "
+                "again when the cluster is back"
+            )
 
     def _join(self, address: str, num_cpus: float) -> None:
         settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -142,6 +148,7 @@ class Connection:
             self._unmute()
             with _quiet(), suppress(Exception):  # of a cluster that is gone
                 self.ray.shutdown()
+            self._last_words.take_back()
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from fedsim import __version__
 from fedsim.data.fingerprints import Fingerprint, fingerprint
 from fedsim.engine.batched.jobs import run_together
 from fedsim.engine.cluster.numeric_fingerprint import NumericFingerprint, numeric_fingerprint
-from fedsim.engine.cluster.packing import Failure, final, packed_result, unpacked
+from fedsim.engine.cluster.packing import Failure, PackedResult, final, packed_result, unpacked
 from fedsim.engine.worker_state import Resources, Worker, choose_repeatable_kernels, pin_thread
-from fedsim.params import Array, Tree
+from fedsim.params import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class JobActor:
         except Exception as error:
             return Failure.of(error)
 
-    def do(self, octets: Array, alike: bool, *trees: Tree) -> list[Array]:
+    def do(self, octets: bytes, alike: bool, *trees: Tree) -> PackedResult:
         """Do the jobs of a call; return a :class:`Done`, packed.
 
         Args:

@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pickle import PickleBuffer, Unpickler, loads  # noqa: TID251 - as Ray does between its processes
 from typing import Any
 
@@ -20,6 +21,9 @@ from fedsim.params import Array, PendingTree, Tree
 
 APART_BYTES = 100_000
 """Trees of so many bytes travel apart. Below, Ray sends a value within the call."""
+
+PackedResult = tuple[bytes, list[Array]]
+"""A value as bytes, and apart its large arrays, uint8 ``[n]``."""
 
 
 def trees_of(job: Job) -> Iterator[Tree]:
@@ -42,40 +46,57 @@ def plain(tree: Tree) -> dict[str, Array]:
     return dict(tree.computed() if isinstance(tree, PendingTree) else tree)
 
 
-def packed(value: Any, apart: Mapping[int, int] | None = None) -> Array:
-    """Return a value as bytes, uint8 ``[n]``.
+@cache
+def _pickler() -> Any:
+    from ray import cloudpickle
+
+    return cloudpickle.Pickler
+
+
+@cache
+def _pickler_with_places() -> Any:
+    class Pickler(_pickler()):  # type: ignore[misc]
+        places: Mapping[int, int]
+
+        def persistent_id(self, one: Any) -> int | None:
+            return self.places.get(id(one))
+
+    return Pickler
+
+
+class _Reader(Unpickler):
+    trees: Sequence[Tree]
+
+    def persistent_load(self, number: Any) -> Any:
+        return self.trees[number]
+
+
+def packed(value: Any, apart: Mapping[int, int] | None = None) -> bytes:
+    """Return a value as bytes.
 
     Args:
         value: Anything that can be pickled, functions of a notebook too.
         apart: Numbers of the trees that are left out, by ``id``.
     """
-    from ray import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):
-        def persistent_id(self, one: Any) -> int | None:
-            return apart.get(id(one)) if apart else None
-
     file = io.BytesIO()
-    # Asking about each object takes time.
-    pickler: Any = Pickler if apart else cloudpickle.Pickler
-    pickler(file, protocol=5).dump(value)
-    return np.frombuffer(file.getbuffer(), np.uint8)
+    if apart:  # asking about each object takes time
+        pickler = _pickler_with_places()(file, protocol=5)
+        pickler.places = apart
+    else:
+        pickler = _pickler()(file, protocol=5)
+    pickler.dump(value)
+    return file.getvalue()
 
 
-def unpacked(octets: Array, trees: Sequence[Tree] = ()) -> Any:
+def unpacked(octets: bytes, trees: Sequence[Tree] = ()) -> Any:
     """Return the value of :func:`packed`, in memory of its own but for the trees that were left out."""
-
-    class Reader(Unpickler):
-        def persistent_load(self, number: Any) -> Any:
-            return trees[number]
-
-    return Reader(io.BytesIO(octets.data)).load()
+    reader = _Reader(io.BytesIO(octets))
+    reader.trees = trees
+    return reader.load()
 
 
-def packed_result(value: Any) -> list[Array]:
-    """Return a value as bytes, and its large arrays behind it, all uint8 ``[n]``."""
-    from ray import cloudpickle
-
+def packed_result(value: Any) -> PackedResult:
+    """Return a value in the form in which an actor sends it."""
     large: list[Array] = []
 
     def is_small(buffer: PickleBuffer) -> bool:
@@ -86,9 +107,8 @@ def packed_result(value: Any) -> list[Array]:
         return False
 
     file = io.BytesIO()
-    pickler: Any = cloudpickle.Pickler
-    pickler(file, protocol=5, buffer_callback=is_small).dump(value)
-    return [np.frombuffer(file.getbuffer(), np.uint8), *large]
+    _pickler()(file, protocol=5, buffer_callback=is_small).dump(value)
+    return file.getvalue(), large
 
 
 class Loans:
@@ -107,15 +127,15 @@ class Loans:
         self._returned = deque[int]()  # any thread may free an array, at any time
         self.lent_bytes = 0
 
-    def read(self, parts: Sequence[Array]) -> Any:
+    def read(self, result: PackedResult) -> Any:
         """Return the value of :func:`packed_result`; its arrays are read-only."""
-        head, *large = parts
+        head, large = result
         while self._returned:
             self.lent_bytes -= self._returned.popleft()
         size = sum(one.nbytes for one in large)
         if self.lent_bytes + size > self._most_bytes:
             large = [np.frombuffer(one.tobytes(), np.uint8) for one in large]
-            return loads(head.data, buffers=large)  # noqa: S301 - of an actor of one's own
+            return loads(head, buffers=large)  # noqa: S301 - of an actor of one's own
         self.lent_bytes += size
         # A result is one object of the store, which is free when all its arrays are.
         held = [None] * len(large)
@@ -127,7 +147,7 @@ class Loans:
 
         for one in large:
             weakref.finalize(one, free).atexit = False
-        return loads(head.data, buffers=large)  # noqa: S301
+        return loads(head, buffers=large)  # noqa: S301
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +158,12 @@ class Failure:
         raised: The name of each exception's class, its text, and itself as bytes if it can be sent.
     """
 
-    raised: tuple[tuple[str, str, Array | None], ...]
+    raised: tuple[tuple[str, str, bytes | None], ...]
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Return the failure that an exception is."""
-        raised = list[tuple[str, str, Array | None]]()
+        raised = list[tuple[str, str, bytes | None]]()
         one: BaseException | None = error
         while one is not None and len(raised) < 10:
             raised.append((type(one).__name__, str(one), _sendable(one)))
@@ -165,7 +185,7 @@ class Failure:
         return behind
 
 
-def _sendable(error: BaseException) -> Array | None:
+def _sendable(error: BaseException) -> bytes | None:
     """Return an exception as bytes, if what comes back from them says the same."""
     try:
         octets = packed(error)

@@ -11,8 +11,9 @@ from typing import Any
 from fedsim.engine.cluster.actor_pool import LostError
 from fedsim.engine.cluster.connection import Connection
 from fedsim.engine.cluster.job_actor import JobActor
+from fedsim.engine.cluster.packing import PackedResult
 from fedsim.engine.worker_state import Resources
-from fedsim.params import Array, Tree
+from fedsim.params import Tree
 
 
 class RayActors:
@@ -43,7 +44,7 @@ class RayActors:
         """Ask an actor for its greeting."""
         return self._answer(actor.greet.remote(self._rebuild))
 
-    def do(self, actor: Any, octets: Array, alike: bool, trees: Sequence[Any]) -> Future[list[Array]]:
+    def do(self, actor: Any, octets: bytes, alike: bool, trees: Sequence[Any]) -> Future[PackedResult]:
         """Have an actor do packed jobs."""
         return self._answer(actor.do.remote(octets, alike, *trees))
 

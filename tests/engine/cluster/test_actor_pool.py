@@ -14,7 +14,7 @@ import pytest
 from fedsim.engine.cluster import actor_pool
 from fedsim.engine.cluster.actor_pool import AHEAD, MOST_LOST, ActorPool, LostError, Wanted
 from fedsim.engine.cluster.job_actor import Greeting, JobActor
-from fedsim.engine.cluster.packing import Failure, unpacked
+from fedsim.engine.cluster.packing import Failure, PackedResult, unpacked
 from fedsim.engine.execute import run
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, Predict
@@ -22,7 +22,7 @@ from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError, RunError, UserError
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Array, Tree
+from fedsim.params import Tree
 from fedsim.rng import Key
 
 pytest.importorskip("ray")
@@ -62,8 +62,8 @@ class Stage:
         answer.set_exception(said) if isinstance(said, Exception) else answer.set_result(said)
         return answer
 
-    def do(self, actor: JobActor, octets: Array, alike: bool, trees: Sequence[Any]) -> Future[list[Array]]:
-        answer: Future[list[Array]] = Future()
+    def do(self, actor: JobActor, octets: bytes, alike: bool, trees: Sequence[Any]) -> Future[PackedResult]:
+        answer: Future[PackedResult] = Future()
         jobs = unpacked(octets, trees)
         self.seeds.append([getattr(job, "seed", 0) for job in jobs])
         fate = self.fates.popleft() if self.fates else "done"

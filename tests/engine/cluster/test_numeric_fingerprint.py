@@ -15,7 +15,9 @@ from fedsim.models.mlp import PLUGIN as MLP
 def test_it_names_every_architecture_and_is_the_same_again(resources: Resources) -> None:
     found = numeric_fingerprint(resources)
     assert found["torch"] == torch.__version__
-    assert {f"training of {label!r}" for label in resources.architectures} <= found.keys()
+    trained = {f"training of {label!r}" for label in resources.architectures}
+    # One draws from torch's own generator, which a job may not.
+    assert trained - found.keys() == {"training of 'dropout'"}
     assert numeric_fingerprint(resources) == found
     assert differences(found, found) == []
 

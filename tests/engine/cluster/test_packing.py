@@ -31,18 +31,18 @@ def test_large_trees_are_found_in_all_jobs(make_fit: Callable[..., Fit]) -> None
 def test_what_is_left_out_comes_back_by_its_number(make_fit: Callable[..., Fit]) -> None:
     fit = make_fit(models={"model": Model("a", LARGE, {})})
     octets = packed([fit, fit], {id(LARGE): 0})
-    assert octets.nbytes < 10_000
+    assert len(octets) < 10_000
     one, other = unpacked(octets, [LARGE])
     assert one.models["model"].params is LARGE is other.models["model"].params
     assert (one.seed, one.streams) == (fit.seed, fit.streams)
 
 
 def test_large_arrays_of_results_stay_where_they_are_while_there_is_room() -> None:
-    parts = packed_result((LARGE, SMALL))
-    assert [part.nbytes for part in parts[1:]] == [120_000]
+    result = packed_result((LARGE, SMALL))
+    assert [part.nbytes for part in result[1]] == [120_000]
     loans = Loans(most_bytes=200_000)
-    (first, _), (second, small) = loans.read(parts), loans.read(packed_result((LARGE, SMALL)))
-    assert np.shares_memory(first["w"], parts[1])
+    (first, _), (second, small) = loans.read(result), loans.read(packed_result((LARGE, SMALL)))
+    assert np.shares_memory(first["w"], result[1][0])
     assert loans.lent_bytes == 120_000
     for tree, expected in ((first, LARGE), (second, LARGE), (small, SMALL)):
         np.testing.assert_array_equal(tree["w"], expected["w"])
@@ -52,18 +52,15 @@ def test_large_arrays_of_results_stay_where_they_are_while_there_is_room() -> No
 def test_what_is_no_longer_used_makes_room() -> None:
     loans = Loans(most_bytes=200_000)
     for _ in range(3):
-        parts = packed_result(LARGE)
-        array = parts[1].view()  # as one that Ray gives, which nobody else holds
-        tree = loans.read([parts[0], array])
-        assert np.shares_memory(tree["w"], parts[1])
-        del array, tree
+        octets, (array,) = packed_result(LARGE)
+        tree = loans.read((octets, [array.view()]))  # as Ray gives it, which nobody else holds
+        assert np.shares_memory(tree["w"], array)
+        del tree
 
 
 def test_results_come_back_frozen_and_in_memory_of_their_own() -> None:
-    octets = packed(Model("a", SMALL, {}))
-    model = unpacked(octets)
-    octets.flags.writeable = True
-    octets[:] = 0
+    model = unpacked(packed(Model("a", SMALL, {})))
+    assert not np.shares_memory(model.params["w"], SMALL["w"])
     np.testing.assert_array_equal(model.params["w"], SMALL["w"])
     assert not model.params["w"].flags.writeable
 
@@ -115,5 +112,5 @@ def test_what_lies_behind_an_error_is_kept() -> None:
 
 def test_a_failure_that_cannot_be_read_here_keeps_its_name() -> None:
     failure = Failure.of(ValueError("no"))
-    broken = replace(failure, raised=(("LabError", "no", np.zeros(3, np.uint8)),))
+    broken = replace(failure, raised=(("LabError", "no", b"..."),))
     assert (type(broken.error()).__name__, str(broken.error())) == ("LabError", "no")
