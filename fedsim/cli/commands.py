@@ -157,6 +157,12 @@ _output_of_several = _output(
     force="Replace other results that are in the way; runs that are there already are kept.",
     verify="Check every invariant while runs go on; slower. Runs that are there already are not checked.",
 )
+_on = click.option(
+    "--on",
+    type=click.Choice(["ray"]),
+    help="Spread the runs over a Ray cluster, that of RAY_ADDRESS or of this machine, instead of doing them "
+    "here; --jobs then bounds how many it does at once. (Needs the extra fedsim[ray].)",
+)
 _report = click.option(
     "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."
 )
@@ -249,6 +255,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     "Runs at once, in processes of their own.  [default: one, in this process unless values are varied]",
     "N",
 )
+@_on
 @_path(
     "--out",
     "DIR",
@@ -271,6 +278,7 @@ def compare(**values: Any) -> None:
 @_file("study_file", "FILE", "studies")
 @_path("--out", "DIR", "Folder of the results.  [default: runs/<name>, with a number if it holds others]")
 @_number("--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N")
+@_on
 @_report
 @_output_of_several
 def study(**values: Any) -> None:

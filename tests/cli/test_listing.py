@@ -39,7 +39,9 @@ def test_details_give_every_parameter_with_words(call: Call, kind: str) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     parameters = [i for i, line in enumerate(lines) if line.startswith("  ") and line[2] != " "]
-    assert len(parameters) == sum(len(found.plugin.Config.model_fields) for found in available(FOLDERS[kind]))
+    assert len(parameters) == sum(
+        len(found.plugin.params().model_fields) for found in available(FOLDERS[kind])
+    )
     assert all(lines[i + 1].startswith("      ") for i in parameters)
 
 

@@ -1,7 +1,8 @@
 """Actors of one run: who does which jobs, what becomes of them when an actor dies, and when to give up.
 
 All is decided in one thread, which gets what happens as a queue of functions to call. The loop's thread puts
-jobs there and waits for their results.
+jobs there and waits for their results. Another thread looks whether the cluster is there: where it is gone, a
+call of Ray may never return.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import heapq
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -170,15 +171,25 @@ class ActorPool:
         self._stored: dict[int, _Stored] = {}
         self._starting: list[_Actor] = []
         self._actors: list[_Actor] = []
+        self._open: dict[Wanted, None] = {}  # jobs that somebody may wait for
+        self._gone: RunError | None = None
         self._is_open = True
-        self._without_actor_since_s = self._checked_s = monotonic()
+        self._without_actor_since_s = monotonic()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fedsim-actors", daemon=True)
+        self._watch = threading.Thread(target=self._watch_cluster, name="fedsim-cluster", daemon=True)
         self._thread.start()
+        self._watch.start()
 
     def submit(self, wanted: Wanted) -> None:
         """Take a job; it is sent when enough are there for a call, or when somebody waits."""
         if not self._is_open:
             wanted.cancel()
+            return
+        self._open[wanted] = None
+        wanted.future.add_done_callback(lambda done: self._open.pop(wanted, None))
+        if self._gone is not None:
+            _settle(wanted.future, self._gone)
             return
         self._submitted.append(wanted)
         self._unsent_s += self._rates.seconds(wanted.kind, wanted.amount)
@@ -196,8 +207,12 @@ class ActorPool:
     def close(self) -> None:
         """Give up what has not ended, and end all actors; may be called twice."""
         self._is_open = False
+        self._over.set()
         self._inbox.put(lambda: None)
-        self._thread.join()
+        self._watch.join()
+        self._thread.join(None if self._gone is None else CHECK_S)
+        if self._gone is not None:
+            return  # there is nothing to end, and nobody who would answer
         for actor in (*self._starting, *self._actors):
             self._place.end(actor.handle)
         self._starting, self._actors = [], []
@@ -212,47 +227,39 @@ class ActorPool:
             while self._is_open:
                 with suppress(Empty):
                     self._inbox.get(timeout=CHECK_S)()
-                self._look_around()
+                self._look_for_actors()
                 self._send_queued()
-            self._settle(CancelledError())
+            self._settle_all(CancelledError())
         except Exception as error:
             if not isinstance(error, FedsimError):
                 said = f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
                 error = RunError(f"the Ray cluster cannot be used any more: {said}")
-            self._settle(error)
+            self._settle_all(error)
             while self._is_open:  # for those who still come
                 self._inbox.get()
-                self._settle(error)
+                self._settle_all(error)
 
-    def _settle(self, error: BaseException) -> None:
-        """Let everybody have this error who waits or will."""
-        if not self.ready.done():
-            self.ready.set_exception(error)
-        open_: list[Wanted] = [*self._submitted]
-        self._submitted.clear()
-        for some in self._waiting.values():
-            open_ += some
-        for call in [call for _, _, call in self._queue] + [
-            one for actor in self._actors for one in actor.calls
-        ]:
-            open_ += call.wanted
-        self._waiting, self._queue = {}, []
-        for wanted in open_:
-            if not wanted.future.done():
-                wanted.future.set_exception(error)
-        for actor in self._actors:
-            actor.calls = []
-        self._stored.clear()
+    def _settle_all(self, error: BaseException) -> None:
+        """Let everybody have this error who waits; any thread may."""
+        _settle(self.ready, error)
+        for wanted in list(self._open):
+            _settle(wanted.future, error)
 
-    def _look_around(self) -> None:
-        """Give up where the cluster is gone, or where there has been no actor for too long."""
+    def _watch_cluster(self) -> None:
+        """Look now and then whether the cluster is there, and let everybody know where it is gone."""
+        while not self._over.wait(CHECK_S):
+            try:
+                self._place.check()
+            except RunError as error:
+                self._gone = error
+                self._settle_all(error)
+                return
+
+    def _look_for_actors(self) -> None:
+        """Give up where there has been no actor for too long."""
         now_s = monotonic()
         if self._actors:
             self._without_actor_since_s = now_s
-        if now_s - self._checked_s < CHECK_S:
-            return
-        self._checked_s = now_s
-        self._place.check()
         if now_s - self._without_actor_since_s > self._patience_s:
             raise RunError(
                 f"no actor could be started in {self._patience_s:g} s: the cluster has no room for one, or "
@@ -288,7 +295,7 @@ class ActorPool:
         actor.host = greeting.host
         self.hosts[greeting.host] += 1
         self._actors.append(actor)
-        if not self.ready.done():
+        with suppress(InvalidStateError):
             self.ready.set_result(None)
 
     def _replace(self, actor: _Actor) -> None:
@@ -393,14 +400,15 @@ class ActorPool:
         for wanted, result in zip(call.wanted, done.results, strict=True):
             self._forget(wanted)
             if isinstance(result, Failure):
-                wanted.future.set_exception(result.error())
+                _settle(wanted.future, result.error())
             else:
-                wanted.future.set_result(result)
+                with suppress(InvalidStateError):  # the cluster was given up in this instant
+                    wanted.future.set_result(result)
 
     def _fail(self, call: _Call, error: Exception) -> None:
         for wanted in call.wanted:
             self._forget(wanted)
-            wanted.future.set_exception(error)
+            _settle(wanted.future, error)
 
     def _forget(self, wanted: Wanted) -> None:
         """Let go of what only this job needed."""
@@ -432,6 +440,12 @@ class ActorPool:
                     JobError(f"{MOST_LOST} actors have died at a job, perhaps for want of memory: {said}"),
                 )
         self._replace(actor)
+
+
+def _settle(future: Future[Any], error: BaseException) -> None:
+    """Let whoever waits have an error, unless another thread was faster."""
+    with suppress(InvalidStateError):
+        future.set_exception(error)
 
 
 def _cannot_travel(error: Exception) -> JobError:

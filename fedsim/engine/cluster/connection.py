@@ -8,6 +8,7 @@ head's port takes a connection.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -33,6 +34,9 @@ AUTO, LOCAL = "auto", "local"
 
 GONE_S = 10.0
 """A head that takes no connection for so long is gone, s."""
+
+LEAVE_S = 20.0
+"""How long leaving a cluster, or ending one, may take, s."""
 
 _CONNECT_S = 2.0
 """How long a connection may take, s."""
@@ -75,7 +79,7 @@ class Connection:
 
             self.ray: Any = ray
             # A notebook may have joined a cluster itself, and goes on with it afterwards.
-            self._is_mine = not ray.is_initialized()
+            self._is_mine, self._is_closed = not ray.is_initialized(), False
             if self._is_mine:
                 self._join(address, num_cpus)
         self._head = ray.get_runtime_context().gcs_address
@@ -98,15 +102,16 @@ class Connection:
         if address == LOCAL:
             settings |= {"include_dashboard": False, "num_cpus": max(len(os.sched_getaffinity(0)), num_cpus)}
         try:
+            where = address if address == LOCAL else _head_that_answers(address)
             with _own_signals(), _fedsim_on_path():
-                self.ray.init(address=address, **settings)
+                self.ray.init(address=where, **settings)
         except Exception as error:  # of many kinds, by what is wrong
             said = shortened(str(error).partition("\n")[0], MOST_SAID)
             if address == LOCAL:
                 raise RunError(f"no Ray cluster could be started on this machine: {said}") from error
-            where = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
+            of = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
             raise UserError(
-                f"the Ray cluster {where} cannot be joined ({said}): start one with 'ray start --head', "
+                f"the Ray cluster {of} cannot be joined ({said}): start one with 'ray start --head', "
                 "write address = 'local' for one that lasts as long as the run, and see that this process "
                 "has the cluster's token ('ray get-auth-token')"
             ) from error
@@ -129,9 +134,8 @@ class Connection:
         Raises:
             RunError: It has not been for :data:`GONE_S`.
         """
-        host, _, port = self._head.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+            _knock(self._head)
         except OSError:
             away_s = monotonic() - self._last_there_s
             if away_s > GONE_S:
@@ -144,11 +148,43 @@ class Connection:
 
     def close(self) -> None:
         """Leave a cluster that this object has joined, and end one that it has started."""
-        if self._is_mine and self.ray.is_initialized():
-            self._unmute()
-            with _quiet(), suppress(Exception):  # of a cluster that is gone
-                self.ray.shutdown()
-            self._last_words.take_back()
+        if not self._is_mine or self._is_closed:
+            return
+        self._is_closed = True
+        with _quiet():
+            # Beside this thread, as it may never return where the cluster is gone. At the end of the process
+            # Ray would try once more.
+            leaving = threading.Thread(target=self._leave, daemon=True)
+            leaving.start()
+            leaving.join(LEAVE_S)
+            if leaving.is_alive():
+                atexit.unregister(self.ray.shutdown)
+        self._unmute()
+        self._last_words.take_back()
+
+    def _leave(self) -> None:
+        with suppress(Exception):  # of a cluster that is gone
+            self.ray.shutdown()
+
+
+def _head_that_answers(address: str) -> str:
+    """Return ``HOST:PORT`` of a cluster that is there: Ray would try for minutes, and write lines meanwhile.
+
+    Raises:
+        OSError: Nothing answers there.
+    """
+    from ray._private import services
+
+    found = services.canonicalize_bootstrap_address(address)
+    if found is None or found == AUTO:
+        raise ConnectionError("there is none on this machine")
+    _knock(found)
+    return str(found)
+
+
+def _knock(head: str) -> None:
+    host, _, port = head.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
 
 
 @contextmanager

@@ -73,6 +73,10 @@ class Executor(Plugin[ExecutorConfig], ABC):
         """How many jobs can be under way."""
         return self.config.workers
 
+    def for_trials(self) -> Executor:
+        """Return who does jobs for a forecast, in this process."""
+        return self
+
     @property
     def facts(self) -> Mapping[str, Any]:
         """Where jobs were done, for ``run.json``, beside what every executor says there."""

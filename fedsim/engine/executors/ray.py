@@ -25,7 +25,7 @@ from fedsim.engine.cluster.job_actor import Greeting
 from fedsim.engine.cluster.numeric_fingerprint import PIN, differences
 from fedsim.engine.cluster.ray_actors import RayActors
 from fedsim.engine.execute import unfitted
-from fedsim.engine.executors.base import Due, Promise
+from fedsim.engine.executors.base import Due, Executor, ExecutorConfig, Promise
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import Call, Evaluate, Fit, Job, Predict
 from fedsim.engine.worker_state import Resources
@@ -68,9 +68,15 @@ class Ray(Threads):
     _connection: Connection | None = None
     _differences: dict[str, list[str]]
 
+    def for_trials(self) -> Executor:
+        """Return the thread of whoever waits, which does what an actor does."""
+        return Threads(ExecutorConfig(workers=1))
+
     @property
     def num_at_once(self) -> int:
         """How many jobs can be under way."""
+        if self._pool is None:
+            return self._params.actors or self.config.workers
         return self._num_actors
 
     @property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ import pytest
 
 from fedsim.engine.cluster import actor_pool
 from fedsim.engine.cluster.actor_pool import AHEAD, MOST_LOST, ActorPool, LostError, Wanted
-from fedsim.engine.cluster.job_actor import Greeting, JobActor
-from fedsim.engine.cluster.packing import Failure, PackedResult, unpacked
+from fedsim.engine.cluster.job_actor import Greeting
+from fedsim.engine.cluster.packing import Failure
 from fedsim.engine.execute import run
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, Predict
@@ -22,75 +21,10 @@ from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError, RunError, UserError
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Tree
 from fedsim.rng import Key
+from tests.engine.cluster.stage import Stage
 
 pytest.importorskip("ray")
-
-
-class Stage:
-    """Actors in this process. Jobs are done at once, unless they are held.
-
-    Attributes:
-        fates: What becomes of the next calls: ``lost``, or whatever else for one that is done.
-        greetings: What the next actors answer instead of their greeting.
-        deadly: A seed at whose job every actor dies.
-        is_held: Whether calls wait for ``release``.
-    """
-
-    def __init__(self, resources: Resources) -> None:
-        self.resources = resources
-        self.store_bytes = 1e9
-        self.fates = deque[str]()
-        self.greetings = deque[Any]()
-        self.deadly: int | None = None
-        self.is_held = False
-        self.started = self.ended = self.num_puts = 0
-        self.seeds = list[list[int]]()
-        self.gone: RunError | None = None
-        self.held = list[Callable[[], None]]()
-
-    def start(self, number: int) -> Any:
-        self.started += 1
-        return JobActor([])
-
-    def greet(self, actor: JobActor) -> Future[Any]:
-        answer: Future[Any] = Future()
-        said = self.greetings.popleft() if self.greetings else actor.greet(lambda: self.resources)
-        if said == "silence":
-            return answer
-        answer.set_exception(said) if isinstance(said, Exception) else answer.set_result(said)
-        return answer
-
-    def do(self, actor: JobActor, octets: bytes, alike: bool, trees: Sequence[Any]) -> Future[PackedResult]:
-        answer: Future[PackedResult] = Future()
-        jobs = unpacked(octets, trees)
-        self.seeds.append([getattr(job, "seed", 0) for job in jobs])
-        fate = self.fates.popleft() if self.fates else "done"
-
-        def settle() -> None:
-            if fate == "lost" or self.deadly in self.seeds_of(jobs):
-                answer.set_exception(LostError("its node has died"))
-            else:
-                answer.set_result(actor.do(octets, alike, *trees))
-
-        self.held.append(settle) if self.is_held else settle()
-        return answer
-
-    @staticmethod
-    def seeds_of(jobs: Sequence[Any]) -> list[int]:
-        return [getattr(job, "seed", 0) for job in jobs]
-
-    def put(self, tree: Tree) -> Any:
-        self.num_puts += 1
-        return tree
-
-    def end(self, actor: Any) -> None:
-        self.ended += 1
-
-    def check(self) -> None:
-        if self.gone is not None:
-            raise self.gone
 
 
 @pytest.fixture
