@@ -1,4 +1,4 @@
-"""What jobs on a Ray cluster cost against threads, on a cluster of two nodes that this machine plays.
+"""What jobs on a Ray cluster cost against threads, on this machine.
 
 The workloads are those of ``bench_train.py``. Threads with two workers and Ray with two actors take turns;
 figures are real time a round, the median over rounds 2 and later, and the median of the repeats' ratios
@@ -8,7 +8,8 @@ training. Memory is that of this process and of the object store, after 20 round
 after 200.
 
 ``--equality`` runs examples of ``scenarios/`` and the workloads with threads and with 1, 2 and 4 actors, and
-once more with an actor killed every two seconds, and compares hashes, bytes and simulated time.
+compares hashes, bytes and simulated time, on a cluster of two nodes that this machine plays. ``--killing``
+does so while an actor is killed every two seconds.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ KILLED_EVERY_S = 2.0
 
 
 @contextmanager
-def cluster(num_cpus: int = 2) -> Iterator[str]:
-    """Have a cluster of two nodes that this process belongs to; yield its address."""
+def cluster(num_nodes: int, num_cpus: int = 2) -> Iterator[str]:
+    """Have a cluster that this process belongs to; yield its address."""
     node: dict[str, Any] = {
         "num_cpus": num_cpus,
         "object_store_memory": STORE_BYTES,
@@ -71,14 +72,15 @@ def cluster(num_cpus: int = 2) -> Iterator[str]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        both = Cluster(initialize_head=True, head_node_args=node)
-        both.add_node(**node)
-        ray.init(address=both.address, log_to_driver=False, logging_level=logging.ERROR)
+        nodes = Cluster(initialize_head=True, head_node_args=node)
+        for _ in range(num_nodes - 1):
+            nodes.add_node(**node)
+        ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
     try:
-        yield both.address
+        yield nodes.address
     finally:
         ray.shutdown()
-        both.shutdown()  # type: ignore[no-untyped-call]
+        nodes.shutdown()  # type: ignore[no-untyped-call]
 
 
 def on_ray(actors: int, **more: Any) -> dict[str, Any]:
@@ -311,7 +313,7 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.equality or arguments.killing:
-        with cluster():
+        with cluster(num_nodes=2):
             kept = True
             if arguments.equality:
                 kept = equality(arguments.only, arguments.actors)
@@ -319,7 +321,7 @@ def main() -> int:
                 kept &= killing(arguments.rounds or 6, arguments.actors)
         return int(arguments.check and not kept)
     start_local()
-    with cluster():
+    with cluster(num_nodes=1):
         start()
         kept = memory(CASES["W1"], 20, 200)
         for name in LIMITS:

@@ -187,7 +187,6 @@ class ActorPool:
             wanted.cancel()
             return
         self._open[wanted] = None
-        wanted.future.add_done_callback(lambda done: self._open.pop(wanted, None))
         if self._gone is not None:
             _settle(wanted.future, self._gone)
             return
@@ -307,6 +306,7 @@ class ActorPool:
         while self._submitted:
             wanted = self._submitted.popleft()
             if (job := wanted.job) is None:
+                self._forget(wanted)
                 continue
             self._waiting.setdefault((wanted.key, wanted.kind), []).append(wanted)
             wanted.trees = tuple(trees_of(job))
@@ -411,7 +411,8 @@ class ActorPool:
             _settle(wanted.future, error)
 
     def _forget(self, wanted: Wanted) -> None:
-        """Let go of what only this job needed."""
+        """Let go of a job that has ended, and of what only it needed."""
+        self._open.pop(wanted, None)
         trees, wanted.trees = wanted.trees, ()
         for tree in trees:
             stored = self._stored[id(tree)]
