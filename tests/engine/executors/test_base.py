@@ -32,7 +32,7 @@ def executor(
         connection = SimpleNamespace(ray=SimpleNamespace(__version__="0"), address="", close=lambda: None)
         monkeypatch.setattr("fedsim.engine.executors.ray.Connection", lambda *_: connection)
         monkeypatch.setattr("fedsim.engine.executors.ray.RayActors", lambda *_: Stage(resources))
-        # Of the two, which are one process here, each would see that the other draws from torch's generator.
+        # Without the numbers, as on the stage.
         monkeypatch.setattr("fedsim.engine.cluster.job_actor.numeric_fingerprint", lambda resources: {})
         resources, params = replace(resources, rebuild=lambda: resources), RayConfig(actors=2)
     executor: Executor = request.param(ExecutorConfig(workers=2, params=params))
