@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -74,6 +75,7 @@ class Connection:
         if not is_installed("ray"):
             raise UserError("the package ray is not installed: pip install 'fedsim[ray]'")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
         with _quiet():
             import ray
 
@@ -100,7 +102,8 @@ class Connection:
     def _join(self, address: str, num_cpus: float) -> None:
         settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address == LOCAL:
-            settings |= {"include_dashboard": False, "num_cpus": max(len(os.sched_getaffinity(0)), num_cpus)}
+            cpus = max(len(os.sched_getaffinity(0)), ceil(num_cpus))
+            settings |= {"include_dashboard": False, "num_cpus": cpus}
         try:
             where = address if address == LOCAL else _head_that_answers(address)
             with _own_signals(), _fedsim_on_path():
