@@ -58,7 +58,9 @@ def test_programs_are_told_the_same(call: Call, kind: str) -> None:
         json.loads(call("list", kind, "--json", "--details").stdout), available(FOLDERS[kind]), strict=True
     ):
         assert plugin.keys() - {"kind"} == {"name", "summary", "parameters"}
-        for told, (name, _, words) in zip(plugin["parameters"], parameters(found.plugin.Config), strict=True):
+        for told, (name, _, words) in zip(
+            plugin["parameters"], parameters(found.plugin.params()), strict=True
+        ):
             assert (told["name"], told["description"]) == (name, words)
             assert set(told["type"]) <= {"integer", "number", "string", "boolean", "array", "object"}
             assert told["type"]

@@ -75,7 +75,6 @@ class Connection:
         if not is_installed("ray"):
             raise UserError("the package ray is not installed: pip install 'fedsim[ray]'")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
         with _quiet():
             import ray
 
