@@ -30,6 +30,7 @@ from fedsim.report.places import holds_run, holds_scenario
 from fedsim.report.summary import read_summary
 from fedsim.report.tracking import track
 from fedsim.scenario import load_scenario
+from fedsim.scenario.build import with_own_root
 from fedsim.studies.study_lock import locked
 from fedsim.studies.worker import Task, record_task, teller
 from fedsim.studies.worker_pool import Message, Tell
@@ -213,7 +214,7 @@ def perform(task: Task) -> Iterator[Task]:
 
 def _record(task: Task, folder: Path, tell: Tell) -> None:
     try:
-        record_task(task, folder, teller(tell))
+        record_task(task, folder, teller(tell), with_own_root)
         tell({"ended": True})
     except FedsimError as error:
         tell({"failed": str(error)})

@@ -29,7 +29,7 @@ from fedsim.report.places import holds_run, holds_scenario
 from fedsim.report.record_run import record
 from fedsim.report.summary import read_summary
 from fedsim.runtime.records.result import RoundRow
-from fedsim.scenario import Plan, load_scenario
+from fedsim.scenario import Plan, Scenario, load_scenario
 from fedsim.studies.plan import with_one_worker
 from fedsim.studies.study_lock import locked
 
@@ -96,17 +96,23 @@ def do(task: Task, outlet: TextIO) -> Task:
         return {"failed": traceback.format_exc()}
 
 
-def record_task(task: Task, folder: Path, watch: Callable[[RoundRow], None]) -> None:
+def record_task(
+    task: Task,
+    folder: Path,
+    watch: Callable[[RoundRow], None],
+    adapted: Callable[[Scenario], Scenario] = lambda scenario: scenario,
+) -> None:
     """Do the run of a task.
 
     Args:
         task: As for :func:`do`.
         folder: Where its results belong on this machine.
         watch: Told of each round as it ends.
+        adapted: Gives the scenario what is another on this machine.
     """
     written = task["scenario"]
     loaded = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
-    plan = Plan.of(with_one_worker(loaded), task["source"], verify=task["verify"])
+    plan = Plan.of(with_one_worker(adapted(loaded)), task["source"], verify=task["verify"])
     force = task["force"] or holds_scenario(folder, written)
     plan = replace(plan, scenario_toml=written)
     record(plan, folder, force=force, watch=watch, known_as=Path(task["known_as"]))

@@ -10,20 +10,21 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from fedsim.engine.cluster.call_sizes import CALL_S, Rates, sizes
 from fedsim.engine.cluster.job_actor import Done, Greeting
 from fedsim.engine.cluster.packing import Failure, Loans, PackedResult, packed, plain, trees_of
+from fedsim.engine.cluster.place import LostError, Place
+from fedsim.engine.cluster.wanted_job import Wanted
 from fedsim.engine.job_times import JobTimes
-from fedsim.engine.jobs import Job
 from fedsim.errors import FedsimError, JobError, RunError
 from fedsim.params import Tree
 from fedsim.quoting import MOST_SAID, shortened
@@ -39,68 +40,6 @@ LENT = 0.25
 
 CHECK_S = 2.0
 """Time between two looks whether the cluster is there, s."""
-
-
-class LostError(Exception):
-    """An actor has died, or its result has gone with its machine."""
-
-
-class Place(Protocol):
-    """Where actors are. Answers come in any thread, as futures do.
-
-    Attributes:
-        store_bytes: Size of the object store of this machine.
-    """
-
-    store_bytes: float
-
-    def start(self, number: int) -> Any:
-        """Begin to start an actor; return what it is known by."""
-
-    def greet(self, actor: Any) -> Future[Any]:
-        """Ask an actor for its :class:`Greeting`; an actor that dies is a :class:`LostError`."""
-
-    def do(self, actor: Any, octets: bytes, alike: bool, trees: Sequence[Any]) -> Future[PackedResult]:
-        """Have an actor do packed jobs; an actor that dies is a :class:`LostError`."""
-
-    def put(self, tree: Tree) -> Any:
-        """Keep a tree for actors to read, as long as somebody holds what this returns."""
-
-    def end(self, actor: Any) -> None:
-        """End an actor."""
-
-    def check(self) -> None:
-        """Look whether the cluster is there; a :class:`RunError` says that it is gone."""
-
-
-class Wanted:
-    """A job that somebody may wait for.
-
-    Args:
-        job: The job.
-        key: What it has in common with jobs that can be done together with it, if anything.
-        kind: What it has in common with jobs that take as long for each of their amount; its name first.
-        amount: Its operations or samples.
-    """
-
-    __slots__ = ("amount", "future", "job", "key", "kind", "lost", "takes_s", "trees")
-
-    def __init__(self, job: Job, key: Hashable | None, kind: tuple[Hashable, ...], amount: float) -> None:
-        self.job: Job | None = job  # None once nobody wants it
-        self.key = key
-        self.kind = kind
-        self.amount = amount
-        self.future: Future[Any] = Future()
-        self.takes_s = 0.0
-        self.lost = 0
-        self.trees: Sequence[Tree] = ()
-
-    def cancel(self) -> bool:
-        """Give it up, unless it was sent to an actor."""
-        if not self.future.cancel():
-            return False
-        self.job = None
-        return True
 
 
 @dataclass(eq=False, slots=True)

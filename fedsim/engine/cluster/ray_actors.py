@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from fedsim.engine.cluster.actor_pool import LostError
 from fedsim.engine.cluster.connection import Connection
 from fedsim.engine.cluster.job_actor import JobActor
 from fedsim.engine.cluster.packing import PackedResult
+from fedsim.engine.cluster.place import LostError
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Tree
 

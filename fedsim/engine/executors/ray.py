@@ -19,11 +19,12 @@ from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.fingerprints import differences as data_differences
-from fedsim.engine.cluster.actor_pool import ActorPool, Wanted
+from fedsim.engine.cluster.actor_pool import ActorPool
 from fedsim.engine.cluster.connection import AUTO, Address, Connection
 from fedsim.engine.cluster.job_actor import Greeting
 from fedsim.engine.cluster.numeric_fingerprint import PIN, differences
 from fedsim.engine.cluster.ray_actors import RayActors
+from fedsim.engine.cluster.wanted_job import Wanted
 from fedsim.engine.execute import unfitted
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig, Promise
 from fedsim.engine.executors.threads import Threads
@@ -56,8 +57,8 @@ class Ray(Threads):
     """Actors for all jobs but an algorithm's own arithmetic.
 
     Raises:
-        RunError: The cluster is gone, or an actor's fedsim, data or numbers are others.
-        UserError: The cluster cannot be joined.
+        RunError: The cluster is gone, or actors cannot be started or made ready.
+        UserError: The cluster cannot be joined, or an actor's fedsim, data or numbers are others.
     """
 
     Params = RayConfig

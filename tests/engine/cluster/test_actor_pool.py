@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from fedsim.engine.cluster import actor_pool
-from fedsim.engine.cluster.actor_pool import AHEAD, MOST_LOST, ActorPool, LostError, Wanted
+from fedsim.engine.cluster.actor_pool import AHEAD, MOST_LOST, ActorPool
 from fedsim.engine.cluster.job_actor import Greeting
 from fedsim.engine.cluster.packing import Failure
+from fedsim.engine.cluster.place import LostError
+from fedsim.engine.cluster.wanted_job import Wanted
 from fedsim.engine.execute import run
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, Predict
