@@ -154,9 +154,9 @@ def do_beside(
     Returns:
         Why runs have failed, by their labels; they leave nothing.
     """
-    with telling(parent, MEND):
-        parent.mkdir(parents=True, exist_ok=True)
     with _workers(on, runs) as (start, most):
+        with telling(parent, MEND):
+            parent.mkdir(parents=True, exist_ok=True)
         work = _Work(parent, jobs or most, start, force, verify, watch, len(runs), parent)
         work.do(runs)
     return work.failed

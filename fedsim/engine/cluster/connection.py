@@ -114,8 +114,8 @@ class Connection:
             of = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
             raise UserError(
                 f"the Ray cluster {of} cannot be joined ({said}): start one with 'ray start --head', "
-                "write address = 'local' for one that lasts as long as the run, and see that this process "
-                "has the cluster's token ('ray get-auth-token')"
+                "and see that this process has its token ('ray get-auth-token'); or, for a run's jobs, write "
+                "engine.params.address = 'local' for one that lasts as long as the run"
             ) from error
 
     @property
