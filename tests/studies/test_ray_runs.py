@@ -80,22 +80,20 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_folders_are_those_of_runs_here_and_what_fails_is_told(cluster: Any, tmp_path: Path) -> None:
+def test_folders_are_those_of_runs_here_and_what_fails_is_told(
+    cluster: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     scenarios = [tables(**{"algorithm.name": name}) for name in ("fedavg", "local")]
-    runs = comparison_plan(scenarios, ()).runs
+    wrong = tables(**{"data.root": "/nowhere", "data.name": "mnist", "run.seed": 7})
     options: Any = {"force": False, "verify": False, "watch": lambda progress: None}
-    for folder, on in (("here", None), ("there", "ray")):
-        assert do_beside(runs, tmp_path / folder, 2, on=on, **options) == {}  # type: ignore[arg-type]
+    runs, failing = (comparison_plan(some, ()).runs for some in (scenarios, [wrong]))
+    failed = do_beside((*runs, *failing), tmp_path / "there", None, on="ray", **options)
+    assert list(failed) == ["fedavg-seed7"]
+    assert "1 fault" in failed["fedavg-seed7"]
+    request.getfixturevalue("in_process")
+    assert do_beside(runs, tmp_path / "here", None, on=None, **options) == {}
     for run in runs:
         assert files(tmp_path / "here" / run.label) == files(tmp_path / "there" / run.label)
-    # They are there now, so nothing is done again.
-    assert do_beside(runs, tmp_path / "there", None, on="ray", **options) == {}
-    wrong = comparison_plan(
-        [tables(**{"training.lr": 1.0, "data.root": "/nowhere", "data.name": "mnist"})], ()
-    ).runs
-    failed = do_beside(wrong, tmp_path / "wrong", None, on="ray", **options)
-    assert list(failed) == ["fedavg-seed0"]
-    assert "1 fault" in failed["fedavg-seed0"]
 
 
 @pytest.mark.slow
