@@ -72,6 +72,7 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_timeline.py --check
 	$(BIN)/python tools/bench_network.py --check
 	$(BIN)/python tools/bench_scale.py --check
+	$(BIN)/python tools/bench_ray.py --check
 	$(BIN)/python tools/bench_http.py --check
 	$(BIN)/python tools/bench_report.py --check
 	$(BIN)/python tools/flood_http.py --check

@@ -147,7 +147,7 @@ class Choice(Config):
         if cls.KEY not in info.data:
             # The name is a fault already; nothing can be said about the parameters.
             return params
-        return cls.KIND.find(info.data[cls.KEY]).Config.model_validate(params)
+        return cls.KIND.find(info.data[cls.KEY]).params().model_validate(params)
 
     def make(self) -> Any:
         """Return a new plugin with these parameters."""

@@ -13,14 +13,16 @@ import importlib
 import sys
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 
 C = TypeVar("C", bound=Config)
+ConfigClass: TypeAlias = type[Config]
 
 
 class Plugin(Generic[C]):
@@ -34,6 +36,11 @@ class Plugin(Generic[C]):
 
     def __init__(self, config: C) -> None:
         self.config = config
+
+    @classmethod
+    def params(cls) -> ConfigClass:
+        """Return the class of what a scenario may set by ``params``: of its settings, unless it says else."""
+        return cls.Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,12 @@ def at(path: str) -> Any:
             found = getattr(found, word, None)
         return found
     return None
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a folder that is called like it is none."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
 
 
 def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:

@@ -129,7 +129,7 @@ def rows_of(csv_text: str) -> list[dict[str, str]]:
 class InProcess:
     """Does the tasks of a study in this process, one after the other, in place of a pool of processes."""
 
-    def __init__(self, tasks: Sequence[Mapping[str, Any]], jobs: int) -> None:
+    def __init__(self, tasks: Sequence[Mapping[str, Any]], jobs: int, start: object) -> None:
         self.tasks = tasks
 
     def __enter__(self) -> Self:

@@ -19,7 +19,7 @@ from fedsim.ranges import Processes, ends
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
-from fedsim.studies.perform import STUDY, Progress, Watch, perform
+from fedsim.studies.perform import STUDY, On, Progress, Watch, perform
 from fedsim.studies.plan import StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
 
@@ -86,6 +86,7 @@ def study(
     *,
     out: str | Path | None = None,
     jobs: int | None = None,
+    on: On | None = None,
     force: bool = False,
     verify: bool = False,
     progress: Watch | None = None,
@@ -101,7 +102,9 @@ def study(
         study: A file, an example by name, or a dictionary of a study's keys, whose ``base`` may be anything
             that :func:`fedsim.load` takes.
         out: Folder of the results; if left out a temporary one, which goes with the result.
-        jobs: Runs at once; if left out, as many as the machine has cores and memory for.
+        jobs: Runs at once; if left out, as many as the machine has cores and memory for, or the cluster CPUs.
+        on: ``"ray"`` spreads the runs over a Ray cluster, that of ``RAY_ADDRESS`` or of this machine; needs
+            ``fedsim[ray]``.
         force: Whether ``out`` may replace runs of other scenarios.
         verify: Whether every invariant is checked while running; slower.
         progress: Told how far the study is (:class:`fedsim.studies.perform.Progress`).
@@ -110,7 +113,7 @@ def study(
     Raises:
         ScenarioError: All that is wrong with the study.
         OutputError: The place of the results is occupied or cannot be written.
-        UserError: ``jobs`` is no number of processes.
+        UserError: ``jobs`` is no number of processes, or there is no cluster.
     """
     least, most = ends(Processes)
     if jobs is not None and jobs not in range(least, most + 1):
@@ -129,6 +132,7 @@ def study(
             plan,
             folder,
             jobs=jobs,
+            on=on,
             force=force,
             verify=verify,
             watch=watch,

@@ -11,7 +11,7 @@ from fedsim.cli.console import heading, pairs, say, table
 from fedsim.cli.error_handling import rehearsing
 from fedsim.errors import ScenarioError, UserError
 from fedsim.report import number_format, preview
-from fedsim.report.forecast import BASIS, tried
+from fedsim.report.forecast import BASIS, hardly_pays, tried
 from fedsim.report.rehearsal import rehearse
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
@@ -83,6 +83,8 @@ def check(
         ]
     )
     say(f"  {BASIS}")
+    if real_time is not None and (remark := hardly_pays(parts, rehearsal)) is not None:
+        say(f"  {remark}")
     if parts.fleet.is_traced:
         say("  links that follow traces had the mean of their trace here; in a run they change over time")
     if parts.fleet.is_loaded:

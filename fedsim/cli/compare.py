@@ -19,7 +19,7 @@ from fedsim.report.record_comparison import check_comparison, record_comparison,
 from fedsim.scenario import load_each, tracked
 from fedsim.studies.answer_files import FILES, write_answers
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import do_beside
+from fedsim.studies.perform import On, do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
 
@@ -31,6 +31,7 @@ def compare(
     seeds: list[int] | None,
     targets: tuple[float, ...],
     jobs: int | None,
+    on: On | None,
     out: Path | None,
     force: bool,
     verify: bool,
@@ -42,7 +43,17 @@ def compare(
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
         plan = short_form(scenario_file, overrides, algorithms, seeds, targets).tracked(track)
-        show_study(plan, out, jobs or 1, force=force, verify=verify, report=report, live=live, quiet=quiet)
+        show_study(
+            plan,
+            out,
+            jobs if on else jobs or 1,
+            on,
+            force=force,
+            verify=verify,
+            report=report,
+            live=live,
+            quiet=quiet,
+        )
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
     scenarios = [tracked(one, track) for one in loaded]
@@ -56,9 +67,9 @@ def compare(
     remarks, faults = list[str](), dict[str, str]()
     kept = f"runs that have ended are kept in {parent}"
     try:
-        page, is_here = live_page(live), jobs is None
+        page, is_here = live_page(live), jobs is None and on is None
         with comparison_on(page, scenarios, parent, targets, is_here=is_here) as followed:
-            if jobs is None:
+            if is_here:
 
                 @contextmanager
                 def watch(label: str, rounds: int | None) -> Iterator[Watch]:
@@ -84,7 +95,7 @@ def compare(
             else:
                 with watching_study(name, quiet=quiet) as watch_study:
                     told = both(watch_study, followed)
-                    failed = do_beside(plan.runs, parent, jobs, force=force, verify=verify, watch=told)
+                    failed = do_beside(plan.runs, parent, jobs, on=on, force=force, verify=verify, watch=told)
                 if failed:
                     note(kept)
                 check_failed(failed, "comparison")

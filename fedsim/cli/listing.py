@@ -76,7 +76,7 @@ def _types(field: dict[str, Any], definitions: dict[str, Any]) -> set[str]:
 
 
 def _document(found: Found, details: bool) -> dict[str, Any]:
-    parameters = {"parameters": typed_parameters(found.plugin.Config)} if details else {}
+    parameters = {"parameters": typed_parameters(found.plugin.params())} if details else {}
     kind = {"kind": found.kind} if found.kind else {}
     return {"name": found.name, "summary": found.summary, **kind, **parameters}
 
@@ -93,7 +93,7 @@ def _value(value: Any) -> str:
 
 def _describe(found: Found) -> None:
     say(f"{strong(found.name)}: {found.summary}")
-    for name, default, documentation in parameters(found.plugin.Config):
+    for name, default, documentation in parameters(found.plugin.params()):
         say(f"  {name} = {default}")
         if documentation:
             say(click.wrap_text(documentation, 96, initial_indent="      ", subsequent_indent="      "))

@@ -20,6 +20,12 @@ from fedsim.cli.options import (
 )
 from fedsim.errors import UserError
 
+on_option = click.option(
+    "--on",
+    type=click.Choice(["ray"]),
+    help="Spread the runs over a Ray cluster, that of RAY_ADDRESS or of this machine, instead of doing them "
+    "here; --jobs then bounds how many it does at once. (Needs the extra fedsim[ray].)",
+)
 report_option = click.option(
     "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."
 )
@@ -91,6 +97,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     "Runs at once, in processes of their own.  [default: one, in this process unless values are varied]",
     "N",
 )
+@on_option
 @path_option(
     "--out",
     "DIR",
@@ -117,6 +124,7 @@ def compare(**values: Any) -> None:
 @number_option(
     "--jobs", "Processes", "Runs at once.  [default: as many as there are cores and memory for]", "N"
 )
+@on_option
 @report_option
 @output_of_several
 def study(**values: Any) -> None:

@@ -19,7 +19,7 @@ from fedsim.errors import RunError
 from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import number_format
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import Progress, Watch, perform, study_place
+from fedsim.studies.perform import On, Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def study(
     study_file: Path,
     out: Path | None,
     jobs: int | None,
+    on: On | None,
     force: bool,
     verify: bool,
     report: bool,
@@ -39,13 +40,14 @@ def study(
 ) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
     plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, force=force, verify=verify, report=report, live=live, quiet=quiet)
+    show_study(plan, out, jobs, on, force=force, verify=verify, report=report, live=live, quiet=quiet)
 
 
 def show_study(
     plan: StudyPlan,
     out: Path | None,
     jobs: int | None,
+    on: On | None,
     *,
     force: bool,
     verify: bool,
@@ -67,7 +69,7 @@ def show_study(
             watching_study(plan.name, quiet=quiet) as watch,
         ):
             told = both(watch, followed)
-            found = perform(plan, parent, jobs=jobs, force=force, verify=verify, watch=told)
+            found = perform(plan, parent, jobs=jobs, on=on, force=force, verify=verify, watch=told)
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise

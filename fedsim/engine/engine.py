@@ -230,7 +230,7 @@ class Engine:
         The loop's own would all be taken by jobs, and there would be none left for looking a name up.
         """
         if self._waiters is None:
-            self._waiters = ThreadPoolExecutor(self.executor.config.workers, "fedsim-waiter")
+            self._waiters = ThreadPoolExecutor(self.executor.num_at_once, "fedsim-waiter")
         return self._waiters
 
 

@@ -42,9 +42,9 @@ class JobTimes:
         """Return the real time since the run began, ns."""
         return perf_counter_ns() - self._began_ns
 
-    def done(self, kind: str, number: int, began_ns: int) -> None:
-        """Note that this thread has done jobs which it began then."""
-        name = threading.current_thread().name
+    def done(self, kind: str, number: int, began_ns: int, worker: str = "") -> None:
+        """Note that this thread, or another worker of this name, has done jobs which it began then."""
+        name = worker or threading.current_thread().name
         self.jobs.append(TimedJobs(name, kind, number, began_ns, self.now_ns()))
 
     def end_round(self, number: int) -> None:

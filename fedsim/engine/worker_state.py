@@ -7,9 +7,11 @@ ordinary forward pass of an ordinary module.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +38,27 @@ from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures, Net
 from fedsim.models.cpu_kernels import is_faster_channels_last, pool_before_relu
 from fedsim.params import Array, Model, Tree, freeze
+
+
+def choose_repeatable_kernels(device: torch.device) -> None:
+    """On CUDA, choose deterministic kernels; must come before the first use of cuBLAS."""
+    if device.type != "cuda":
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+
+
+def pin_thread() -> None:
+    """Give the calling thread one torch thread for good: sums over several end in other bits.
+
+    OpenMP keeps the setting by thread, so pinning the main thread is not enough. When a thread first needs
+    it, it takes over what was set last anywhere, so that comes first.
+    """
+    torch.get_num_threads()
+    torch.set_num_threads(1)
 
 
 class StoppedError(Exception):
@@ -79,22 +102,30 @@ class Resources:
         architectures: By label; parts of them and their compositions too (:mod:`fedsim.models.parts`).
         device: Where jobs run.
         pool: The samples as tensors on that device, ``x`` and ``y``; None for a data set of counts only.
+        rebuild: Makes the same in another process, to which it can be sent; None where nobody asks for that.
     """
 
     data: FederatedData
     architectures: Mapping[str, Architecture]
     device: torch.device
     pool: tuple[Tensor, Tensor] | None = field(repr=False)
+    rebuild: Callable[[], Resources] | None = None
     _normalised: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, data: FederatedData, architectures: Mapping[str, Architecture], device: str) -> Resources:
+    def of(
+        cls,
+        data: FederatedData,
+        architectures: Mapping[str, Architecture],
+        device: str,
+        rebuild: Callable[[], Resources] | None = None,
+    ) -> Resources:
         """Put a run's samples on a device (``cpu`` or ``cuda``)."""
         place = torch.device(device)
         pool = None
         if data.has_samples:
             pool = (shared_tensor(data.x, place), shared_tensor(data.y, place))
-        return cls(data, Architectures(architectures), place, pool)
+        return cls(data, Architectures(architectures), place, pool, rebuild)
 
     def num_samples(self, samples: Samples) -> int:
         """Return how many samples there are, without touching them."""
@@ -306,6 +337,16 @@ class Worker:
             trained=trained,
             public_buffers=public_buffers,
         )
+
+    @contextmanager
+    def on_its_stream(self) -> Iterator[None]:
+        """Give CUDA's work to the worker's own stream; it is done when the block ends."""
+        if self.stream is None:
+            yield
+            return
+        with torch.cuda.stream(self.stream):
+            yield
+            self.stream.synchronize()
 
     def pause_point(self) -> None:
         """Give the job up if the run is over.

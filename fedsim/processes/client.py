@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.store import StateFolder
-from fedsim.errors import UserError
-from fedsim.quoting import MOST_SAID, shortened
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting, check_data, read
 from fedsim.runtime.sockets.join import host
-from fedsim.scenario import Scenario, build
+from fedsim.scenario import build
+from fedsim.scenario.build import read_resolved, with_own_root
 
 SILENCE_S = 3.0
 """Time without an answer from the server after which a person is told."""
@@ -93,20 +89,12 @@ class ClientProcess:
         Raises:
             UserError: They cannot be built, or the data are not the server's.
         """
-        try:
-            scenario = Scenario.model_validate(tomllib.loads(greeting.scenario))
-        except (ValidationError, tomllib.TOMLDecodeError) as error:
-            raise UserError(
-                f"the server's scenario cannot be read here ({shortened(error, MOST_SAID)}): private "
-                "plugins that it names have to be in the working folder of this process too"
-            ) from None
-        root = scenario.data.root
-        if root is None or not Path(root).expanduser().is_dir():
-            root = None if self.data is None else str(self.data)
-        changes: dict[str, Any] = {"data": scenario.data.model_copy(update={"root": root})}
+        scenario = read_resolved(greeting.scenario)
+        scenario = with_own_root(scenario, None if self.data is None else str(self.data))
         if self.workers is not None:
-            changes["engine"] = scenario.engine.model_copy(update={"workers": self.workers})
-        parts = build(scenario.model_copy(update=changes), f"the scenario of {self.url}")
+            engine = scenario.engine.model_copy(update={"workers": self.workers})
+            scenario = scenario.model_copy(update={"engine": engine})
+        parts = build(scenario, f"the scenario of {self.url}")
         check_data(greeting, parts.data)
         return replace(parts, verify=greeting.verify)
 

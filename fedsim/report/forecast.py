@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from fedsim.engine.cluster.call_sizes import CALL_S
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import number_format
-from fedsim.report.real_time import evaluation, seconds
+from fedsim.report.real_time import evaluation, seconds, seconds_a_fit
 from fedsim.report.rehearsal import Rehearsal, rehearse
 from fedsim.runtime.parts import Parts
 
@@ -60,6 +61,25 @@ def tried(parts: Parts, rehearsal: Rehearsal) -> tuple[Forecast | None, str]:
         return forecast(parts, rehearsal), ""
     except Exception as error:  # of anybody's code: a run says what is wrong, and where
         return None, f"unknown, since a job failed when it was tried: {shortened(error, MOST_SAID)}"
+
+
+def hardly_pays(parts: Parts, rehearsal: Rehearsal) -> str | None:
+    """Return why a run's jobs are too small to go to other machines; None where they are not, or do not go.
+
+    Args:
+        parts: Of the run.
+        rehearsal: Of the run.
+    """
+    if not parts.executor.is_elsewhere:
+        return None
+    fit_s = seconds_a_fit(parts, *rehearsal.each.works)
+    if fit_s is None or fit_s >= CALL_S:
+        return None
+    takes, least = number_format.duration(fit_s), number_format.duration(CALL_S)
+    return (
+        f"a training takes about {takes} here: jobs of less than {least} hardly pay on other machines; "
+        "engine.executor = 'threads' gives the same results"
+    )
 
 
 def forecast(parts: Parts, rehearsal: Rehearsal) -> Forecast:

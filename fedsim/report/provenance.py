@@ -63,6 +63,7 @@ def provenance(
         "workers": executor.config.workers,
         "batching": executor.config.batching,
         "jobs": {kind: dict(ways) for kind, ways in sorted(executor.jobs_done.items())},
+        **executor.facts,
         "bus": bus,
         "verify": plan.parts.verify,
         **({"tracker_failures": dict(tracker_failures)} if tracker_failures else {}),

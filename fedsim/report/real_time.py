@@ -149,7 +149,7 @@ def seconds(parts: Parts, *works: Work) -> list[float]:
     """Return how long each of some works takes this machine, s, from trials of each kind of job in them.
 
     Args:
-        parts: Of the run; its executor does the trials, and is closed then.
+        parts: Of the run; its executor does the trials, or one that is like it here, and is closed then.
         works: Jobs.
     """
     if not parts.executor.learns:
@@ -159,21 +159,42 @@ def seconds(parts: Parts, *works: Work) -> list[float]:
         for name, kind in work.items():
             if name not in kinds or len(kinds[name].tried) < len(kind.tried):
                 kinds[name] = kind
-    resources = Resources.of(parts.data, parts.architectures, parts.device)
-    parts.executor.open(resources)
+    executor, resources = parts.executor.for_trials(), parts.resources()
+    executor.open(resources)
     try:
-        rates = _Trials(parts.executor, resources).rates(kinds)
+        rates = _Trials(executor, resources, parts.executor.num_at_once).rates(kinds)
     finally:
-        parts.executor.close()
+        executor.close()
     return [sum(kind.amount * rates[name] for name, kind in work.items()) for work in works]
+
+
+def seconds_a_fit(parts: Parts, *works: Work) -> float | None:
+    """Return how long a fit in some works takes a core of this machine on average, s; None without fits.
+
+    Args:
+        parts: Of the run; the executor of its trials is closed then.
+        works: Jobs.
+    """
+    fits: Work = {name: kind for work in works for name, kind in work.items() if _is_of_fits(name)}
+    if not fits or not parts.executor.learns:
+        return None
+    executor, resources = parts.executor.for_trials(), parts.resources()
+    executor.open(resources)
+    try:
+        rates = _Trials(executor, resources, 1).rates(fits)
+    finally:
+        executor.close()
+    total_s = sum(kind.amount * rates[name] for name, kind in fits.items())
+    return total_s / sum(kind.count for kind in fits.values())
 
 
 class _Trials:
     """Does some jobs, and takes their time."""
 
-    def __init__(self, executor: Executor, resources: Resources) -> None:
+    def __init__(self, executor: Executor, resources: Resources, num_at_once: int) -> None:
         self._executor = executor
         self._resources = resources
+        self._num_at_once = num_at_once
         self._costs = Costs(resources)
 
     def rates(self, kinds: Work) -> dict[Hashable, float]:
@@ -199,7 +220,7 @@ class _Trials:
             if taken_s >= TRIAL_S or size >= count * longest:
                 break
             size *= GROWTH
-        beside = min(self._executor.config.workers, kind.count) if len(jobs) == 1 else 1
+        beside = min(self._num_at_once, kind.count) if len(jobs) == 1 else 1
         return taken_s / sum(amount for _, amount in jobs) / beside
 
     def _time_s(self, jobs: Sequence[tuple[Job, float]]) -> float:
@@ -248,4 +269,8 @@ class _Trials:
 
 def _alike(one: Any, other: Any) -> bool:
     """Whether two kinds of jobs have the same unit of their amounts."""
-    return (one[0] is Fit) == (other[0] is Fit)
+    return _is_of_fits(one) == _is_of_fits(other)
+
+
+def _is_of_fits(kind: Any) -> bool:
+    return bool(kind[0] is Fit)

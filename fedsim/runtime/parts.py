@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -17,6 +17,7 @@ from fedsim.data import FederatedData
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import Fault, UserError
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture
@@ -96,6 +97,7 @@ class Parts:
         device: Where jobs run: ``cpu`` or ``cuda``.
         verify: Check everything that can be checked, at the price of speed.
         until: Budgets that end the rounds; None: they come to their end.
+        rebuild: Makes what jobs need in another process, for an executor whose jobs are done there.
 
     Raises:
         UserError: The fleet is not as large as the data set's population, or has links that follow traces,
@@ -122,6 +124,7 @@ class Parts:
     device: str = "cpu"
     verify: bool = False
     until: UntilConfig | None = None
+    rebuild: Callable[[], Resources] | None = None
 
     def __post_init__(self) -> None:
         if len(self.fleet) != self.data.num_clients:
@@ -139,6 +142,11 @@ class Parts:
     def key(self) -> Key:
         """The root of all generators."""
         return Key.root(self.seed)
+
+    def resources(self) -> Resources:
+        """Return what jobs need. Where other processes do them, samples stay on the CPU here."""
+        device = "cpu" if self.executor.is_elsewhere else self.device
+        return Resources.of(self.data, self.architectures, device, self.rebuild)
 
     @property
     def num_rounds(self) -> int:

@@ -9,7 +9,6 @@ from fedsim import clock
 from fedsim.bus import Ledger, MemoryBus
 from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
-from fedsim.engine.worker_state import Resources
 from fedsim.errors import UserError
 from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
@@ -74,7 +73,7 @@ def open_engine(parts: Parts, trace: Trace) -> Engine:
     """
     if faults := list(parts.misfits()):
         raise UserError("\n".join(map(str, faults)))
-    return Engine(parts.executor, Resources.of(parts.data, parts.architectures, parts.device), trace)
+    return Engine(parts.executor, parts.resources(), trace)
 
 
 def kinds_of(parts: Parts) -> Kinds:

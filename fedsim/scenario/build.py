@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import platform
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from fedsim import toml
 from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spreading, federate
+from fedsim.engine.worker_state import Resources
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
 from fedsim.models import Architecture
@@ -104,13 +109,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     if faults := check(scenario):
         raise ScenarioError(faults, source)
     key = Key.root(scenario.run.seed)
-    dataset = _dataset(scenario, scenario.data, key.child("data", "load"), faults)
-    other = scenario.data.public.source
-    public = _dataset(scenario, other, key.child("data", "public"), faults) if other else None
-    data = None
-    if dataset is not None and (public is not None or other is None):
-        data = _spread(scenario, dataset, public, key.child("data"), faults)
-    architectures = _architectures(scenario, dataset.task, faults) if dataset is not None else {}
+    data, architectures = _data_and_architectures(scenario, key, faults)
     fleet = _fleet(scenario, data, key, faults)
     idle = [] if fleet is None or data is None else _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
@@ -124,7 +123,11 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
         executor=executor(
-            executor.Config(workers=num_workers(scenario.engine), batching=scenario.engine.batching)
+            executor.Config(
+                workers=num_workers(scenario.engine),
+                batching=scenario.engine.batching,
+                params=scenario.engine.params,
+            )
         ),
         selector=participation.selector.make(),
         pacing=participation.pacing.make(),
@@ -138,10 +141,68 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         on_leave=participation.on_leave,
         evaluation=scenario.evaluation,
         device=scenario.engine.device,
+        rebuild=partial(resources_elsewhere, resolved_toml(scenario)) if executor.is_elsewhere else None,
     )
     if faults := [*idle, *parts.misfits(), *_nobody(parts)]:
         raise ScenarioError(faults, source)
     return parts
+
+
+def resources_elsewhere(scenario_toml: str) -> Resources:
+    """Return what the jobs of a run need, in a process that does them for another one.
+
+    Args:
+        scenario_toml: The resolved scenario; its folder of data sets is that of this machine.
+
+    Raises:
+        UserError: The scenario cannot be read here, or its data cannot be had.
+    """
+    scenario = with_own_root(read_resolved(scenario_toml))
+    faults: list[Fault] = []
+    data, architectures = _data_and_architectures(scenario, Key.root(scenario.run.seed), faults)
+    if data is None or faults:
+        raise ScenarioError(faults, f"{scenario.run.name} on {platform.node()}")
+    return Resources.of(data, architectures, scenario.engine.device)
+
+
+def read_resolved(scenario_toml: str) -> Scenario:
+    """Return a scenario that another process has resolved.
+
+    Raises:
+        UserError: It cannot be read here.
+    """
+    try:
+        return Scenario.model_validate(tomllib.loads(scenario_toml))
+    except (ValidationError, tomllib.TOMLDecodeError) as error:
+        raise UserError(
+            f"the scenario cannot be read here ({shortened(error, MOST_SAID)}): private plugins that it "
+            "names have to be in the working folder of this process too"
+        ) from None
+
+
+def with_own_root(scenario: Scenario, root: str | None = None) -> Scenario:
+    """Return a scenario of another machine with a folder of data sets of this one.
+
+    Args:
+        scenario: The scenario; its own folder is taken where this machine has it.
+        root: Taken otherwise; None: that of ``FEDSIM_DATA``.
+    """
+    own = scenario.data.root
+    if own is not None and Path(own).expanduser().is_dir():
+        return scenario
+    return scenario.model_copy(update={"data": scenario.data.model_copy(update={"root": root})})
+
+
+def _data_and_architectures(
+    scenario: Scenario, key: Key, faults: list[Fault]
+) -> tuple[FederatedData | None, dict[str, Architecture]]:
+    dataset = _dataset(scenario, scenario.data, key.child("data", "load"), faults)
+    other = scenario.data.public.source
+    public = _dataset(scenario, other, key.child("data", "public"), faults) if other else None
+    data = None
+    if dataset is not None and (public is not None or other is None):
+        data = _spread(scenario, dataset, public, key.child("data"), faults)
+    return data, _architectures(scenario, dataset.task, faults) if dataset is not None else {}
 
 
 def num_workers(engine: EngineConfig) -> int:

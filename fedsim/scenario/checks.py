@@ -22,6 +22,7 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_table import read_table
 from fedsim.fleet.entries import TRACED
 from fedsim.network import LinkTraceConfig
+from fedsim.plugins import is_installed
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.ranges import MOST_CLIENTS
 from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
@@ -317,7 +318,18 @@ def _device_files(values: Values) -> Iterator[Fault]:
             yield Fault(toml.path(*place, "file"), str(error))
 
 
+def _installed(values: Values) -> Iterator[Fault]:
+    executor = values.at("engine", "executor")
+    extra = EXECUTOR.find(executor).extra
+    if extra and not is_installed(extra):
+        problem = f"{executor!r} needs the package {extra}, which is not installed"
+        yield Fault("engine.executor", problem, f"pip install 'fedsim[{extra}]'")
+
+
 def _cuda(values: Values) -> Iterator[Fault]:
+    executor = _valid(values, "engine", "executor")
+    if executor is not None and EXECUTOR.find(executor).is_elsewhere:
+        return  # other computers may have one
     if values.at("engine", "device") == "cuda" and not torch.cuda.is_available():
         problem = "'cuda' is asked for, but torch finds no CUDA device on this computer"
         yield Fault("engine.device", problem, "write 'cpu', or install a torch with CUDA and its driver")
@@ -382,5 +394,6 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _something_to_measure,
     _traces,
     _device_files,
+    _installed,
     _cuda,
 )

@@ -28,12 +28,9 @@ def json_schema() -> Json:
     schema = Scenario.model_json_schema(mode="validation")
     definitions: Json = schema["$defs"]
     _offer_each(definitions, "", definitions)
-    for table, key, kind in (
-        ("FleetGroup", "device", DEVICE),
-        ("ServerEntry", "device", DEVICE),
-        ("EngineConfig", "executor", EXECUTOR),
-    ):
-        _name(definitions[table]["properties"][key], kind)
+    for table in ("FleetGroup", "ServerEntry"):
+        _name(definitions[table]["properties"]["device"], DEVICE)
+    _offer_params(definitions["EngineConfig"], "executor", EXECUTOR, definitions)
     models, algorithms = schema["properties"]["models"], schema["properties"]["algorithms"]
     # A model's label is its name unless it says otherwise.
     model, unnamed = {"$ref": "#/$defs/ModelChoice"}, {"not": {"required": ["name"]}}
@@ -62,15 +59,20 @@ def _offer_each(tables: Json, prefix: str, definitions: Json) -> None:
 
 def _offer(table: Json, choice: type[Choice], definitions: Json) -> None:
     """Add to a choice's table its names, and the parameters that go with each."""
-    _name(table["properties"][choice.KEY], choice.KIND)
-    default = choice.model_fields[choice.KEY].default
-    params = {key: text for key, text in table["properties"]["params"].items() if key == "description"}
+    _offer_params(table, choice.KEY, choice.KIND, definitions)
+
+
+def _offer_params(table: Json, key: str, kind: Kind[Any], definitions: Json) -> None:
+    """Add to a table the names that a key of it may have, and the parameters that go with each."""
+    _name(table["properties"][key], kind)
+    default = table["properties"][key].get("default")
+    params = {word: text for word, text in table["properties"]["params"].items() if word == "description"}
     table["properties"]["params"] = {**params, "type": "object"}
     table["allOf"] = []
-    for name, reference in _parameters(choice.KIND, definitions).items():
-        condition: Json = {"properties": {choice.KEY: {"const": name}}}
+    for name, reference in _parameters(kind, definitions).items():
+        condition: Json = {"properties": {key: {"const": name}}}
         if name != default:
-            condition["required"] = [choice.KEY]
+            condition["required"] = [key]
         table["allOf"].append({"if": condition, "then": {"properties": {"params": reference}}})
 
 
@@ -88,10 +90,10 @@ def _parameters(kind: Kind[Any], definitions: Json) -> Json:
         prefix = f"{kind.folder.removeprefix('fedsim.')}.{found.name}"
         references[found.name] = {"$ref": f"#/$defs/{prefix}"}
         if prefix not in definitions:
-            own = found.plugin.Config.model_json_schema(
+            own = found.plugin.params().model_json_schema(
                 mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}"
             )
-            if found.plugin.Config is Config:
+            if found.plugin.params() is Config:
                 own["description"] = "There is nothing to set."
             inner = own.pop("$defs", {})
             definitions |= {f"{prefix}.{name}": body for name, body in inner.items()}

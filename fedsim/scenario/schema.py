@@ -32,7 +32,7 @@ from fedsim.engine.executors.base import Batching
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
-from fedsim.plugin_choice import NamedChoice, OrName, Several, left_out
+from fedsim.plugin_choice import NamedChoice, OrName, Params, Several, left_out
 from fedsim.quoting import quoted
 from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.clients.interrupted_work import OnLeave
@@ -238,12 +238,21 @@ class EngineConfig(Config):
 
     executor: Annotated[str, AfterValidator(EXECUTOR.known)] = "threads"
     """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
+    params: Params = left_out()
+    """Parameters of the executor."""
     workers: ranges.Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
     batching: Batching = "auto"
     """Whether jobs of many clients that are alike may be computed together (auto) or one by one (off)."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
+
+    @field_validator("params", mode="plain")
+    @classmethod
+    def _validated(cls, params: Any, info: ValidationInfo) -> Any:
+        if "executor" not in info.data:
+            return params  # nothing can be said about them
+        return EXECUTOR.find(info.data["executor"]).params().model_validate(params)
 
 
 def _labelled(models: Any) -> Any:
@@ -333,6 +342,8 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
     tables = scenario.model_dump(mode="json", exclude_none=True)
     if not scenario.algorithms:
         del tables["algorithms"]
+    if not tables["engine"]["params"]:
+        del tables["engine"]["params"]
     return tables
 
 

@@ -14,19 +14,25 @@ A run that is there already is not done again, so a study that was killed goes o
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from fedsim.durable import telling
+from fedsim.errors import UserError
 from fedsim.report.atomic_folder import MEND, check_files, check_folders, is_free, write_file
 from fedsim.report.places import RUNS, first_fit, holds_run, holds_scenario
+from fedsim.scenario.choices import EXECUTOR
 from fedsim.studies.answer_files import FILES, Answers, write_answers
 from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
+from fedsim.studies.ray_runs import RayRuns
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
 from fedsim.studies.unfinished import NOT_FINITE
-from fedsim.studies.worker_pool import WorkerPool, default_jobs
+from fedsim.studies.worker_pool import Process, Worker, WorkerPool, default_jobs
 
 STUDY = "study.toml"
 """The file by which a folder is known as that of a study."""
@@ -56,6 +62,9 @@ class Progress:
     share: float = 0.0
     begun: Sequence[StudyRun] = ()
 
+
+On = Literal["ray"]
+"""Where runs may be done, but on this machine."""
 
 Watch = Callable[[Progress], None]
 """Told of the beginning of a study, of rounds now and then, and of each run that ends."""
@@ -89,6 +98,7 @@ def perform(
     parent: Path,
     *,
     jobs: int | None = None,
+    on: On | None = None,
     force: bool = False,
     verify: bool = False,
     watch: Watch = lambda progress: None,
@@ -99,7 +109,8 @@ def perform(
     Args:
         plan: The study.
         parent: Its folder.
-        jobs: Runs at once; if None, as many as the machine has cores and memory for.
+        jobs: Runs at once; if None, as many as the machine has cores and memory for, or the cluster CPUs.
+        on: Where they are done: on a Ray cluster; if None, on this machine.
         force: Whether runs of other scenarios may be replaced.
         verify: Whether every invariant is checked while running.
         watch: Told how far it is.
@@ -110,6 +121,7 @@ def perform(
 
     Raises:
         OutputError: A place is occupied or cannot be written, found before the first run.
+        UserError: There is no cluster, or runs would spread their jobs over it too.
     """
     trials = [trial for trials in plan.trials.values() for trial in trials]
     for run in (*trials, *plan.runs):
@@ -121,27 +133,52 @@ def perform(
     with locked(parent / STUDY, wait=True):
         write_file(parent / STUDY, plan.toml.encode())
     total = len(trials) + len(plan.settings) * len(plan.seeds)
-    jobs = jobs or default_jobs(len(plan.runs))
-    work = _Work(parent, jobs, force, verify, watch, total, known_as or parent)
-    work.do(trials)
-    work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
+    with _workers(on, (*trials, *plan.runs)) as (start, most):
+        work = _Work(parent, jobs or most, start, force, verify, watch, total, known_as or parent)
+        work.do(trials)
+        work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
     found = write_answers(plan, parent)
     return replace(found, failed={**found.failed, **work.failed})
 
 
 def do_beside(
-    runs: Sequence[StudyRun], parent: Path, jobs: int, *, force: bool, verify: bool, watch: Watch
+    runs: Sequence[StudyRun],
+    parent: Path,
+    jobs: int | None,
+    *,
+    on: On | None,
+    force: bool,
+    verify: bool,
+    watch: Watch,
 ) -> dict[str, str]:
-    """Do those of some runs that are not there yet, in worker processes.
+    """Do those of some runs that are not there yet, beside each other; see :func:`perform`.
 
     Returns:
         Why runs have failed, by their labels; they leave nothing.
     """
-    with telling(parent, MEND):
-        parent.mkdir(parents=True, exist_ok=True)
-    work = _Work(parent, jobs, force, verify, watch, len(runs), parent)
-    work.do(runs)
+    with _workers(on, runs) as (start, most):
+        with telling(parent, MEND):
+            parent.mkdir(parents=True, exist_ok=True)
+        work = _Work(parent, jobs or most, start, force, verify, watch, len(runs), parent)
+        work.do(runs)
     return work.failed
+
+
+@contextmanager
+def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable[[], Worker], int]]:
+    """Yield what starts a worker, and how many workers there should be at most."""
+    if on is None:
+        yield Process, default_jobs(len(runs))
+        return
+    for run in runs:
+        executor = tomllib.loads(run.scenario_toml)["engine"]["executor"]
+        if EXECUTOR.find(executor).is_elsewhere:
+            raise UserError(
+                f"{run.label} spreads its jobs over the cluster (engine.executor = {executor!r}), to which "
+                "whole runs would go: write engine.executor = 'threads', which gives the same results"
+            )
+    with RayRuns() as cluster:
+        yield cluster.start, min(cluster.num_cpus, len(runs))
 
 
 @dataclass(slots=True)
@@ -151,6 +188,7 @@ class _Work:
     Attributes:
         parent: The study's folder.
         jobs: Runs at once.
+        start: Starts a worker.
         force: Whether runs of other scenarios may be replaced.
         verify: Whether every invariant is checked while running.
         watch: Told how far it is.
@@ -163,6 +201,7 @@ class _Work:
 
     parent: Path
     jobs: int
+    start: Callable[[], Worker]
     force: bool
     verify: bool
     watch: Watch
@@ -173,7 +212,7 @@ class _Work:
     failed: dict[str, str] = field(default_factory=dict)
 
     def do(self, runs: Sequence[StudyRun]) -> None:
-        """Do those runs that are not there yet, in worker processes."""
+        """Do those runs that are not there yet."""
         pending = [run for run in runs if not holds_run(self.parent / run.label, run.scenario_toml)]
         self.kept += len(runs) - len(pending)
         if runs:
@@ -194,7 +233,7 @@ class _Work:
             for run in pending
         ]
         rounds: dict[str, int] = {}
-        with WorkerPool(tasks, min(self.jobs, len(tasks))) as pool:
+        with WorkerPool(tasks, min(self.jobs, len(tasks)), self.start) as pool:
             for number, message in pool.messages():
                 run, said = pending[number], ""
                 if "round" in message:

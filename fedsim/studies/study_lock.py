@@ -1,13 +1,13 @@
-"""Keeping two processes from doing the same run, or writing the same file, of a study at the same time.
+"""Keeping two studies from doing the same run, or writing the same file, at the same time.
 
-What is locked is locked for other processes. Within a process nobody waits, and the first who lets go of
-something in a folder lets go of all that the process has locked there: so no two blocks overlap.
+A lock belongs to the block that has it: to other processes and to other threads it is locked.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +22,11 @@ LOCKS = ".fedsim-locks"
 
 @contextmanager
 def locked(place: Path, *, wait: bool) -> Iterator[bool]:
-    """Keep other processes from a run's folder, or a file, in this block; yield whether that is so.
+    """Keep others from a run's folder, or a file, in this block; yield whether that is so.
 
     Args:
         place: The folder or the file.
-        wait: Whether to wait while another process has it.
+        wait: Whether to wait while somebody else has it.
 
     Raises:
         FileError: The file of the locks cannot be opened.
@@ -35,9 +35,11 @@ def locked(place: Path, *, wait: bool) -> Iterator[bool]:
     with telling(locks, MEND):
         number = os.open(locks, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        # The older locks of POSIX are the process's: closing the file anywhere in it would let go of all.
+        how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+        one_byte = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, crc32(place.name.encode()), 1, 0)
         try:
-            fcntl.lockf(number, how, 1, crc32(place.name.encode()))
+            fcntl.fcntl(number, how, one_byte)
             is_mine = True
         except BlockingIOError:
             is_mine = False

@@ -14,8 +14,10 @@ import sys
 import threading
 import tomllib
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
@@ -27,7 +29,7 @@ from fedsim.report.places import holds_run, holds_scenario
 from fedsim.report.record_run import record
 from fedsim.report.summary import read_summary
 from fedsim.runtime.records.result import RoundRow
-from fedsim.scenario import Plan, load_scenario
+from fedsim.scenario import Plan, Scenario, load_scenario
 from fedsim.studies.plan import with_one_worker
 from fedsim.studies.study_lock import locked
 
@@ -86,12 +88,7 @@ def do(task: Task, outlet: TextIO) -> Task:
             if not is_mine:
                 return {"busy": True}
             if not holds_run(folder, written):
-                loaded = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
-                scenario = with_one_worker(loaded)
-                plan = Plan.of(scenario, task["source"], verify=task["verify"])
-                plan = replace(plan, scenario_toml=written)
-                force = task["force"] or holds_scenario(folder, written)
-                record(plan, folder, force=force, watch=_teller(outlet), known_as=Path(task["known_as"]))
+                record_task(task, folder, teller(partial(_tell, outlet)))
             return {"finite": read_summary(folder)["finite"]}
     except FedsimError as error:
         return {"failed": str(error)}
@@ -99,16 +96,39 @@ def do(task: Task, outlet: TextIO) -> Task:
         return {"failed": traceback.format_exc()}
 
 
-def _teller(outlet: TextIO) -> Any:
+def record_task(
+    task: Task,
+    folder: Path,
+    watch: Callable[[RoundRow], None],
+    adapted: Callable[[Scenario], Scenario] = lambda scenario: scenario,
+) -> None:
+    """Do the run of a task.
+
+    Args:
+        task: As for :func:`do`.
+        folder: Where its results belong on this machine.
+        watch: Told of each round as it ends.
+        adapted: Gives the scenario what is another on this machine.
+    """
+    written = task["scenario"]
+    loaded = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
+    plan = Plan.of(with_one_worker(adapted(loaded)), task["source"], verify=task["verify"])
+    force = task["force"] or holds_scenario(folder, written)
+    plan = replace(plan, scenario_toml=written)
+    record(plan, folder, force=force, watch=watch, known_as=Path(task["known_as"]))
+
+
+def teller(tell: Callable[[Task], None]) -> Callable[[RoundRow], None]:
+    """Return what tells of rounds now and then, by messages."""
     told_at_s = monotonic()
 
-    def tell(row: RoundRow) -> None:
+    def watch(row: RoundRow) -> None:
         nonlocal told_at_s
         if monotonic() - told_at_s >= TOLD_EVERY_S:
             told_at_s = monotonic()
-            _tell(outlet, {"round": row.round})
+            tell({"round": row.round})
 
-    return tell
+    return watch
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Worker processes, and who of them does which run."""
+"""Workers, mostly processes of this machine, and who of them does which run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from fedsim.processes.python_again import python, variables
 
@@ -49,20 +50,97 @@ def _free_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-class WorkerPool:
-    """Processes that do tasks, as a context that ends them when it is left.
+Tell = Callable[[Message], None]
+"""Told of rounds."""
 
-    A process that ends in the middle of a task takes only that task with it.
+
+class Worker(Protocol):
+    """Does tasks, one after the other."""
+
+    def do(self, task: Message, tell: Tell) -> Message | None:
+        """Have a task done, and return the last message about it; None if the worker has ended before."""
+
+    def how_it_ended(self) -> str:
+        """Say how a worker has ended that was not told to."""
+
+    def end(self) -> None:
+        """Tell it to end, whatever it does; any thread may."""
+
+    def close(self) -> None:
+        """Wait for its end, and free what it had."""
+
+
+class Process:
+    """A worker that is a process of this machine.
+
+    Raises:
+        OSError: The machine lacks memory, or has too many processes.
+    """
+
+    def __init__(self) -> None:
+        # A session of its own: Ctrl-C is for this process, which ends the others.
+        self._process = subprocess.Popen(  # noqa: S603
+            COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=variables(),
+        )
+
+    def do(self, task: Message, tell: Tell) -> Message | None:
+        """Have a task done; None if the process has ended before."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
+        try:
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+        except OSError:
+            return None
+        for line in process.stdout:
+            message: Message = json.loads(line)
+            if "round" not in message:
+                return message
+            tell(message)
+        return None
+
+    def how_it_ended(self) -> str:
+        """Say by what status or signal."""
+        return _how_it_ended(self._process.wait())
+
+    def end(self) -> None:
+        """Terminate it."""
+        self._process.terminate()
+
+    def close(self) -> None:
+        """Wait for its end, and kill it if that takes too long."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(SHUTDOWN_TIMEOUT_S)
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+class WorkerPool:
+    """Workers that do tasks, as a context that ends them when it is left.
+
+    A worker that ends in the middle of a task takes only that task with it.
 
     Args:
         tasks: What to do, for :mod:`fedsim.studies.worker`.
         jobs: How many at once.
+        start: Starts a worker; by default a process of this machine.
     """
 
-    def __init__(self, tasks: Sequence[Mapping[str, Any]], jobs: int) -> None:
+    def __init__(
+        self, tasks: Sequence[Mapping[str, Any]], jobs: int, start: Callable[[], Worker] = Process
+    ) -> None:
         self._left = deque((number, {**task, "wait": False}) for number, task in enumerate(tasks))
         self._messages = queue.SimpleQueue[tuple[int, Message]]()
-        self._processes: list[subprocess.Popen[str]] = []
+        self._start = start
+        self._workers: list[Worker] = []
         self._is_open = True
         self._lock = threading.Lock()
         self._num_tasks = len(tasks)
@@ -77,22 +155,17 @@ class WorkerPool:
         with self._lock:
             self._is_open = False
         self._left.clear()
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(SHUTDOWN_TIMEOUT_S)
-            process.kill()
-            process.wait()
+        for worker in self._workers:
+            worker.end()
+        for thread in self._threads:
+            thread.join(SHUTDOWN_TIMEOUT_S)
+        for worker in self._workers:
+            worker.close()
         for thread in self._threads:
             thread.join()
-        for process in self._processes:
-            for pipe in (process.stdin, process.stdout):
-                with suppress(OSError):
-                    pipe.close()  # type: ignore[union-attr]
 
     def messages(self) -> Iterator[tuple[int, Message]]:
-        """Yield what processes tell, with the number of the task, until all tasks have ended.
+        """Yield what workers tell, with the number of the task, until all tasks have ended.
 
         Of a task under way that is its ``round``; of one that has ended, either whether it is ``finite`` or
         why it has ``failed``.
@@ -104,56 +177,34 @@ class WorkerPool:
             yield number, message
 
     def _work(self) -> None:
-        process = None
+        worker = None
         while True:
             try:
                 number, task = self._left.popleft()
             except IndexError:
                 return
             try:
-                process = process or self._started()
+                worker = worker or self._started()
             except OSError as error:  # the machine lacks memory, or has too many processes
                 self._messages.put((number, {"failed": f"its process could not be started: {error}"}))
                 continue
-            if process is None:
+            if worker is None:
                 return
-            last = self._done(process, number, task)
+            last = worker.do(task, partial(self._tell, number))
             if last is None:
-                status = process.wait()
-                process = None
-                last = {"failed": _how_it_ended(status)}
+                last, worker = {"failed": worker.how_it_ended()}, None
             if "busy" in last:  # another study does it: the others first
                 self._left.append((number, {**task, "wait": True}))
             else:
                 self._messages.put((number, last))
 
-    def _started(self) -> subprocess.Popen[str] | None:
+    def _tell(self, number: int, message: Message) -> None:
+        self._messages.put((number, message))
+
+    def _started(self) -> Worker | None:
         with self._lock:
             if not self._is_open:
                 return None
-            # A session of its own: Ctrl-C is for this process, which ends the others.
-            process = subprocess.Popen(  # noqa: S603
-                COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-                env=variables(),
-            )
-            self._processes.append(process)
-            return process
-
-    def _done(self, process: subprocess.Popen[str], number: int, task: Message) -> Message | None:
-        """Have a task done, and return the last message about it; None if the process has ended before."""
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
-        try:
-            process.stdin.write(json.dumps(task) + "\n")
-            process.stdin.flush()
-        except OSError:
-            return None
-        for line in process.stdout:
-            message: Message = json.loads(line)
-            if "round" not in message:
-                return message
-            self._messages.put((number, message))
-        return None
+            worker = self._start()
+            self._workers.append(worker)
+            return worker

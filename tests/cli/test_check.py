@@ -253,3 +253,10 @@ def test_that_loads_are_drawn_anew_is_told(call: Call) -> None:
     load = "fleet.0.load={distribution = 'exponential'}"
     assert "loads of devices were drawn for these rounds" in call("check", "tiny.toml", "--set", load).stdout
     assert "loads of devices" not in call("check", "tiny.toml").stdout
+
+
+def test_small_jobs_hardly_pay_on_a_cluster(call: Call) -> None:
+    pytest.importorskip("ray")
+    said = "jobs of less than 50 ms hardly pay on other machines"
+    assert said in call("check", "tiny.toml", "--set", "engine.executor=ray").stdout
+    assert said not in call("check", "tiny.toml").stdout

@@ -39,7 +39,9 @@ def test_details_give_every_parameter_with_words(call: Call, kind: str) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     parameters = [i for i, line in enumerate(lines) if line.startswith("  ") and line[2] != " "]
-    assert len(parameters) == sum(len(found.plugin.Config.model_fields) for found in available(FOLDERS[kind]))
+    assert len(parameters) == sum(
+        len(found.plugin.params().model_fields) for found in available(FOLDERS[kind])
+    )
     assert all(lines[i + 1].startswith("      ") for i in parameters)
 
 
@@ -56,7 +58,9 @@ def test_programs_are_told_the_same(call: Call, kind: str) -> None:
         json.loads(call("list", kind, "--json", "--details").stdout), available(FOLDERS[kind]), strict=True
     ):
         assert plugin.keys() - {"kind"} == {"name", "summary", "parameters"}
-        for told, (name, _, words) in zip(plugin["parameters"], parameters(found.plugin.Config), strict=True):
+        for told, (name, _, words) in zip(
+            plugin["parameters"], parameters(found.plugin.params()), strict=True
+        ):
             assert (told["name"], told["description"]) == (name, words)
             assert set(told["type"]) <= {"integer", "number", "string", "boolean", "array", "object"}
             assert told["type"]

@@ -469,3 +469,40 @@ def test_a_faulty_quantity_beside_a_file_of_devices_is_one_fault(faults: Faults,
     found = faults(text=f"run.rounds = 2\n[[fleet]]\n{keys}\n")
     assert {path.rpartition(".")[2] for path in found} == {"latency", "shift", "file"}
     assert "fleet.0.file" not in found
+
+
+def test_an_executor_whose_package_is_not_there_says_what_to_install(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsim.scenario.checks.is_installed", lambda package: False)
+    found = faults("[engine]\nexecutor = 'ray'\n")
+    assert str(found["engine.executor"]) == (
+        "engine.executor: 'ray' needs the package ray, which is not installed — pip install 'fedsim[ray]'"
+    )
+
+
+def test_an_executor_elsewhere_may_have_the_cuda_device_that_is_not_here(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsim.scenario.checks.is_installed", lambda package: True)
+    assert load("[engine]\nexecutor = 'ray'\ndevice = 'cuda'\n").engine.device == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("address = 'ray://head:10001'", "fedsim has to run on a node of the cluster"),
+        ("actors = 0", "actors"),
+        ("workers = 2", "no key is called 'workers' here"),
+        ("numeric = 'rough'", "numeric"),
+    ],
+)
+def test_parameters_of_an_executor_are_checked_by_its_own_class(
+    faults: Faults, params: str, said: str
+) -> None:
+    found = faults(f"[engine]\nexecutor = 'ray'\nparams.{params}\n")
+    assert any(said in str(fault) for path, fault in found.items() if path.startswith("engine.params."))
+
+
+def test_threads_have_no_parameters(faults: Faults) -> None:
+    assert "engine.params.actors" in faults("[engine]\nparams.actors = 2\n")

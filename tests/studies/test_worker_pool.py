@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedsim.studies import worker_pool
-from fedsim.studies.worker_pool import WorkerPool
+from fedsim.studies.worker_pool import Process, WorkerPool
 
 WORKER = worker_pool.COMMAND
 
@@ -107,5 +107,6 @@ def test_no_process_is_left_when_the_study_is_interrupted() -> None:
     with suppress(KeyboardInterrupt), pool:
         next(pool.messages())
         raise KeyboardInterrupt
-    assert pool._processes
-    assert all(process.poll() is not None for process in pool._processes)
+    processes = [worker._process for worker in pool._workers if isinstance(worker, Process)]
+    assert processes
+    assert all(process.poll() is not None for process in processes)

@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
+from pydantic import SerializeAsAny
+
 from fedsim.config import Config
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import Job
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Work
-from fedsim.plugins import Plugin
+from fedsim.plugins import ConfigClass, Plugin
 from fedsim.ranges import Workers
 
 Batching = Literal["auto", "off"]
@@ -41,17 +43,44 @@ class ExecutorConfig(Config):
     """Jobs that run at once; results do not depend on it."""
     batching: Batching = "auto"
     """Whether jobs that are alike may be done together; results do not depend on it."""
+    params: SerializeAsAny[Config] = Config()
+    """Parameters of the executor's own, of its class ``Params``."""
 
 
 class Executor(Plugin[ExecutorConfig], ABC):
     """Runs jobs."""
 
     Config = ExecutorConfig
+    Params: ClassVar[ConfigClass] = Config
+    """What ``engine.params`` may say."""
     learns: ClassVar[bool] = True
     """Whether models really learn, so that evaluating them means something."""
+    is_elsewhere: ClassVar[bool] = False
+    """Whether jobs are done in other processes, which build the samples themselves."""
+    extra: ClassVar[str] = ""
+    """The extra of fedsim that it needs, called like its package; empty: none."""
+
+    @classmethod
+    def params(cls) -> ConfigClass:
+        """Return the class of what ``engine.params`` may say; other settings are those of every executor."""
+        return cls.Params
 
     job_times: JobTimes | None = None
     """Notes when jobs are done, if somebody wants to know."""
+
+    @property
+    def num_at_once(self) -> int:
+        """How many jobs can be under way."""
+        return self.config.workers
+
+    def for_trials(self) -> Executor:
+        """Return who does jobs for a forecast, in this process."""
+        return self
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Where jobs were done, for ``run.json``, beside what every executor says there."""
+        return {}
 
     @property
     def jobs_done(self) -> Mapping[str, Mapping[str, int]]:

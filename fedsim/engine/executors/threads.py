@@ -11,23 +11,19 @@ one a helper thread. Of those, jobs that are alike are done together
 from __future__ import annotations
 
 import heapq
-import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from contextvars import copy_context
 from typing import Any
-
-import torch
 
 from fedsim.engine.batched.jobs import batch_key, run_together
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Fit, Job
 from fedsim.engine.usual_fits import MOST_KINDS
-from fedsim.engine.worker_state import Resources, Worker
+from fedsim.engine.worker_state import Resources, Worker, choose_repeatable_kernels, pin_thread
 from fedsim.errors import JobError, RunError
 from fedsim.params import Work
 
@@ -124,11 +120,7 @@ class Threads(Executor):
         Raises:
             JobError: It is a job that waits, for another one.
         """
-        if self._at_work.is_so:
-            raise JobError(
-                "a job looked at a result that was pending, and would wait for it for ever: pass models to a "
-                "call as arguments, not in a closure, a partial function or a field of a step"
-            )
+        self._check_who_waits()
         if isinstance(promise, Future):
             return promise.result()
         with self._turn:
@@ -165,6 +157,13 @@ class Threads(Executor):
         with self._turn:
             pass
 
+    def _check_who_waits(self) -> None:
+        if self._at_work.is_so:
+            raise JobError(
+                "a job looked at a result that was pending, and would wait for it for ever: pass models to a "
+                "call as arguments, not in a closure, a partial function or a field of a step"
+            )
+
     def _start(self, resources: Resources, num_threads: int) -> None:
         self._resources = resources
         self._jobs: dict[Future[Any], Job] = {}  # those of the threads that have not begun
@@ -178,7 +177,7 @@ class Threads(Executor):
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._helpers = ThreadPoolExecutor(max(1, num_threads - 1), "fedsim-helper")  # begun when needed
-        _choose_repeatable_kernels(resources.device)
+        choose_repeatable_kernels(resources.device)
         self._worker = Worker(resources, self._stopping)
         for number in range(num_threads):
             thread = threading.Thread(target=self._work, name=f"fedsim-worker-{number}", daemon=True)
@@ -193,10 +192,7 @@ class Threads(Executor):
             self._threads.append(thread)
 
     def _work(self) -> None:
-        # The setting is kept per thread by OpenMP: pinning it in the main thread alone is not enough. When a
-        # thread first needs it, it takes over what was set last anywhere, so that comes first.
-        torch.get_num_threads()
-        torch.set_num_threads(1)
+        pin_thread()
         worker = Worker(self._resources, self._stopping)
         while (future := self._next()) is not None:
             self._do(future, worker)
@@ -248,14 +244,12 @@ class Threads(Executor):
 
     def _run(self, jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], bool]:
         """Run jobs that are alike; return their results, or what they raised, and if they ran together."""
-        stream, times = worker.stream, self.job_times
+        times = self.job_times
         began_ns = 0 if times is None else times.now_ns()
         self._at_work.is_so = True
         try:
-            with nullcontext() if stream is None else torch.cuda.stream(stream):
+            with worker.on_its_stream():
                 done = run_together(jobs, worker)
-                if stream is not None:
-                    stream.synchronize()
         finally:
             self._at_work.is_so = False
         if times is not None:
@@ -264,17 +258,6 @@ class Threads(Executor):
 
     def _forget(self, future: Future[Any]) -> None:
         self._jobs.pop(future, None)
-
-
-def _choose_repeatable_kernels(device: torch.device) -> None:
-    """On CUDA, choose deterministic kernels; must come before the first use of cuBLAS."""
-    if device.type != "cuda":
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = False
 
 
 PLUGIN = Threads

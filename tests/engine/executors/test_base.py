@@ -4,29 +4,45 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from fedsim.config import Config
 from fedsim.engine.executors.base import Executor, ExecutorConfig
+from fedsim.engine.executors.ray import Ray, RayConfig
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, Predict, Stream
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Model
 from fedsim.plugins import available
+from tests.engine.cluster.stage import Stage
 
 EXECUTORS = [found.plugin for found in available("fedsim.engine.executors")]
 
 
 @pytest.fixture(params=EXECUTORS, ids=lambda plugin: plugin.__name__)
-def executor(request: pytest.FixtureRequest, resources: Resources) -> Iterator[Executor]:
-    executor: Executor = request.param(ExecutorConfig(workers=2))
+def executor(
+    request: pytest.FixtureRequest, resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Executor]:
+    params = Config()
+    if request.param is Ray:
+        pytest.importorskip("ray")
+        connection = SimpleNamespace(ray=SimpleNamespace(__version__="0"), address="", close=lambda: None)
+        monkeypatch.setattr("fedsim.engine.executors.ray.Connection", lambda *_: connection)
+        monkeypatch.setattr("fedsim.engine.executors.ray.RayActors", lambda *_: Stage(resources))
+        # Without the numbers, as on the stage.
+        monkeypatch.setattr("fedsim.engine.cluster.job_actor.numeric_fingerprint", lambda resources: {})
+        resources, params = replace(resources, rebuild=lambda: resources), RayConfig(actors=2)
+    executor: Executor = request.param(ExecutorConfig(workers=2, params=params))
     executor.open(resources)
     yield executor
     executor.close()
 
 
-def test_threads_and_null_are_found() -> None:
-    assert {"threads", "null"} <= {found.name for found in available("fedsim.engine.executors")}
+def test_all_executors_are_found() -> None:
+    assert {"threads", "null", "ray"} <= {found.name for found in available("fedsim.engine.executors")}
 
 
 def test_a_fit_gives_frozen_models_of_the_architecture_it_got(

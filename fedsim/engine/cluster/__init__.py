@@ -1,0 +1,1 @@
+"""Jobs and runs on a Ray cluster. Ray is imported when it is asked for."""

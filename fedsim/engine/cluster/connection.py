@@ -1,0 +1,240 @@
+"""This process and a Ray cluster: joining one, starting one, and noticing that one is gone.
+
+Ray writes to the terminal, takes the signal SIGTERM for itself and counts its users over the network; here it
+does none of that. A process that has joined a cluster waits for ever, or ends without a word after a minute,
+when the cluster's head is gone, so that is looked for apart: whoever waits asks now and then whether the
+head's port takes a connection.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import ceil
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+import fedsim
+from fedsim.config import fault
+from fedsim.engine.cluster.last_words import LastWords
+from fedsim.errors import RunError, UserError
+from fedsim.plugins import is_installed
+from fedsim.quoting import MOST_SAID, quoted, shortened
+
+AUTO, LOCAL = "auto", "local"
+
+GONE_S = 10.0
+"""A head that takes no connection for so long is gone, s."""
+
+LEAVE_S = 20.0
+"""How long leaving a cluster, or ending one, may take, s."""
+
+_CONNECT_S = 2.0
+"""How long a connection may take, s."""
+
+
+def _an_address(text: str) -> str:
+    if "://" in text:
+        problem = (
+            f"{quoted(text)} is the address of a Ray client, and fedsim has to run on a node of the cluster"
+        )
+        raise fault(problem, "run it there, such as by 'ray exec', and write 'auto'")
+    return text
+
+
+Address = Annotated[str, Field(min_length=1), AfterValidator(_an_address)]
+"""``auto``, ``local``, or ``HOST:PORT`` of a cluster's head."""
+
+
+class Connection:
+    """A connection to a Ray cluster, closed by :meth:`close`.
+
+    Args:
+        address: ``auto`` for the cluster that ``RAY_ADDRESS`` names or that this machine belongs to,
+            ``local`` for a new one on this machine, or ``HOST:PORT``.
+        num_cpus: CPUs that a new cluster has at least; it has as many as the machine.
+
+    Attributes:
+        ray: The module.
+
+    Raises:
+        UserError: There is no such cluster, it refuses this process, or Ray is not installed.
+    """
+
+    def __init__(self, address: str, num_cpus: float = 0.0) -> None:
+        if not is_installed("ray"):
+            raise UserError("the package ray is not installed: pip install 'fedsim[ray]'")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        with _quiet():
+            import ray
+
+            self.ray: Any = ray
+            # A notebook may have joined a cluster itself, and goes on with it afterwards.
+            self._is_mine, self._is_closed = not ray.is_initialized(), False
+            if self._is_mine:
+                self._join(address, num_cpus)
+        self._head = ray.get_runtime_context().gcs_address
+        if not self._is_mine and address not in (AUTO, LOCAL, self._head):
+            raise UserError(
+                f"this process belongs to the Ray cluster {self._head} already, not to {quoted(address)}: "
+                "write 'auto', or call ray.shutdown() before"
+            )
+        self._last_there_s = monotonic()
+        if self._is_mine:
+            self._unmute = _mute_cluster_news()
+            self._last_words = LastWords(
+                "fedsim: the run failed: this process was ended, which Ray does when its node of the "
+                f"cluster {self._head} is gone, as after 'ray stop'. Nothing of the run is kept; begin it "
+                "again when the cluster is back"
+            )
+
+    def _join(self, address: str, num_cpus: float) -> None:
+        settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address == LOCAL:
+            cpus = max(len(os.sched_getaffinity(0)), ceil(num_cpus))
+            settings |= {"include_dashboard": False, "num_cpus": cpus}
+        try:
+            where = address if address == LOCAL else _head_that_answers(address)
+            with _own_signals(), _fedsim_on_path():
+                self.ray.init(address=where, **settings)
+        except Exception as error:  # of many kinds, by what is wrong
+            said = shortened(str(error).partition("\n")[0], MOST_SAID)
+            if address == LOCAL:
+                raise RunError(f"no Ray cluster could be started on this machine: {said}") from error
+            of = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
+            raise UserError(
+                f"the Ray cluster {of} cannot be joined ({said}): start one with 'ray start --head', "
+                "and see that this process has its token ('ray get-auth-token'); or, for a run's jobs, write "
+                "engine.params.address = 'local' for one that lasts as long as the run"
+            ) from error
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` of the head."""
+        return str(self._head)
+
+    @property
+    def store_bytes(self) -> float:
+        """Size of this node's object store."""
+        here = self.ray.get_runtime_context().get_node_id()
+        nodes = {node["NodeID"]: node["Resources"] for node in self.ray.nodes()}
+        return float(nodes[here].get("object_store_memory", 0.0))
+
+    def check(self) -> None:
+        """Look whether the cluster is there; to be called every few seconds.
+
+        Raises:
+            RunError: It has not been for :data:`GONE_S`.
+        """
+        try:
+            _knock(self._head)
+        except OSError:
+            away_s = monotonic() - self._last_there_s
+            if away_s > GONE_S:
+                raise RunError(
+                    f"the Ray cluster {self._head} is gone: its head has taken no connection for "
+                    f"{away_s:.0f} s. Nothing of this run is kept; begin it again when the cluster is back"
+                ) from None
+        else:
+            self._last_there_s = monotonic()
+
+    def close(self) -> None:
+        """Leave a cluster that this object has joined, and end one that it has started."""
+        if not self._is_mine or self._is_closed:
+            return
+        self._is_closed = True
+        with _quiet():
+            # Beside this thread, as it may never return where the cluster is gone. At the end of the process
+            # Ray would try once more.
+            leaving = threading.Thread(target=self._leave, daemon=True)
+            leaving.start()
+            leaving.join(LEAVE_S)
+            if leaving.is_alive():
+                atexit.unregister(self.ray.shutdown)
+        self._unmute()
+        self._last_words.take_back()
+
+    def _leave(self) -> None:
+        with suppress(Exception):  # of a cluster that is gone
+            self.ray.shutdown()
+
+
+def _head_that_answers(address: str) -> str:
+    """Return ``HOST:PORT`` of a cluster that is there: Ray would try for minutes, and write lines meanwhile.
+
+    Raises:
+        OSError: Nothing answers there.
+    """
+    from ray._private import services
+
+    found = services.canonicalize_bootstrap_address(address)
+    if found is None or found == AUTO:
+        raise ConnectionError("there is none on this machine")
+    _knock(found)
+    return str(found)
+
+
+def _knock(head: str) -> None:
+    host, _, port = head.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Ray's warnings and log lines from the terminal."""
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the handlers of this process's signals, which Ray replaces in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _fedsim_on_path() -> Iterator[None]:
+    """Let processes that are started in this block find fedsim where this one has found it."""
+    before = os.environ.get("PYTHONPATH")
+    home = str(Path(fedsim.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (home, before)))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _mute_cluster_news() -> Any:
+    """Keep what Ray prints of nodes and workers that die from the terminal; return what undoes that.
+
+    There is no setting for it. What matters of it is in the error of the run, or in its record.
+    """
+    from ray._private import worker
+
+    printed = getattr(worker, "print_to_stdstream", None)
+    if printed is None:  # in another version
+        return lambda: None
+    setattr(worker, "print_to_stdstream", lambda *args, **kwargs: None)  # noqa: B010
+    return lambda: setattr(worker, "print_to_stdstream", printed)

@@ -1,0 +1,236 @@
+"""Whole runs of a study on a Ray cluster, each as one task on some node.
+
+A run is recorded into a temporary folder of its node, and comes back as the pieces of its files. What a lost
+node was doing is done again by another. Locks, and whether a run is there already, are this process's matter,
+as are trackers, who are told of a run when it has ended.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import tempfile
+import threading
+import tomllib
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from fedsim import __version__
+from fedsim.engine.cluster.connection import AUTO, Connection
+from fedsim.engine.cluster.numeric_fingerprint import PIN, differences, versions
+from fedsim.errors import FedsimError, RunError
+from fedsim.report.atomic_folder import staged
+from fedsim.report.places import holds_run, holds_scenario
+from fedsim.report.summary import read_summary
+from fedsim.report.tracking import track
+from fedsim.scenario import load_scenario
+from fedsim.scenario.build import with_own_root
+from fedsim.studies.study_lock import locked
+from fedsim.studies.worker import Task, record_task, teller
+from fedsim.studies.worker_pool import Message, Tell
+
+PIECE_BYTES = 8 << 20
+"""Most bytes of a file that travel at once."""
+
+PIECES_AHEAD = 8
+"""Pieces that a node makes before they are fetched."""
+
+MOST_LOST = 5
+"""Nodes that a run may lose before it fails."""
+
+CHECK_S = 2.0
+"""Time between two looks whether the cluster is there, s."""
+
+
+class RayRuns:
+    """A cluster to which runs go, as a context that leaves it."""
+
+    def __init__(self) -> None:
+        self._connection = Connection(AUTO)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    @property
+    def num_cpus(self) -> int:
+        """CPUs that are free, at least 1: so many runs go beside each other."""
+        return max(1, int(self._connection.ray.available_resources().get("CPU", 0.0)))
+
+    def start(self) -> RayWorker:
+        """Return a worker whose runs go to the cluster."""
+        return RayWorker(self._connection)
+
+
+class RayWorker:
+    """Has runs done by the cluster, one after the other.
+
+    Args:
+        connection: To the cluster.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._is_over = threading.Event()
+
+    def do(self, task: Message, tell: Tell) -> Message | None:
+        """Have a run done somewhere, and publish its folder here."""
+        folder, written = Path(task["folder"]), task["scenario"]
+        try:
+            with locked(folder, wait=task["wait"]) as is_mine:
+                if not is_mine:
+                    return {"busy": True}
+                if not holds_run(folder, written):
+                    self._fetch({**task, "trackers": []}, folder, tell)
+                    scenario = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
+                    for tracker in scenario.run.trackers:
+                        track(folder, tracker.make())
+                return {"finite": read_summary(folder)["finite"]}
+        except FedsimError as error:
+            return {"failed": str(error)}
+        except Exception:
+            return {"failed": traceback.format_exc()}
+
+    def how_it_ended(self) -> str:
+        """Never asked for: what happens to nodes is this object's own matter."""
+        return "it was ended"
+
+    def end(self) -> None:
+        """Give up the run at hand."""
+        self._is_over.set()
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+    def _fetch(self, task: Task, folder: Path, tell: Tell) -> None:
+        """Have a run done until a node gets to its end, and publish its folder.
+
+        Raises:
+            RunError: It has failed.
+        """
+        force = task["force"] or holds_scenario(folder, task["scenario"])
+        for _ in range(MOST_LOST):
+            # What came of a run that was lost goes with its hidden folder.
+            with suppress(_LostError), staged(folder, force=force) as hidden:
+                self._attempt(task, hidden, tell)
+                return
+        raise RunError(f"{MOST_LOST} nodes were lost that did it, perhaps for want of memory")
+
+    def _attempt(self, task: Task, hidden: Path, tell: Tell) -> None:
+        ray = self._connection.ray
+        gpus = 1 if tomllib.loads(task["scenario"])["engine"]["device"] == "cuda" else 0
+        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, scheduling_strategy="SPREAD")(perform)
+        stream = remote.options(
+            num_returns="streaming", _generator_backpressure_num_objects=PIECES_AHEAD
+        ).remote(dict(task))
+        try:
+            for message in self._messages(stream):
+                if "piece" in message:
+                    with (hidden / message["name"]).open("ab") as file:
+                        file.write(message["piece"])
+                elif "folder" in message:
+                    (hidden / message["folder"]).mkdir()
+                elif "round" in message:
+                    tell(message)
+                elif "greeting" in message:
+                    _check(message["greeting"])
+                elif "failed" in message:
+                    raise RunError(message["failed"])
+                else:
+                    return
+        finally:
+            with suppress(Exception):  # it has ended
+                ray.cancel(stream, force=True)
+        raise _LostError
+
+    def _messages(self, stream: Any) -> Iterator[Task]:
+        """Yield what a run tells, as long as the cluster is there and the run is wanted."""
+        ray = self._connection.ray
+        while True:
+            ready, _ = ray.wait([stream], timeout=CHECK_S)
+            if self._is_over.is_set():
+                raise RunError("it was given up")
+            if not ready:
+                self._connection.check()
+                continue
+            try:
+                message: Task = ray.get(next(stream))
+            except StopIteration:
+                return
+            except ray.exceptions.RayTaskError as error:
+                raise RunError(f"a node cannot do it: {error.cause}") from None
+            except ray.exceptions.RayError:
+                raise _LostError from None
+            yield message
+
+
+class _LostError(Exception):
+    """The node that did a run was lost."""
+
+
+def _check(greeting: Message) -> None:
+    """Check that a node would give this process's results.
+
+    Raises:
+        RunError: It would not; the message says why.
+    """
+    host = greeting["host"]
+    if greeting["fedsim"] != __version__:
+        raise RunError(
+            f"{host} runs fedsim {greeting['fedsim']}, this is fedsim {__version__}: install the same "
+            "version on every node"
+        )
+    if found := differences(versions(), greeting["numbers"]):
+        raise RunError(f"{host} computes other numbers: {', '.join(found)}. To have the same, {PIN}")
+
+
+def perform(task: Task) -> Iterator[Task]:
+    """Do a run on a node, and yield what becomes of it: rounds, then the pieces of its files."""
+    sys.path += [place for place in task["path"] if place not in sys.path]
+    yield {"greeting": {"host": platform.node(), "fedsim": __version__, "numbers": versions()}}
+    parent = Path(tempfile.mkdtemp(prefix="fedsim-run-"))
+    told = SimpleQueue[Task]()
+    thread = threading.Thread(target=_record, args=(task, parent / "run", told.put), daemon=True)
+    thread.start()
+    try:
+        while "round" in (message := told.get()):
+            yield message
+        if "failed" not in message:
+            yield from _pieces(parent / "run")
+        yield message
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def _record(task: Task, folder: Path, tell: Tell) -> None:
+    try:
+        record_task(task, folder, teller(tell), with_own_root)
+        tell({"ended": True})
+    except FedsimError as error:
+        tell({"failed": str(error)})
+    except BaseException:
+        tell({"failed": traceback.format_exc()})
+
+
+def _pieces(folder: Path) -> Iterator[Task]:
+    """Yield the folders in a folder and the pieces of its files, a folder before what is in it."""
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir():
+            yield {"folder": name}
+            continue
+        with path.open("rb") as file:
+            piece = file.read(PIECE_BYTES)
+            yield {"name": name, "piece": piece}
+            while piece := file.read(PIECE_BYTES):
+                yield {"name": name, "piece": piece}
