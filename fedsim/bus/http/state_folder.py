@@ -1,9 +1,9 @@
-"""What a client process must not forget: its session, answers not yet acknowledged, its clients' states.
+"""What a client process must not forget: its session, replies that are not taken, its clients' states.
 
 A file is written beside its place, flushed to the disk, and moved there, so a crash leaves the old file or
-the new one. A client's new state and the answer that goes with it count together: the state is written first,
-under another name, and takes its place once the answer stands; at the next start a new state without its
-answer is dropped. Every file names itself, and carries the SHA-256 of that and its contents; nobody but its
+the new one. A client's new state and the reply that goes with it count together: the state is written first,
+under another name, and takes its place once the reply stands; at the next start a new state without its
+reply is dropped. Every file names itself, and carries the SHA-256 of that and its contents; nobody but its
 owner can read it.
 """
 
@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -23,27 +23,24 @@ from typing import Any
 import msgpack
 
 from fedsim.bus.base import Header
-from fedsim.bus.http.blobs import name_of
-from fedsim.bus.http.control import header_values
 from fedsim.durable import restrict, sync, telling, write
 from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, quoted
 from fedsim.wire import Frame
 
-_MAGIC = b"fedsim state 4\n"
+_MAGIC = b"fedsim state 5\n"
 _MEND = (
     "Make room there, or mend what the system says, and start this process again: it goes on from its state "
     "folder, and nothing is lost"
 )
 _MOST_NAME = 64
 _OTHERS = 0o077
-_OWN = frozenset({"answers", "lock", "session", "session.part", "states"})
-_ANSWER = re.compile(r"(\d{1,10})-(\d{1,10})")
+_OWN = frozenset({"replies", "lock", "session", "session.part", "states"})
+_REPLY = re.compile(r"(\d{1,10})-(\d{1,10})")
 
-Beside = Mapping[str, Any]
-Kept = tuple[Header, Frame | None, bytes | None, Beside]
-"""An answer; the state of its client that goes with it: the one that was pending when it was sent; and what
-is said beside the answer."""
+Kept = tuple[Header, Frame | None, bytes | None, tuple[float, float], str | None]
+"""A reply; the state of its client that goes with it: the one that was pending when it was given; what was
+spent on it, and its notes."""
 
 
 class StateFolder:
@@ -63,7 +60,7 @@ class StateFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._answers = self.path / "answers"
+        self._replies = self.path / "replies"
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}
         self._newer = threading.Lock()  # states are set on the loop and made durable beside it
@@ -113,34 +110,34 @@ class StateFolder:
             return _load(path) if path.exists() else None
 
     def put(self, client: int, state: bytes) -> None:
-        """Set a client's state; it becomes durable together with the client's next answer."""
+        """Set a client's state; it becomes durable together with the client's next reply."""
         with self._newer:
             self._new[client] = state
 
     def pending(self, client: int) -> bytes | None:
-        """Return the state that goes with the client's answer that is sent now; None for one that stands."""
+        """Return the state that goes with the client's reply that is given now; None for one that stands."""
         return self._new.get(client)
 
-    def replies(self) -> list[tuple[Header, Frame | None, Beside]]:
-        """Return the answers that are kept, by client and dispatch: header, frame, what is said beside.
+    def replies(self) -> list[tuple[Header, Frame | None, tuple[float, float], str | None]]:
+        """Return the replies that are kept, by client and dispatch: header, frame, what was spent, notes.
 
         Raises:
             UserError: A file is damaged.
         """
         found = []
         with self._telling():
-            for name in sorted(self._answer_names(), key=lambda key: tuple(map(int, key.split("-")))):
-                values, frame, _, said = self._read_answer(self._answers / name)
-                found.append((Header(*values), None if frame is None else Frame(frame, len(frame)), said))
+            for name in sorted(self._reply_names(), key=lambda key: tuple(map(int, key.split("-")))):
+                header, frame, _, spent_s, notes = self._read_reply(self._replies / name)
+                found.append((header, None if frame is None else Frame(frame, len(frame)), spent_s, notes))
         return found
 
-    def turn(self, answers: Sequence[Kept], gone: Sequence[Header]) -> None:
-        """Make answers durable, each with its client's new state, and forget others; blocks on the disk."""
+    def turn(self, replies: Sequence[Kept], gone: Sequence[Header]) -> None:
+        """Make replies durable, each with its client's new state, and forget others; blocks on the disk."""
         with self._telling():
-            for answer in answers:
-                self._keep(*answer)
+            for reply in replies:
+                self._keep(*reply)
             for header in gone:
-                (self._answers / name_of(header)).unlink(missing_ok=True)
+                (self._replies / _file_of(header)).unlink(missing_ok=True)
 
     def _telling(self) -> AbstractContextManager[None]:
         return telling(self.path, _MEND, doing="use the state folder")
@@ -148,7 +145,7 @@ class StateFolder:
     def _make(self) -> None:
         """Make the folders, and keep others out of them."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (self.path, self._answers, self._states):
+        for folder in (self.path, self._replies, self._states):
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
                 restrict(folder)  # whatever the umask
@@ -174,13 +171,21 @@ class StateFolder:
                 "give each its own"
             ) from None
 
-    def _keep(self, header: Header, frame: Frame | None, state: bytes | None, said: Beside) -> None:
+    def _keep(
+        self,
+        header: Header,
+        frame: Frame | None,
+        state: bytes | None,
+        spent_s: tuple[float, float],
+        notes: str | None,
+    ) -> None:
         client = header.client
         place, beside = self._states / str(client), self._states / f"{client}.new"
         digest = None if state is None else _save(beside, state)
         joined = None if frame is None else frame.join()
-        written = msgpack.packb([header_values(header), joined, digest, said])
-        _save(self._answers / name_of(header), written)
+        _save(
+            self._replies / _file_of(header), msgpack.packb([_values(header), joined, digest, spent_s, notes])
+        )
         if state is not None:
             beside.replace(place)
             sync(self._states)
@@ -188,20 +193,20 @@ class StateFolder:
                 if self._new.get(client) is state:
                     del self._new[client]
 
-    def _answer_names(self) -> list[str]:
-        return [path.name for path in self._answers.iterdir() if _ANSWER.fullmatch(path.name)]
+    def _reply_names(self) -> list[str]:
+        return [path.name for path in self._replies.iterdir() if _REPLY.fullmatch(path.name)]
 
-    def _read_answer(self, path: Path) -> tuple[tuple[Any, ...], bytes | None, bytes | None, Beside]:
+    def _read_reply(self, path: Path) -> tuple[Header, Any, Any, Any, Any]:
         try:
-            values, frame, digest, said = msgpack.unpackb(_load(path), use_list=False, max_bin_len=2**31 - 1)
-            Header(*values)
+            values, *others = msgpack.unpackb(_load(path), use_list=False, max_bin_len=2**31 - 1)
+            frame, digest, spent_s, notes = others
+            return Header(*values), frame, digest, spent_s, notes
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise _damaged(path, error) from None
-        return values, frame, digest, said
 
     def _repair(self) -> None:
         """Finish or undo what a crash has left half done; keep others out of files too."""
-        for path in [*self._answers.iterdir(), *self._states.iterdir(), *self.path.iterdir()]:
+        for path in [*self._replies.iterdir(), *self._states.iterdir(), *self.path.iterdir()]:
             if path.name.endswith(".part"):
                 path.unlink()
             elif path.stat().st_mode & _OTHERS:
@@ -210,7 +215,7 @@ class StateFolder:
         if not fresh:
             return
         stands = {
-            (name.split("-")[0], self._read_answer(self._answers / name)[2]) for name in self._answer_names()
+            (name.split("-")[0], self._read_reply(self._replies / name)[2]) for name in self._reply_names()
         }
         for client, path in fresh.items():
             if (client, _read(path)[1]) in stands:
@@ -270,6 +275,17 @@ def _read(path: Path) -> tuple[bytes, bytes]:
 def _name_of(path: Path) -> bytes:
     """Return what a file calls itself, which is the same before and after it is moved into its place."""
     return f"{path.name.removesuffix('.new')}\n".encode()
+
+
+def _file_of(header: Header) -> str:
+    return f"{header.client}-{header.dispatch}"
+
+
+def _values(header: Header) -> tuple[Any, ...]:
+    return (
+        *(header.sender, header.receiver, header.round, header.exchange),
+        *(header.dispatch, header.turn, header.merged),
+    )
 
 
 def _damaged(path: Path, why: object) -> UserError:
