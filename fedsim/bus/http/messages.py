@@ -32,9 +32,8 @@ import msgpack
 
 from fedsim.bus.base import Header
 from fedsim.errors import DecodeError, FedsimError
-from fedsim.quoting import quoted
+from fedsim.quoting import quoted, shortened
 from fedsim.wire import Envelope, Frame, Kinds, Limits, Message, Packed, decode, pack
-from fedsim.wire.unpack import unpack
 
 PROTOCOL = 3
 """Version of all that the two sides say to each other."""
@@ -48,7 +47,7 @@ LENGTHS = struct.Struct(">HI")
 _HEAD_LENGTH = struct.Struct(">H")
 _HIGHEST = 2**31 - 1
 _MOST_EXCHANGE = 256
-_MOST_STRING = 8192
+_SMALL: dict[str, Any] = {"max_str_len": 8192, "max_array_len": 10, "max_map_len": 0, "max_bin_len": 0, "max_ext_len": 0}
 
 
 class ProtocolError(FedsimError):
@@ -206,19 +205,11 @@ class Reader:
 
 
 def _parsed(head: bytes, letters: frozenset[str]) -> tuple[str, tuple[Any, ...]]:
-    try:
-        parsed, length = unpack(
-            head,
-            where="not a head",
-            whole_bytes=len(head),
-            most_bytes=MOST_HEAD,
-            str_bytes=_MOST_STRING,
-            array_items=10,
-            map_items=0,
-        )
-    except DecodeError as error:
-        raise ProtocolError(str(error)) from None
-    if type(parsed) is not tuple or length != len(head):
+    try:  # it is short, so this takes little memory
+        parsed = msgpack.unpackb(head, use_list=False, **_SMALL)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"not a head: {shortened(error)}") from None
+    if type(parsed) is not tuple:
         raise ProtocolError(f"a head is one array, not {quoted(parsed)}")
     letter = parsed[0] if parsed else None
     if type(letter) is not str or letter not in letters:

@@ -1,10 +1,9 @@
 """What a client process must not forget: its session, replies that are not taken, its clients' states.
 
 A file is written beside its place, flushed to the disk, and moved there, so a crash leaves the old file or
-the new one. A client's new state and the reply that goes with it count together: the state is written first,
-under another name, and takes its place once the reply stands; at the next start a new state without its
-reply is dropped. Every file names itself, and carries the SHA-256 of that and its contents; nobody but its
-owner can read it.
+the new one. A reply and the state of its client that goes with it are one file, so they count together; when
+the reply is taken, the file becomes that of the state. Every file names itself, and carries the SHA-256 of
+that and its contents; nobody but its owner can read it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import fcntl
 import os
 import re
 import secrets
+import struct
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
@@ -23,7 +23,7 @@ from typing import Any
 import msgpack
 
 from fedsim.bus.base import Header
-from fedsim.durable import restrict, sync, telling, write
+from fedsim.durable import restrict, telling, write
 from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, quoted
 from fedsim.wire import Frame
@@ -36,7 +36,9 @@ _MEND = (
 _MOST_NAME = 64
 _OTHERS = 0o077
 _OWN = frozenset({"replies", "lock", "session", "session.part", "states"})
-_REPLY = re.compile(r"(\d{1,10})-(\d{1,10})")
+_REPLY = re.compile(r"(\d{1,10})-(\d{1,10})(\.state)?")
+_SIZES = struct.Struct(">IQ")
+"""Of what describes a reply, and of its frame."""
 
 Kept = tuple[Header, Frame | None, bytes | None, tuple[float, float], str | None]
 """A reply; the state of its client that goes with it: the one that was pending when it was given; what was
@@ -63,7 +65,8 @@ class StateFolder:
         self._replies = self.path / "replies"
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}
-        self._newer = threading.Lock()  # states are set on the loop and made durable beside it
+        self._kept: dict[int, list[Path]] = {}  # by client, the replies that states go with, oldest first
+        self._changing = threading.Lock()  # states are set on the loop and made durable beside it
         self._lock = -1
         try:
             with self._telling():
@@ -103,15 +106,17 @@ class StateFolder:
         Raises:
             UserError: The file is damaged.
         """
-        if client in self._new:
-            return self._new[client]
-        path = self._states / str(client)
-        with self._telling():
-            return _load(path) if path.exists() else None
+        with self._changing, self._telling():
+            if client in self._new:
+                return self._new[client]
+            kept, path = self._kept.get(client), self._states / str(client)
+            if kept:
+                return _read_reply(kept[-1])[1]
+            return _read_reply(path)[1] if path.exists() else None
 
     def put(self, client: int, state: bytes) -> None:
         """Set a client's state; it becomes durable together with the client's next reply."""
-        with self._newer:
+        with self._changing:
             self._new[client] = state
 
     def pending(self, client: int) -> bytes | None:
@@ -124,12 +129,8 @@ class StateFolder:
         Raises:
             UserError: A file is damaged.
         """
-        found = []
         with self._telling():
-            for name in sorted(self._reply_names(), key=lambda key: tuple(map(int, key.split("-")))):
-                header, frame, _, spent_s, notes = self._read_reply(self._replies / name)
-                found.append((header, None if frame is None else Frame(frame, len(frame)), spent_s, notes))
-        return found
+            return [_read_reply(path)[0] for path in self._reply_files()]
 
     def turn(self, replies: Sequence[Kept], gone: Sequence[Header]) -> None:
         """Make replies durable, each with its client's new state, and forget others; blocks on the disk."""
@@ -137,7 +138,13 @@ class StateFolder:
             for reply in replies:
                 self._keep(*reply)
             for header in gone:
-                (self._replies / _file_of(header)).unlink(missing_ok=True)
+                client, path = header.client, self._place(header, has_state=True)
+                with self._changing:
+                    if path in (kept := self._kept.get(client, [])):
+                        kept.remove(path)
+                        path.replace(self._states / str(client))
+                        continue
+                self._place(header, has_state=False).unlink(missing_ok=True)
 
     def _telling(self) -> AbstractContextManager[None]:
         return telling(self.path, _MEND, doing="use the state folder")
@@ -179,50 +186,33 @@ class StateFolder:
         spent_s: tuple[float, float],
         notes: str | None,
     ) -> None:
-        client = header.client
-        place, beside = self._states / str(client), self._states / f"{client}.new"
-        digest = None if state is None else _save(beside, state)
-        joined = None if frame is None else frame.join()
-        _save(
-            self._replies / _file_of(header), msgpack.packb([_values(header), joined, digest, spent_s, notes])
-        )
+        client, path = header.client, self._place(header, has_state=state is not None)
+        said = msgpack.packb([_values(header), frame is not None, spent_s, notes])
+        parts = () if frame is None else frame.parts
+        _save(path, _SIZES.pack(len(said), sum(map(len, parts))), said, *parts, state or b"")
         if state is not None:
-            beside.replace(place)
-            sync(self._states)
-            with self._newer:
+            with self._changing:
+                self._kept.setdefault(client, []).append(path)
                 if self._new.get(client) is state:
                     del self._new[client]
 
-    def _reply_names(self) -> list[str]:
-        return [path.name for path in self._replies.iterdir() if _REPLY.fullmatch(path.name)]
+    def _place(self, header: Header, *, has_state: bool) -> Path:
+        return self._replies / f"{header.client}-{header.dispatch}{'.state' if has_state else ''}"
 
-    def _read_reply(self, path: Path) -> tuple[Header, Any, Any, Any, Any]:
-        try:
-            values, *others = msgpack.unpackb(_load(path), use_list=False, max_bin_len=2**31 - 1)
-            frame, digest, spent_s, notes = others
-            return Header(*values), frame, digest, spent_s, notes
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise _damaged(path, error) from None
+    def _reply_files(self) -> list[Path]:
+        found = [match for path in self._replies.iterdir() if (match := _REPLY.fullmatch(path.name))]
+        return [self._replies / match[0] for match in sorted(found, key=lambda m: (int(m[1]), int(m[2])))]
 
     def _repair(self) -> None:
-        """Finish or undo what a crash has left half done; keep others out of files too."""
+        """Remove what a crash has left half written; keep others out of files too."""
         for path in [*self._replies.iterdir(), *self._states.iterdir(), *self.path.iterdir()]:
             if path.name.endswith(".part"):
                 path.unlink()
             elif path.stat().st_mode & _OTHERS:
                 restrict(path)
-        fresh = {path.name[:-4]: path for path in self._states.iterdir() if path.name.endswith(".new")}
-        if not fresh:
-            return
-        stands = {
-            (name.split("-")[0], self._read_reply(self._replies / name)[2]) for name in self._reply_names()
-        }
-        for client, path in fresh.items():
-            if (client, _read(path)[1]) in stands:
-                path.replace(self._states / client)
-            else:
-                path.unlink()
-        sync(self._states)
+        for path in self._reply_files():
+            if path.suffix:
+                self._kept.setdefault(int(path.name.split("-")[0]), []).append(path)
 
     def _load_session(self) -> tuple[str, str]:
         path = self.path / "session"
@@ -230,7 +220,7 @@ class StateFolder:
             self._session, self._run = secrets.token_hex(16), ""
             self._save_session()
             return self._session, ""
-        words = _load(path).decode("ascii", "replace").split("\n")
+        words = bytes(_read(path, "session")).decode("ascii", "replace").split("\n")
         if len(words) != 2 or len(words[0]) != 32:
             raise _damaged(path, "not a session")
         return words[0], words[1]
@@ -239,46 +229,51 @@ class StateFolder:
         _save(self.path / "session", f"{self._session}\n{self._run}".encode())
 
 
-def _save(path: Path, contents: bytes) -> bytes:
-    """Put contents into a file, durably and at once; return the digest of what it says."""
-    name = _name_of(path)
+def _save(path: Path, *parts: Any) -> None:
+    """Put contents into a file, durably and at once."""
+    name = f"{path.name}\n".encode()
     digest = sha256(name)
-    digest.update(contents)
-    write(path, _MAGIC, digest.digest(), name, contents, mend=_MEND)
-    return digest.digest()
+    for part in parts:
+        digest.update(part)
+    write(path, _MAGIC, digest.digest(), name, *parts, mend=_MEND)
 
 
-def _load(path: Path) -> bytes:
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[bytes, bytes]:
-    """Return what a file contains, and the digest of what it says."""
+def _read(path: Path, names: str) -> memoryview:
+    """Return what a file contains, whose name for itself fits a pattern."""
     with telling(path, _MEND, doing="read"):
         whole = path.read_bytes()
     start = len(_MAGIC) + 32
-    digest = whole[len(_MAGIC) : start]
     if re.match(rb"fedsim state \d+\n", whole) and not whole.startswith(_MAGIC):
         raise UserError(
             f"the file {quoted(path.name)} of the state folder {quoted(str(path.parent), MOST_SAID)} is of "
             "another version of fedsim: go on with that one, or remove the folder to begin anew"
         )
-    if not whole.startswith(_MAGIC) or sha256(memoryview(whole)[start:]).digest() != digest:
+    found = whole[len(_MAGIC) : start]
+    if not whole.startswith(_MAGIC) or sha256(memoryview(whole)[start:]).digest() != found:
         raise _damaged(path, "its checksum is wrong")
-    name = _name_of(path)
-    if not whole.startswith(name, start):
-        other = whole[start : start + _MOST_NAME].partition(b"\n")[0].decode("ascii", "replace")
-        raise _damaged(path, f"it is that of {other!r}")
-    return whole[start + len(name) :], digest
+    name = whole[start : start + _MOST_NAME].partition(b"\n")[0].decode("ascii", "replace")
+    if not re.fullmatch(names, name):
+        raise _damaged(path, f"it is that of {name!r}")
+    return memoryview(whole)[start + len(name) + 1 :]
 
 
-def _name_of(path: Path) -> bytes:
-    """Return what a file calls itself, which is the same before and after it is moved into its place."""
-    return f"{path.name.removesuffix('.new')}\n".encode()
-
-
-def _file_of(header: Header) -> str:
-    return f"{header.client}-{header.dispatch}"
+def _read_reply(
+    path: Path,
+) -> tuple[tuple[Header, Frame | None, tuple[float, float], str | None], bytes | None]:
+    """Return a reply, and the state that goes with it; also from the file that is now the state's."""
+    is_state = path.parent.name == "states"
+    whole = _read(path, rf"{path.name}-\d+\.state" if is_state else re.escape(path.name))
+    try:
+        length, frame_bytes = _SIZES.unpack_from(whole)
+        frame_at = _SIZES.size + length
+        values, has_frame, (held_s, worked_s), notes = msgpack.unpackb(whole[_SIZES.size : frame_at])
+        header = Header(*values)
+    except (ValueError, TypeError, struct.error, msgpack.UnpackException) as error:
+        raise _damaged(path, error) from None
+    end = frame_at + frame_bytes
+    frame = Frame(bytes(whole[frame_at:end]), frame_bytes) if has_frame else None
+    state = bytes(whole[end:]) if is_state or path.suffix else None
+    return (header, frame, (held_s, worked_s), notes), state
 
 
 def _values(header: Header) -> tuple[Any, ...]:

@@ -209,7 +209,7 @@ class Talk(RuleBasedStateMachine):
         assert not server._dispatches
         assert not server._inbox.num_bytes
         self.do(self.world.until(lambda: not len(self.client._replies)))
-        self.do(self.world.until(lambda: not self.state._reply_names()))
+        self.do(self.world.until(lambda: not self.state._reply_files()))
         assert ledger.outcomes()["delivered"] == len(ledger) == 2 * self.framed
         assert not any(session.open or session.held_bytes for session in server._sessions)
         # What was sent again, or had been asked of a process that is gone, is known and dropped.
