@@ -57,7 +57,7 @@ class HttpLimits:
     heartbeat_misses: int = 2
     hold_s: float = 10.0
     session_ttl_s: float = 3600.0
-    report_delay_s: float = 0.1
+    report_delay_s: float = 0.02
     stall_timeout_s: float = 30.0
     request_timeout_s: float = 300.0
     transfers_at_once: int = 4

@@ -47,7 +47,11 @@ LENGTHS = struct.Struct(">HI")
 _HEAD_LENGTH = struct.Struct(">H")
 _HIGHEST = 2**31 - 1
 _MOST_EXCHANGE = 256
-_SMALL: dict[str, Any] = {"max_str_len": 8192, "max_array_len": 10, "max_map_len": 0, "max_bin_len": 0, "max_ext_len": 0}
+_SMALL: dict[str, Any] = {
+    "max_str_len": 8192,
+    "max_array_len": 10,
+    **dict.fromkeys(("max_map_len", "max_bin_len", "max_ext_len"), 0),
+}
 
 
 class ProtocolError(FedsimError):

@@ -88,9 +88,10 @@ async def test_an_upload_goes_on_in_the_next_process(make_world: Any, start: Sta
     world.ask(0, num=4 * LARGE)
     await world.until(lambda: proxy.up - before > 3 * LARGE_BYTES)
     await kill(first)
-    (peer,) = world.server._sessions
-    await world.until(lambda: not any(upload.is_busy for upload in peer.uploads.values()))
-    held = peer.upload_bytes
+    (session,) = world.server._sessions
+    (dispatch,) = session.open.values()
+    await world.until(lambda: not dispatch.upload.is_busy)
+    held = session.held_bytes
     assert held > 2 * LARGE_BYTES
     at_kill = proxy.up
     await start(proxy.url)
