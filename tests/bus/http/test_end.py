@@ -83,17 +83,6 @@ async def test_what_travels_after_the_end_is_entered_nowhere(make_world: Any) ->
     assert (len(world.trace.kept), len(world.ledger)) == (records, rows)
 
 
-async def test_finishing_seals(make_world: Any) -> None:
-    world = await make_world()
-    client = await world.join()
-    world.ask(0)
-    delivery = await within(client.receive())
-    world.server.finish()
-    world.reply(client, delivery)
-    await within(world.server.receive())
-    assert [record[1] for record in world.trace.kept] == ["transfer_start"]
-
-
 async def test_a_process_that_has_come_back_is_dispatches_only_once_it_is_ready(
     make_world: Any, tmp_path: Path
 ) -> None:

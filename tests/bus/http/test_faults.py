@@ -77,19 +77,16 @@ async def test_a_reset_in_the_middle_loses_and_repeats_nothing(make_world: Any, 
     assert world.server.rejected["unasked"] == 0
 
 
-@pytest.mark.parametrize("num", [50, 40_000])
-@pytest.mark.parametrize("way", ["stall_after", "stall_down_after"])
-@pytest.mark.parametrize("after", [1_000, 300_000])
-async def test_a_stall_loses_and_repeats_nothing(make_world: Any, num: int, way: str, after: int) -> None:
+@pytest.mark.parametrize(("num", "after"), [(50, 20_000), (40_000, 300_000)])
+@pytest.mark.parametrize("way", ["up", "down"])
+async def test_a_stall_loses_and_repeats_nothing(make_world: Any, num: int, after: int, way: str) -> None:
     world = await make_world(stall_timeout_s=0.1, heartbeat_s=0.1)
     proxy = await world.proxy(slice_bytes=1 << 12)
     client = await world.join(url=proxy.url)
-    rounds = 2 if num > 50 else 60
-    setattr(
-        proxy.harm, way, (proxy.up if way == "stall_after" else proxy.down) + min(after, 20 * num * rounds)
-    )
-    await exchange(world, client, rounds, num)
-    assert getattr(proxy.harm, way) is None
+    harm = "stall_after" if way == "up" else "stall_down_after"
+    setattr(proxy.harm, harm, getattr(proxy, way) + after)
+    await exchange(world, client, 2 if num > 50 else 30, num)
+    assert getattr(proxy.harm, harm) is None
     assert world.server.rejected["unasked"] == 0
 
 
@@ -119,17 +116,6 @@ async def test_what_is_repeated_on_the_way_is_taken_once(make_world: Any) -> Non
     assert proxy.repeated_up >= 10
     assert proxy.repeated_down == 2
     assert set(world.server.rejected) <= {"repeated"}
-
-
-@pytest.mark.slow
-async def test_resets_all_the_time(make_world: Any) -> None:
-    world = await make_world()
-    proxy = await world.proxy(slice_bytes=1 << 12, reset_every=70_000)
-    client = await world.join(url=proxy.url)
-    await exchange(world, client, 3, 30_000)
-    proxy.harm.reset_every = 5_000
-    await exchange_more(world, client)
-    assert proxy.accepted > 50
 
 
 async def exchange_more(world: Any, client: Any) -> None:
@@ -175,34 +161,8 @@ async def test_a_download_goes_on_where_it_was(make_world: Any) -> None:
     assert world.server.retransmitted_frames == 0
 
 
-async def test_a_stalled_upload_is_given_up_and_resumed(make_world: Any) -> None:
-    world = await make_world(stall_timeout_s=0.1, heartbeat_s=0.1)
-    proxy = await world.proxy(slice_bytes=1 << 14)
-    client = await world.join(url=proxy.url)
-    world.ask(0, num=LARGE)
-    delivery = await within(client.receive())
-    proxy.harm.stall_after = proxy.up + 500_000
-    world.reply(client, delivery)
-    assert len((await within(world.server.receive())).message.params["w"]) == LARGE
-
-
-async def test_a_black_hole_is_noticed_by_both_sides(make_world: Any) -> None:
-    world = await make_world(heartbeat_s=0.3)
-    proxy = await world.proxy()
-    client = await world.join(url=proxy.url)
-    await within(world.server.attendance([0]))
-    proxy.swallow(True)
-    await world.until(lambda: not world.server.attended(0))
-    assert world.server.rejected["silent"] == 1
-    world.ask(0)
-    proxy.swallow(False)
-    delivery = await within(client.receive())
-    world.reply(client, delivery)
-    await within(world.server.receive())
-
-
 async def test_silence_on_a_healthy_link_is_no_death(make_world: Any) -> None:
-    world = await make_world(heartbeat_s=0.3)
+    world = await make_world(heartbeat_s=0.15)
     proxy = await world.proxy()
     await world.join(url=proxy.url)
     await within(world.server.attendance([0]))
@@ -255,7 +215,7 @@ async def test_a_second_process_is_refused_while_the_first_is_connected(
 
 
 async def test_a_second_process_gets_in_once_the_first_is_known_to_be_dead(make_world: Any) -> None:
-    world = await make_world(heartbeat_s=0.5)
+    world = await make_world(heartbeat_s=0.15)
     proxy = await world.proxy()
     first = await world.join("0-4", url=proxy.url)
     world.ask(3)

@@ -31,27 +31,20 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize("num", [10, LARGE])
-async def test_notes_come_with_the_reply(make_world: Any, num: int) -> None:
+@pytest.mark.parametrize("num", [None, 10, LARGE])
+async def test_notes_come_with_the_reply(make_world: Any, num: int | None) -> None:
     world = await make_world()
     client = await world.join()
     client.on_answer(lambda header: Report(0, [CHOSEN, WARNED]))
-    world.ask(3, num=num)
-    world.reply(client, await within(client.receive()))
+    if num is None:
+        world.server.send(world.down(3), None)
+        client.send((await within(client.receive())).header.reply(), None)
+    else:
+        world.ask(3, num=num)
+        world.reply(client, await within(client.receive()))
     await within(world.server.receive())
     assert noted(world) == EXPECTED
     assert not world.server.rejected
-
-
-async def test_notes_come_with_a_header_alone(make_world: Any) -> None:
-    world = await make_world()
-    client = await world.join()
-    client.on_answer(lambda header: Report(0, [CHOSEN, WARNED]))
-    world.server.send(world.down(3), None)
-    delivery = await within(client.receive())
-    client.send(delivery.header.reply(), None)
-    await within(world.server.receive())
-    assert noted(world) == EXPECTED
 
 
 async def test_notes_come_once_however_often_the_reply_does(make_world: Any) -> None:

@@ -157,20 +157,6 @@ async def test_probes_are_apart_from_the_ledger(make_world: Any) -> None:
     assert len(world.ledger) == 0
 
 
-async def test_a_question_waits_for_the_process(make_world: Any) -> None:
-    world = await make_world()
-    asking = asyncio.ensure_future(world.server.probe(3, b"abc", 60.0))
-    await asyncio.sleep(0)
-
-    async def answer(number: int, question: bytes) -> bytes:
-        return b""
-
-    client = world.client("3")
-    client.on_probe(answer)
-    await client.connect()
-    assert await within(asking) == b""
-
-
 async def test_the_end_of_the_run_is_told(make_world: Any) -> None:
     world = await make_world()
     early = await world.join("0-4")
