@@ -83,7 +83,7 @@ async def test_what_travels_after_the_end_is_entered_nowhere(make_world: Any) ->
     assert (len(world.trace.kept), len(world.ledger)) == (records, rows)
 
 
-async def test_a_process_that_has_come_back_is_dispatches_only_once_it_is_ready(
+async def test_a_process_that_has_come_back_is_asked_only_once_it_is_ready(
     make_world: Any, tmp_path: Path
 ) -> None:
     world = await make_world()

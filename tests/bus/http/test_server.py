@@ -162,8 +162,11 @@ async def test_the_end_of_the_run_is_told(make_world: Any) -> None:
     early = await world.join("0-4")
     world.server.finish()
     await within(early.over())
+    left = world.ask(7)
     late = await world.join("5-9")
     await within(late.over())
+    await within(left)
+    assert (world.trace.kept, len(world.ledger)) == ([], 0)  # what travels now is entered nowhere
     await world.server.close(1.0)
     with pytest.raises(ConnectionError, match="the run is over"):
         await within(early.receive())
