@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import ssl as tls
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +16,6 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
     FROM_SERVER,
-    PROTOCOL,
     Entry,
     ProtocolError,
     Reader,
@@ -26,15 +24,7 @@ from fedsim.bus.http.messages import (
     sendable,
 )
 from fedsim.bus.http.pending import Arrival, Deliveries, Replies, Reply
-from fedsim.bus.http.requests import (
-    Backoff,
-    SessionGone,
-    check_joined,
-    check_status,
-    explained,
-    jitter,
-    open_http,
-)
+from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, check_status, jitter
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.bus.http.transfers import Incoming
 from fedsim.bus.inbox import Inbox
@@ -48,8 +38,6 @@ Prober = Callable[[int, bytes], Awaitable[bytes]]
 Reporter = Callable[[Header], Report]
 """Says what is to be said beside a reply, given its header."""
 
-_LOST = (aiohttp.ClientError, OSError, ProtocolError)
-_MOST_GREETING = 64 << 20
 _MOST_SPOILT = 3
 """So often a frame may arrive with another SHA-256 than its own before it is given up."""
 
@@ -90,11 +78,10 @@ class HttpClient:
         self.limits = limits or HttpLimits()
         self._url = url.rstrip("/")
         self._clients = clients
-        self._token = token
-        self._tls = ssl
         self._state = state
         self._jitter = jitter
-        self._secret = secrets.token_hex(16) if state is None else state.session
+        secret = secrets.token_hex(16) if state is None else state.session
+        self._requests = Requests(self._url, secret, token, ssl, self.limits, jitter, self._gone)
         self._run = "" if state is None else state.run
         self._inbox = Inbox(self.limits.inbox_bytes)
         self._deliveries = Deliveries(self.limits, self._inbox, self._unusable)
@@ -112,13 +99,11 @@ class HttpClient:
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
         self._wake = asyncio.Event()
-        self._joined = asyncio.Event()
         self._must_report = True
         self._report_timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self._failure: Exception | None = None
         self._talked_s = 0.0
-        self._http: aiohttp.ClientSession
         self._scope: asyncio.Timeout | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -145,7 +130,7 @@ class HttpClient:
         """
         if self._tasks:
             raise RuntimeError("connect() was called before: it is called once")
-        self._http = open_http(self._token, self._tls, self.limits)
+        self._requests.open()
         self._talked_s = asyncio.get_running_loop().time()
         self._replies.load()
         for work in (self._stay, self._replies.keep, self._post):
@@ -162,8 +147,8 @@ class HttpClient:
 
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Say goodbye, and why, and close everything."""
-        if self._tasks and grace_s > 0 and self._joined.is_set() and not self._is_over:
-            with suppress(*_LOST, SessionGone):
+        if self._tasks and grace_s > 0 and self._requests.joined.is_set() and not self._is_over:
+            with suppress(*LOST, SessionGone):
                 async with asyncio.timeout(grace_s):
                     await self._leave(why)
         while self._tasks:  # one that ends may start another
@@ -172,8 +157,7 @@ class HttpClient:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._report_timer is not None:
             self._report_timer.cancel()
-        if hasattr(self, "_http"):
-            await self._http.close()
+        await self._requests.close()
         self._fail(ConnectionError("this process has closed its connection"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
@@ -237,7 +221,7 @@ class HttpClient:
                 await self._join()
                 async with asyncio.timeout(None) as self._scope:
                     await self._listen()
-            except (*_LOST, SessionGone) as error:
+            except (*LOST, SessionGone) as error:
                 why = str(error) or type(error).__name__
             self._scope = None
             if self._is_over:
@@ -249,39 +233,19 @@ class HttpClient:
             await backoff.pause()
 
     async def _join(self) -> None:
-        data = json.dumps({"protocol": PROTOCOL, "clients": str(self._clients)}).encode()
-        is_first = self._greeting is None
-        try:
-            async with (
-                asyncio.timeout(self.limits.handshake_timeout_s),
-                self._request("POST", "/join", data=data) as response,
-            ):
-                if (response.content_length or 0) > _MOST_GREETING:
-                    raise ProtocolError(f"a greeting of {response.content_length} bytes")
-                said, headers = await response.read(), response.headers
-        except aiohttp.ClientError as error:
-            await explained(error, self._url, self.limits, is_first=is_first)
-            raise
-        run = headers.get("Fedsim-Run")
-        check_joined(
-            *(response.status, said.decode("utf-8", "replace"), self._url),
-            has_token=self._token is not None,
-            is_fedsim=run is not None,
-            is_first=is_first,
-        )
+        run, resumed, greeting = await self._requests.join(self._clients, is_first=self._greeting is None)
         if self._run and run != self._run:
-            how = (
-                "" if (one := self._state) is None else f", with an empty state folder in place of {one.path}"
-            )
+            folder = self._state and self._state.path
+            how = f", with an empty state folder in place of {folder}" if folder else ""
             raise UserError(f"the server has begun another run: join it anew{how}")
-        self._run = run or ""
+        self._run = run
         if self._state is not None:
-            self._state.begin(self._run)
-        if headers.get("Fedsim-Resumed") != "1":
+            self._state.begin(run)
+        if not resumed:
             self._deliveries.begin_anew()
         if self._greeting is None:
-            self._greeting = said
-        self._joined.set()
+            self._greeting = greeting
+        self._requests.joined.set()
         self._changed()
 
     async def _listen(self) -> None:
@@ -292,7 +256,7 @@ class HttpClient:
         )
         reader = Reader(FROM_SERVER, limits.small_frame_bytes)
         path = f"/outbox?after={self._deliveries.last}&ready={self._ready}"
-        async with self._request("GET", path, timeout=timeout) as response:
+        async with self._requests.send("GET", path, timeout=timeout) as response:
             check_status(response, 200)
             self._report()
             async for data in response.content.iter_any():
@@ -321,12 +285,12 @@ class HttpClient:
             if not is_well:
                 raise RunError(f"the server has ended the run: {why}")
             if not self._is_over:
-                self._start(self._persist, lambda: self._leave(why))
+                self._start(self._requests.persist, lambda: self._leave(why))
             self._is_over = True
             self._changed()
 
     async def _leave(self, why: str) -> None:
-        async with self._request("POST", "/leave", data=sendable(why).encode()) as response:
+        async with self._requests.send("POST", "/leave", data=sendable(why).encode()) as response:
             check_status(response, 204)
 
     async def _fetch(self, arrival: Arrival) -> None:
@@ -340,7 +304,7 @@ class HttpClient:
             held = incoming.held
             headers = {"Range": f"bytes={held}-"} if held else {}
             if not incoming.is_complete:
-                async with self._request("GET", _path_of(header), headers=headers) as response:
+                async with self._requests.send("GET", _path_of(header), headers=headers) as response:
                     check_status(response, 206 if held else 200, 410)
                     if response.status == 410:
                         return
@@ -355,7 +319,7 @@ class HttpClient:
 
         async with self._slots_down:
             await self._deliveries.room()
-            await self._persist(attempt, lambda: incoming.held)
+            await self._requests.persist(attempt, lambda: incoming.held)
         if frame is None and spoilt == _MOST_SPOILT:
             self._unusable(header, f"{incoming.total} bytes do not have their SHA-256")
         self._deliveries.fetched(arrival, frame)
@@ -383,10 +347,10 @@ class HttpClient:
 
             async def attempt(data: bytes = data) -> None:
                 path = f"/replies?had={self._deliveries.had}&ready={self._ready}"
-                async with self._request("POST", path, data=data) as response:
+                async with self._requests.send("POST", path, data=data) as response:
                     check_status(response, 204)
 
-            await self._persist(attempt)
+            await self._requests.persist(attempt)
             for reply in batch:
                 self._replies.taken(reply)
 
@@ -398,7 +362,7 @@ class HttpClient:
         async def attempt() -> None:
             nonlocal held
             if not reply.is_new:
-                async with self._request("HEAD", path) as response:
+                async with self._requests.send("HEAD", path) as response:
                     check_status(response, 200, 410)
                     if response.status == 410:  # it has been taken
                         return
@@ -407,11 +371,11 @@ class HttpClient:
             span = "*" if held == total else f"{held}-{total - 1}"
             headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - held)}
             data = outgoing.pieces(held, self.limits.chunk_bytes) if held < total else b""
-            async with self._request("PUT", path, headers=headers, data=data) as response:
+            async with self._requests.send("PUT", path, headers=headers, data=data) as response:
                 check_status(response, 204, 410)
 
         async with self._slots_up:
-            await self._persist(attempt, lambda: held)
+            await self._requests.persist(attempt, lambda: held)
         self._replies.taken(reply)
 
     async def _answer(self, number: int, client: int, question: bytes) -> None:
@@ -431,10 +395,10 @@ class HttpClient:
 
             async def attempt() -> None:
                 headers, path = {"Content-Length": str(len(answer))}, f"/query/{number}?failed={failed}"
-                async with self._request("PUT", path, headers=headers, data=pieces()) as response:
+                async with self._requests.send("PUT", path, headers=headers, data=pieces()) as response:
                     check_status(response, 204, 410)
 
-            await self._persist(attempt)
+            await self._requests.persist(attempt)
         del self._answering[number]
 
     # How it is done
@@ -443,28 +407,10 @@ class HttpClient:
     def _ready(self) -> int:
         return int(self.kinds is not None)
 
-    def _request(self, method: str, path: str, *, headers: Any = None, **options: Any) -> Any:
-        headers = {"Fedsim-Session": self._secret, **(headers or {})}
-        return self._http.request(method, f"{self._url}{path}", headers=headers, **options)
-
-    async def _persist(
-        self, attempt: Callable[[], Awaitable[None]], moved: Callable[[], int] = lambda: 0
-    ) -> None:
-        """Repeat a request until it is answered; pauses are short again once bytes have moved."""
-        backoff = Backoff(self.limits, self._jitter)
-        while True:
-            await self._joined.wait()
-            before = moved()
-            try:
-                return await attempt()
-            except SessionGone:
-                self._joined.clear()  # until the process has joined again, which it does at once
-                if self._scope is not None:
-                    self._scope.reschedule(asyncio.get_running_loop().time())
-            except _LOST:
-                if moved() > before:
-                    backoff.succeeded()
-            await backoff.pause()
+    def _gone(self) -> None:
+        """Join again: the server does not know the session any more."""
+        if self._scope is not None:
+            self._scope.reschedule(asyncio.get_running_loop().time())
 
     def _start(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Do something beside; if it fails, everybody who waits hears of it."""

@@ -29,7 +29,7 @@ from fedsim.bus.http.messages import (
     entry,
     without_tail,
 )
-from fedsim.bus.http.sessions import Busy, Dispatch, Refusal, Session, Sessions, Upload
+from fedsim.bus.http.sessions import Busy, Dispatch, HeldBytes, Refusal, Session, Sessions, Upload
 from fedsim.bus.http.transfers import Incoming, content_range, range_start
 from fedsim.clock import now_ns
 from fedsim.errors import UserError
@@ -74,7 +74,7 @@ class Handlers:
         self._limits = limits
         self._sessions = sessions
         self._accounts = accounts
-        self._most_held = 0  # never less than what is held: what is taken is subtracted when it matters
+        self._held = HeldBytes(limits, sessions, accounts.reject)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever it is; nothing is raised but cancellation."""
@@ -332,14 +332,14 @@ class Handlers:
         incoming = upload.incoming
         while incoming.held < end:
             await self._room(session)
-            self._check_room(session)
+            self._check_held(session)
             data = await self._more(request, session)
             if not data:
                 raise ProtocolError("a request ends before its body")
             if upload.first_ns < 0:
                 upload.first_ns = now_ns()
             incoming.add(data)
-            self._most_held += len(data)
+            self._held.add(len(data))
 
     async def _taken(self, session: Session, dispatch: Dispatch, upload: Upload) -> None:
         """Take a large reply that is whole."""
@@ -367,13 +367,13 @@ class Handlers:
         pieces = bytearray()
         try:
             while len(pieces) < length:
-                self._check_room(session)
+                self._check_held(session)
                 data = await self._more(request, session)
                 if not data:
                     raise ProtocolError("a request ends before its body")
                 pieces += data
                 session.answer_bytes += len(data)
-                self._most_held += len(data)
+                self._held.add(len(data))
             self._server.answered(number, bytes(pieces), failed=request.rel_url.query.get("failed") == "1")
         finally:
             session.answer_bytes -= len(pieces)
@@ -421,28 +421,10 @@ class Handlers:
             session.num_waiting -= 1
             self._heard(session)
 
-    def _check_room(self, session: Session) -> None:
+    def _check_held(self, session: Session) -> None:
         """Check that more may be held of large replies and answers."""
-        limits = self._limits
-        is_full = session.held_bytes >= max(limits.session_upload_bytes, limits.frame.frame_bytes)
-        if not is_full and self._most_held >= limits.upload_bytes:
-            self._most_held = self._make_room()
-            is_full = self._most_held >= limits.upload_bytes
-        if is_full:
+        if not self._held.has_room(session):
             raise Turned("full", 503)
-
-    def _make_room(self) -> int:
-        """Let large replies go that nobody is at until there is room; return the bytes that are held then."""
-        num_bytes = sum(session.held_bytes for session in self._sessions)
-        for session in self._sessions:
-            for dispatch in session.open.values():
-                if num_bytes < self._limits.upload_bytes:
-                    return num_bytes
-                if (upload := dispatch.upload) is not None and not upload.is_busy:
-                    num_bytes -= upload.incoming.held
-                    dispatch.upload = None
-                    self._accounts.reject("evicted")
-        return num_bytes
 
     def _heard(self, session: Session) -> None:
         session.heard_s = asyncio.get_running_loop().time()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.messages import PROTOCOL, ProtocolError
 from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, shortened
 
+LOST = (aiohttp.ClientError, OSError, ProtocolError)
+"""Errors after which trying again may help."""
+_MOST_GREETING = 64 << 20
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """What OpenSSL says, depending on its version, of an answer that is no TLS."""
 
@@ -80,7 +87,109 @@ class Backoff:
         await asyncio.sleep(bound * self._jitter())
 
 
-async def explained(error: aiohttp.ClientError, url: str, limits: HttpLimits, *, is_first: bool) -> None:
+class Requests:
+    """The requests of one session of a client process, each repeated until it is answered.
+
+    Args:
+        url: The server's address.
+        secret: The session's.
+        token: The secret that grants the clients.
+        tls: How to check the server's certificate.
+        limits: Times.
+        jitter: Returns numbers from 0 to 1.
+        gone: Told that the server does not know the session.
+
+    Attributes:
+        joined: Set while the server is thought to know the session.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: str,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        limits: HttpLimits,
+        jitter: Callable[[], float],
+        gone: Callable[[], None],
+    ) -> None:
+        self.joined = asyncio.Event()
+        self.url = url
+        self._headers = {"Fedsim-Session": secret}
+        self._token = token
+        self._tls = tls
+        self._limits = limits
+        self._jitter = jitter
+        self._gone = gone
+        self._http: aiohttp.ClientSession | None = None
+
+    def open(self) -> None:
+        """Make requests possible, until :meth:`close`."""
+        self._http = open_http(self._token, self._tls, self._limits)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.close()
+
+    def send(self, method: str, path: str, *, headers: Any = None, **options: Any) -> Any:
+        """Send a request; return aiohttp's context of the answer."""
+        assert self._http is not None  # noqa: S101
+        headers = {**self._headers, **(headers or {})}
+        return self._http.request(method, f"{self.url}{path}", headers=headers, **options)
+
+    async def persist(
+        self, attempt: Callable[[], Awaitable[None]], moved: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Repeat a request until it is answered; pauses are short again once bytes have moved."""
+        backoff = Backoff(self._limits, self._jitter)
+        while True:
+            await self.joined.wait()
+            before = moved()
+            try:
+                return await attempt()
+            except SessionGone:
+                self.joined.clear()  # until the process has joined again, which it does at once
+                self._gone()
+            except LOST:
+                if moved() > before:
+                    backoff.succeeded()
+            await backoff.pause()
+
+    async def join(self, clients: ClientRanges, *, is_first: bool) -> tuple[str, bool, bytes]:
+        """Join; return the run, whether the server knew the session, and its greeting.
+
+        Args:
+            clients: The clients to host.
+            is_first: Whether nothing was ever heard of the server, so that the address itself may be wrong.
+
+        Raises:
+            UserError: Trying again is of no use.
+            aiohttp.ClientError, OSError, ProtocolError: It may help.
+        """
+        data = json.dumps({"protocol": PROTOCOL, "clients": str(clients)}).encode()
+        try:
+            async with (
+                asyncio.timeout(self._limits.handshake_timeout_s),
+                self.send("POST", "/join", data=data) as response,
+            ):
+                if (response.content_length or 0) > _MOST_GREETING:
+                    raise ProtocolError(f"a greeting of {response.content_length} bytes")
+                said, headers = await response.read(), response.headers
+        except aiohttp.ClientError as error:
+            await _explained(error, self.url, self._limits, is_first=is_first)
+            raise
+        run = headers.get("Fedsim-Run")
+        _check_joined(
+            *(response.status, said.decode("utf-8", "replace"), self.url),
+            has_token=self._token is not None,
+            is_fedsim=run is not None,
+            is_first=is_first,
+        )
+        return run or "", headers.get("Fedsim-Resumed") == "1", said
+
+
+async def _explained(error: aiohttp.ClientError, url: str, limits: HttpLimits, *, is_first: bool) -> None:
     """Look for what a person has to change after a request has failed.
 
     Args:
@@ -112,7 +221,7 @@ async def explained(error: aiohttp.ClientError, url: str, limits: HttpLimits, *,
         raise UserError(f"the server at {url} encrypts: write https:// in place of http://") from None
 
 
-def check_joined(
+def _check_joined(
     status: int, said: str, url: str, *, has_token: bool, is_fedsim: bool, is_first: bool
 ) -> None:
     """Check the answer to a request to join.

@@ -298,3 +298,38 @@ class Sessions:
             )
         if not other.has_left and now_s < other.gone_s + self._limits.hold_s:
             raise Busy(f"the process of the clients {shortened(other.clients)} may come back")
+
+
+class HeldBytes:
+    """What is held of large replies and answers, over all sessions.
+
+    Args:
+        limits: How much may be.
+        sessions: Who holds it.
+        reject: Counts what was let go.
+    """
+
+    def __init__(self, limits: HttpLimits, sessions: Sessions, reject: Callable[[str], None]) -> None:
+        self._limits = limits
+        self._sessions = sessions
+        self._reject = reject
+        self._most = 0  # never less than what is held: what is taken is subtracted when it matters
+
+    def add(self, num_bytes: int) -> None:
+        """Count bytes that have come."""
+        self._most += num_bytes
+
+    def has_room(self, session: Session) -> bool:
+        """Say whether more may be held of a session; lets replies go that nobody is at."""
+        limits = self._limits
+        if session.held_bytes >= max(limits.session_upload_bytes, limits.frame.frame_bytes):
+            return False
+        if self._most >= limits.upload_bytes:
+            self._most = sum(one.held_bytes for one in self._sessions)
+            for dispatch in [one for session in self._sessions for one in session.open.values()]:
+                upload = dispatch.upload
+                if self._most >= limits.upload_bytes and upload is not None and not upload.is_busy:
+                    self._most -= upload.incoming.held
+                    dispatch.upload = None
+                    self._reject("evicted")
+        return self._most < limits.upload_bytes

@@ -253,7 +253,10 @@ async def test_tokens(make_world: Any) -> None:
     url = f"{world.url}/dispatch/2/0"
     async with aiohttp.ClientSession() as http:
         for token, expected in ((other, 403), ("wrong", 401), (secret, 200)):
-            headers = {"Authorization": f"Bearer {token}", "Fedsim-Session": client._secret}
+            headers = {
+                "Authorization": f"Bearer {token}",
+                "Fedsim-Session": client._requests._headers["Fedsim-Session"],
+            }
             async with http.head(url, headers=headers) as response:
                 assert response.status == expected
     world.reply(client, delivery)
@@ -550,7 +553,7 @@ async def test_a_process_that_calls_the_server_by_another_name_is_told(make_worl
     world = await make_world()
     client = world.client()
     with (
-        patch("fedsim.bus.http.client.open_http", partial(_called, "evil.example")),
+        patch("fedsim.bus.http.requests.open_http", partial(_called, "evil.example")),
         pytest.raises(UserError, match="answers only who calls it by a loopback name"),
     ):
         await client.connect()
