@@ -31,6 +31,7 @@ from fedsim.bus.http.messages import (
 )
 from fedsim.bus.http.sessions import Busy, Dispatch, HeldBytes, Refusal, Session, Sessions, Upload
 from fedsim.bus.http.transfers import Incoming, content_range, range_start
+from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
 from fedsim.errors import UserError
 from fedsim.network.overhead import DIGEST_BYTES
@@ -66,7 +67,13 @@ class Handlers:
     """
 
     def __init__(
-        self, server: HttpServer, access: Access, limits: HttpLimits, sessions: Sessions, accounts: Accounts
+        self,
+        server: HttpServer,
+        access: Access,
+        limits: HttpLimits,
+        sessions: Sessions,
+        accounts: Accounts,
+        inbox: Inbox,
     ) -> None:
         self.is_local = False
         self._server = server
@@ -74,6 +81,7 @@ class Handlers:
         self._limits = limits
         self._sessions = sessions
         self._accounts = accounts
+        self._inbox = inbox
         self._held = HeldBytes(limits, sessions, accounts.reject)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -97,7 +105,7 @@ class Handlers:
         except Exception as error:
             # Of a connection that broke before a request's body was read, aiohttp makes a RuntimeError.
             if request.transport is not None or not isinstance(error, RuntimeError):
-                self._server.failed(error)
+                self._accounts.reject("fault", f"{type(error).__name__}: {error}")
         _abort(request)
         return web.Response(status=400)
 
@@ -411,10 +419,13 @@ class Handlers:
 
     async def _room(self, session: Session) -> None:
         """Wait until somebody has received what is here; who waits for long comes back later."""
+        if self._inbox.has_room:
+            return
         session.num_waiting += 1
         try:
             async with asyncio.timeout(self._limits.stall_timeout_s / 2):
-                await self._server.room()
+                while not self._inbox.has_room:  # who waits wakes with all others, and one may fill it again
+                    await self._inbox.room()
         except TimeoutError:
             raise Turned("full", 503) from None
         finally:

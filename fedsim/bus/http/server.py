@@ -108,7 +108,7 @@ class HttpServer:
         self._end: bytes | None = None
         self._is_over = False
         access.warn = lambda why: log.warning("tokens not read again", cause=shortened(why, MOST_SAID))
-        self._handlers = Handlers(self, access, self.limits, self._sessions, self._accounts)
+        self._handlers = Handlers(self, access, self.limits, self._sessions, self._accounts, self._inbox)
         self._connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
 
@@ -359,15 +359,6 @@ class HttpServer:
             asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
         else:
             asked.answer.set_result(answer)
-
-    def failed(self, error: Exception) -> None:
-        """Note that something here went wrong that is nobody's fault outside."""
-        self._accounts.reject("fault", f"{type(error).__name__}: {error}")
-
-    async def room(self) -> None:
-        """Wait until more may be taken."""
-        while not self._inbox.has_room:  # who waits wakes with all others, and the first may fill it again
-            await self._inbox.room()
 
     # How it is done
 
