@@ -229,6 +229,12 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.002)
 
 
+async def within(awaitable: Any, seconds: float = LONGEST_S) -> Any:
+    """Wait for something, but not for ever."""
+    async with asyncio.timeout(seconds):
+        return await awaitable
+
+
 @dataclass
 class World:
     """A server and whoever joins it; closed at the end of a test, with nothing left over."""
@@ -264,6 +270,7 @@ class World:
         return made
 
     until = staticmethod(until)
+    within = staticmethod(within)
 
     @staticmethod
     def model(num: int, value: float = 0.0) -> Model:

@@ -17,11 +17,6 @@ from fedsim.wire import ModelUpdate
 LARGE = 400_000  # floats: 1.6 MB
 
 
-async def within(awaitable: Any, seconds: float = 60.0) -> Any:
-    async with asyncio.timeout(seconds):
-        return await awaitable
-
-
 async def echo(world: Any, client: Any) -> None:
     """Answer everything for ever."""
     while True:
@@ -36,7 +31,7 @@ async def exchange(world: Any, client: Any, rounds: int, num: int, clients: int 
             for number in range(clients):
                 world.ask(number, dispatch, num)
             for _ in range(clients):
-                answer = await within(world.server.receive())
+                answer = await world.within(world.server.receive())
                 assert answer.header.dispatch == dispatch
                 expected = answer.header.sender + dispatch / 8
                 np.testing.assert_array_equal(answer.message.params["w"], np.full(num, expected, np.float32))
@@ -124,7 +119,7 @@ async def exchange_more(world: Any, client: Any) -> None:
     for dispatch in range(100, 150):
         for number in range(10):
             world.ask(number, dispatch)
-    got = [(await within(world.server.receive())).header for _ in range(500)]
+    got = [(await world.within(world.server.receive())).header for _ in range(500)]
     echoing.cancel()
     assert len({(header.sender, header.dispatch) for header in got}) == 500
     for number in range(10):  # each client's in order
@@ -136,11 +131,11 @@ async def test_an_upload_goes_on_where_it_was(make_world: Any) -> None:
     proxy = await world.proxy(slice_bytes=1 << 14)
     client = await world.join(url=proxy.url)
     world.ask(0, num=2_000_000)
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     proxy.harm.reset_after = proxy.up + 6_000_000
     before = proxy.up
     world.reply(client, delivery)
-    answer = await within(world.server.receive())
+    answer = await world.within(world.server.receive())
     assert len(answer.message.params["w"]) == 2_000_000
     # 8 MB in all: what had arrived of the first 6 was not sent again.
     assert proxy.up - before < 10_000_000
@@ -154,7 +149,7 @@ async def test_a_download_goes_on_where_it_was(make_world: Any) -> None:
     world.ask(0, num=2_000_000)
     await world.until(lambda: proxy.down > 4_000_000)
     proxy.reset_all()
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     assert len(delivery.message.params["w"]) == 2_000_000
     assert proxy.down < 10_000_000
     # The notice had arrived, so nothing was sent again as far as the session is concerned.
@@ -165,7 +160,7 @@ async def test_silence_on_a_healthy_link_is_no_death(make_world: Any) -> None:
     world = await make_world(heartbeat_s=0.15)
     proxy = await world.proxy()
     await world.join(url=proxy.url)
-    await within(world.server.attendance([0]))
+    await world.within(world.server.attendance([0]))
     before = proxy.accepted
     for _ in range(4):  # heartbeats, after two of which without a word somebody would be dead
         moved = proxy.up
@@ -180,17 +175,22 @@ async def test_what_was_not_answered_goes_to_the_process_that_takes_over(make_wo
     first = await world.join("0-4")
     for number in range(5):
         world.ask(number, num=40_000 if number % 2 else 10)
-    deliveries = [await within(first.receive()) for _ in range(5)]
+    deliveries = [await world.within(first.receive()) for _ in range(5)]
     world.reply(first, deliveries[2])
-    await within(world.server.receive())
+    await world.within(world.server.receive())
     await first.close(0)  # killed: without state it knows nothing afterwards
     second = await world.join("0-4")
-    again = [await within(second.receive()) for _ in range(4)]
+    again = [await world.within(second.receive()) for _ in range(4)]
     assert [delivery.header.receiver for delivery in again] == [0, 1, 3, 4]
     assert world.server.retransmitted_frames == 4
     for delivery in again:
         world.reply(second, delivery)
-    assert sorted([(await within(world.server.receive())).header.sender for _ in range(4)]) == [0, 1, 3, 4]
+    assert sorted([(await world.within(world.server.receive())).header.sender for _ in range(4)]) == [
+        0,
+        1,
+        3,
+        4,
+    ]
     assert len(world.ledger) == 10
 
 
@@ -210,8 +210,8 @@ async def test_a_second_process_is_refused_while_the_first_is_connected(
     assert len(world.server._sessions) == 1
     first.kinds = world.kinds
     world.ask(3)
-    world.reply(first, await within(first.receive()))
-    assert (await within(world.server.receive())).header.sender == 3
+    world.reply(first, await world.within(first.receive()))
+    assert (await world.within(world.server.receive())).header.sender == 3
 
 
 async def test_a_second_process_gets_in_once_the_first_is_known_to_be_dead(make_world: Any) -> None:
@@ -219,19 +219,19 @@ async def test_a_second_process_gets_in_once_the_first_is_known_to_be_dead(make_
     proxy = await world.proxy()
     first = await world.join("0-4", url=proxy.url)
     world.ask(3)
-    await within(first.receive())
+    await world.within(first.receive())
     proxy.swallow(True)  # it is cut off, as by a machine that lost its power: nobody closes the connection
     with pytest.raises(UserError, match="hosted by another process"):
         await world.join("0-4")
     await world.until(lambda: not world.server.attended(3))
     assert world.server.rejected["silent"] == 1
     second = await world.join("0-4")
-    world.reply(second, await within(second.receive()))
-    assert (await within(world.server.receive())).header.sender == 3
+    world.reply(second, await world.within(second.receive()))
+    assert (await world.within(world.server.receive())).header.sender == 3
     proxy.swallow(False)  # the first was alive all the same, and is told
     proxy.reset_all()
     with pytest.raises(UserError, match="hosted by another process"):
-        await within(first.over())
+        await world.within(first.over())
     assert world.server.attended(3)
 
 
@@ -243,7 +243,7 @@ async def test_the_sessions_name_proves_that_a_process_is_the_same(make_world: A
     proxy.swallow(True)  # the server does not know yet that it was killed
     again = await world.join("0-4", state=state)
     world.ask(3)
-    assert (await within(again.receive())).header.receiver == 3
+    assert (await world.within(again.receive())).header.receiver == 3
     assert len(world.server._sessions) == 1
     await first.close(0)
     state.close()
@@ -256,7 +256,7 @@ async def test_a_killed_process_takes_its_session_up_again(make_world: Any, tmp_
     first = await world.join("0-4", url=proxy.url, state=state)
     for number in range(5):
         world.ask(number, num=40_000)
-    deliveries = [await within(first.receive()) for _ in range(5)]
+    deliveries = [await world.within(first.receive()) for _ in range(5)]
     proxy.swallow(True)  # nothing gets through, and the process does not know
     for number in (1, 3):
         state.put(number, b"after")
@@ -270,11 +270,11 @@ async def test_a_killed_process_takes_its_session_up_again(make_world: Any, tmp_
     state = StateFolder(tmp_path / "state")
     assert [state.get(number) for number in range(5)] == [None, b"after", None, b"after", None]
     second = await world.join("0-4", state=state)
-    again = [await within(second.receive()) for _ in range(3)]
+    again = [await world.within(second.receive()) for _ in range(3)]
     assert [delivery.header.receiver for delivery in again] == [0, 2, 4]
     for delivery in again:
         world.reply(second, delivery)
-    answers = [await within(world.server.receive()) for _ in range(5)]
+    answers = [await world.within(world.server.receive()) for _ in range(5)]
     assert sorted(answer.header.sender for answer in answers) == [0, 1, 2, 3, 4]
     await world.until(lambda: not state._reply_files())  # acknowledged, so forgotten
     assert len(world.ledger) == 10
@@ -318,13 +318,13 @@ async def test_a_full_disk_ends_the_process_and_nothing_is_lost(
         calls: list[str]
         with disk.fails(number) as calls:
             try:
-                await within(work(folder))
+                await world.within(work(folder))
             except FileError as raised:
                 error = raised
         assert (error is None) == (number is None), (number, calls)
         assert error is None or "No space left on device. Make room" in str(error)
-        await within(work(folder))
-        assert (await within(world.server.receive())).header.dispatch == dispatch
+        await world.within(work(folder))
+        assert (await world.within(world.server.receive())).header.dispatch == dispatch
         return calls
 
     calls = await each(None, 0)
@@ -347,10 +347,10 @@ async def test_a_session_that_is_away_for_too_long_is_forgotten(make_world: Any)
     world = await make_world(session_ttl_s=0.05, heartbeat_s=0.5)
     client = await world.join()
     world.ask(0)
-    await within(client.receive())
+    await world.within(client.receive())
     await client.close()
     left = world.ask(1)
-    await within(left)
+    await world.within(left)
     assert world.ledger.outcomes() == {"in_flight": 0, "lost": 0, "undecodable": 0, "delivered": 1}
     assert len(world.ledger) == 1  # what was never put on a link has no row
     assert len(world.server._sessions) == 0
@@ -361,7 +361,7 @@ async def test_a_server_that_goes_away_ends_the_patience(make_world: Any) -> Non
     client = await world.join()
     await world.server.close(0.1)
     with pytest.raises(ConnectionError, match="no connection to"):
-        await within(client.over())
+        await world.within(client.over())
     with pytest.raises(ConnectionError):
-        await within(client.receive())
-    await within(client.send(world.down(0).reply(), ModelUpdate.of(world.model(3), num_samples=1)))
+        await world.within(client.receive())
+    await world.within(client.send(world.down(0).reply(), ModelUpdate.of(world.model(3), num_samples=1)))

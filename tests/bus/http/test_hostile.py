@@ -27,11 +27,6 @@ LARGE = 40_000
 SPENT = (0.0, 0.0)
 
 
-async def within(awaitable: Any, seconds: float = 60.0) -> Any:
-    async with asyncio.timeout(seconds):
-        return await awaitable
-
-
 def hello(**values: Any) -> bytes:
     return json.dumps({"protocol": PROTOCOL, "clients": "0-9", **values}).encode()
 
@@ -92,7 +87,7 @@ class Peer:
             while self.entries:
                 if (found := self.entries.pop(0)).letter == letter:
                     return found
-            self.entries += self.reader.feed(await within(self.outbox.content.readany()))
+            self.entries += self.reader.feed(await self.world.within(self.outbox.content.readany()))
 
 
 @asynccontextmanager
@@ -113,11 +108,11 @@ async def still_works(world: Any) -> None:
     client = await world.join("0-9")
     world.ask(5, 1000, num=LARGE)
     while True:
-        delivery = await within(client.receive())
+        delivery = await world.within(client.receive())
         if delivery.header.dispatch == 1000:
             break
     world.reply(client, delivery)
-    answer = await within(world.server.receive())
+    answer = await world.within(world.server.receive())
     assert answer.header.dispatch == 1000
 
 
@@ -212,7 +207,7 @@ async def test_replies_nobody_asked_for_are_dropped_and_counted(make_world: Any)
         await bad.heard("d")
         body = small(world, 3)
         assert await bad.replies(body * 2 + small(world, 3, 1), "had=1&ready=1") == 204
-        assert (await within(world.server.receive())).header == world.down(3).reply()
+        assert (await world.within(world.server.receive())).header == world.down(3).reply()
         assert await bad.replies(body) == 204
         assert await bad.put(bytes(40), span(bytes(40)), "/dispatch/3/0") == 410
     assert world.server.rejected == {"unasked": 2, "repeated": 3}
@@ -249,7 +244,7 @@ async def test_tokens(make_world: Any) -> None:
     assert world.server.rejected["access"] == 2
     client = await world.join("0-4", token=secret)
     world.ask(2, num=LARGE)
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     url = f"{world.url}/dispatch/2/0"
     async with aiohttp.ClientSession() as http:
         for token, expected in ((other, 403), ("wrong", 401), (secret, 200)):
@@ -260,14 +255,14 @@ async def test_tokens(make_world: Any) -> None:
             async with http.head(url, headers=headers) as response:
                 assert response.status == expected
     world.reply(client, delivery)
-    assert (await within(world.server.receive())).header.sender == 2
+    assert (await world.within(world.server.receive())).header.sender == 2
 
 
 async def test_replies_of_clients_of_others_are_refused(make_world: Any) -> None:
     world = await make_world()
     victim = await world.join("5-9")
     world.ask(7, num=LARGE)
-    delivery = await within(victim.receive())
+    delivery = await world.within(victim.receive())
     async with peer(world, joins=False) as bad:
         assert await bad.request("POST", "/join", hello(clients="0-4")) == 200
         body = large(up(world, 7, LARGE), 7)
@@ -276,7 +271,7 @@ async def test_replies_of_clients_of_others_are_refused(make_world: Any) -> None
         assert await bad.replies(small(world, 7)) == 204
     assert world.server.rejected == {"client": 3}
     world.reply(victim, delivery)
-    assert (await within(world.server.receive())).message is not None
+    assert (await world.within(world.server.receive())).message is not None
 
 
 @pytest.mark.parametrize(
@@ -329,7 +324,7 @@ async def test_a_whole_reply_whose_answer_was_lost_is_taken_by_the_next_request(
         assert await bad.request("HEAD", "/dispatch/0/0") == 200
         assert bad.held == str(len(body))
         assert await bad.put(b"", f"bytes */{len(body)}") == 204
-        assert (await within(world.server.receive())).header.sender == 0
+        assert (await world.within(world.server.receive())).header.sender == 0
         assert await bad.put(body, span(body)) == 410
 
 
@@ -412,7 +407,7 @@ async def test_answers_to_questions_nobody_asked(make_world: Any) -> None:
     client = world.client()
     client.on_probe(answer)
     await client.connect()
-    assert await within(asking) == b"fine"
+    assert await world.within(asking) == b"fine"
 
 
 async def test_slow_strangers_are_turned_out(make_world: Any) -> None:
@@ -424,7 +419,7 @@ async def test_slow_strangers_are_turned_out(make_world: Any) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(said)
         with suppress(ConnectionError):
-            await within(reader.read())
+            await world.within(reader.read())
         writer.close()
     assert world.server.rejected["slow"] == 2
     await world.until(lambda: world.server.num_connections == 0)
@@ -441,7 +436,7 @@ async def test_a_stalled_upload_gives_its_place_back(make_world: Any) -> None:
             b"Content-Range: bytes 0-9999/10000\r\nContent-Length: 10000\r\n\r\nabc"
         )
         with suppress(ConnectionError):
-            await within(reader.read())
+            await world.within(reader.read())
         writer.close()
         assert world.server.rejected["slow"] == 1
         (session,) = world.server._sessions
@@ -459,7 +454,7 @@ async def test_what_is_no_http(make_world: Any, garbage: bytes) -> None:
     writer.write(garbage)
     said = b""
     with suppress(ConnectionError):
-        said = await within(reader.read())
+        said = await world.within(reader.read())
     assert said == b"" or said.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
     writer.close()
     await world.until(lambda: world.server.num_connections == 0)
@@ -492,7 +487,7 @@ async def test_malformed_http_is_counted_and_nothing_of_it_is_shown(
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(malformed.encode())
     with suppress(ConnectionError):
-        await within(reader.read())
+        await world.within(reader.read())
     writer.close()
     await world.until(lambda: world.server.num_connections == 0)
     assert sum(world.server.rejected.values()) >= 1
@@ -543,7 +538,7 @@ async def test_without_tokens_a_server_is_called_by_a_loopback_name(
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         request = "HTTP/1.0\r\n" if host is None else f"HTTP/1.1\r\nHost: {host}\r\n"
         writer.write(f"GET /health {request}\r\n".encode())
-        (_, said, *_) = (await within(reader.read())).split()
+        (_, said, *_) = (await world.within(reader.read())).split()
         assert int(said) == (status if access.is_open else 200)
         assert world.server.rejected["host"] == (access.is_open and status == 421)
         writer.close()
@@ -598,7 +593,7 @@ async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int)
     for start in range(0, attempts, 50):
         tasks += [asyncio.ensure_future(crowd.one()) for _ in range(50)]
         world.ask(start % 9, start)  # and somebody honest is served all the while
-        assert (await within(world.server.receive())).header.dispatch == start
+        assert (await world.within(world.server.receive())).header.dispatch == start
         highest = max(highest, world.server.num_connections)
         await world.until(lambda: crowd.ended >= crowd.begun - most)
     assert most / 2 < highest <= most
@@ -606,9 +601,9 @@ async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int)
     assert world.server.attended(3)
     echoing.cancel()
     late = await world.join("9")  # a newcomer gets in, too
-    await within(world.server.attendance([9]))
+    await world.within(world.server.attendance([9]))
     world.ask(9, attempts)
-    assert (await within(late.receive())).header.dispatch == attempts
+    assert (await world.within(late.receive())).header.dispatch == attempts
     crowd.go()
     await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.sleep(0.02)

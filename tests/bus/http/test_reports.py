@@ -16,11 +16,6 @@ CHOSEN = Note("info", "student chosen", {"teacher_round": 3, "weight": 0.5, "fou
 WARNED = Note("warning", "no validation samples", {"instead": "training loss"})
 
 
-async def within(awaitable: Any, seconds: float = 60.0) -> Any:
-    async with asyncio.timeout(seconds):
-        return await awaitable
-
-
 def noted(world: Any) -> list[tuple[str, dict[str, Any]]]:
     return [line for line in world.log.lines if line[1].get("told_by") == "client"]
 
@@ -38,11 +33,11 @@ async def test_notes_come_with_the_reply(make_world: Any, num: int | None) -> No
     client.on_answer(lambda header: Report(0, [CHOSEN, WARNED]))
     if num is None:
         world.server.send(world.down(3), None)
-        client.send((await within(client.receive())).header.reply(), None)
+        client.send((await world.within(client.receive())).header.reply(), None)
     else:
         world.ask(3, num=num)
-        world.reply(client, await within(client.receive()))
-    await within(world.server.receive())
+        world.reply(client, await world.within(client.receive()))
+    await world.within(world.server.receive())
     assert noted(world) == EXPECTED
     assert not world.server.rejected
 
@@ -54,8 +49,8 @@ async def test_notes_come_once_however_often_the_reply_does(make_world: Any) -> 
     client.on_answer(lambda header: Report(0, [Note("info", f"of {header.dispatch}", {})]))
     for dispatch in range(6):
         world.ask(3, dispatch)
-        world.reply(client, await within(client.receive()))
-        await within(world.server.receive())
+        world.reply(client, await world.within(client.receive()))
+        await world.within(world.server.receive())
         if dispatch % 2:
             proxy.reset_all()
     assert [event for event, _ in noted(world)] == [f"of {dispatch}" for dispatch in range(6)]
@@ -70,7 +65,7 @@ async def test_notes_outlive_the_process(make_world: Any, tmp_path: Path) -> Non
     first = await world.join(url=proxy.url, state=state)
     first.on_answer(lambda header: Report(0, [CHOSEN, WARNED]))
     world.ask(3)
-    delivery = await within(first.receive())
+    delivery = await world.within(first.receive())
     proxy.swallow(True)
     world.reply(first, delivery)
     await world.until(lambda: state.replies())
@@ -81,7 +76,7 @@ async def test_notes_outlive_the_process(make_world: Any, tmp_path: Path) -> Non
     assert not noted(world)
     state = StateFolder(tmp_path)
     second = await world.join(url=proxy.url, state=state)
-    await within(world.server.receive())
+    await world.within(world.server.receive())
     assert noted(world) == EXPECTED
     await second.close(0)
     state.close()
@@ -92,10 +87,10 @@ async def test_what_is_noted_for_no_run_is_not_taken(make_world: Any) -> None:
     client = await world.join()
     client.on_answer(lambda header: Report(0, [CHOSEN]))
     world.ask(3)
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     world.server.seal()
     world.reply(client, delivery)
-    await within(world.server.receive())
+    await world.within(world.server.receive())
     assert not noted(world)
 
 
@@ -108,8 +103,8 @@ async def test_bad_notes_are_counted_and_the_reply_is_taken(make_world: Any, mon
             if text is not None:
                 patched.setattr("fedsim.bus.http.pending.written", lambda notes, left_out, text=text: text)
             world.ask(3, dispatch)
-            world.reply(client, await within(client.receive()))
-            await within(world.server.receive())
+            world.reply(client, await world.within(client.receive()))
+            await world.within(world.server.receive())
     assert world.server.rejected == {"note": 2}
     assert [event for event, _ in noted(world)] == ["no validation samples"]
 
@@ -131,12 +126,12 @@ async def test_a_process_that_works_before_it_says_that_it_has_the_dispatch(make
     world = await make_world(report_delay_s=60.0)  # so that it says so with the reply
     client = await world.join()
     client.on_answer(lambda header: Report(30_000_000))
-    await within(world.server.attendance([3]))
+    await world.within(world.server.attendance([3]))
     world.ask(3)
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     await asyncio.sleep(0.05)
     world.reply(client, delivery)
-    await within(world.server.receive())
+    await world.within(world.server.receive())
     ((download_ns, compute_ns, upload_ns),) = spent(world)
     passed_ns = instant(world, "transfer_end", up=True) - instant(world, "transfer_start", up=False)
     assert 0 <= download_ns <= passed_ns - 50_000_000
@@ -149,10 +144,10 @@ async def test_an_upload_is_as_long_as_its_parts_take_to_come(make_world: Any) -
     proxy = await world.proxy()
     client = await world.join(url=proxy.url)
     world.ask(3, num=LARGE)
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     proxy.harm.bytes_per_s = 2_000_000.0  # 160 kB take 80 ms
     world.reply(client, delivery)
-    await within(world.server.receive())
+    await world.within(world.server.receive())
     ((download_ns, compute_ns, upload_ns),) = spent(world)
     assert upload_ns >= 10_000_000
     passed_ns = instant(world, "transfer_end", up=True) - instant(world, "transfer_start", up=False)
@@ -165,8 +160,8 @@ async def test_a_liar_spends_no_more_than_has_passed(make_world: Any) -> None:
     client = await world.join()
     client.on_answer(lambda header: Report(10**15))
     world.ask(3)
-    world.reply(client, await within(client.receive()))
-    await within(world.server.receive())
+    world.reply(client, await world.within(client.receive()))
+    await world.within(world.server.receive())
     ((download_ns, compute_ns, upload_ns),) = spent(world)
     passed_ns = instant(world, "transfer_end", up=True) - instant(world, "transfer_start", up=False)
     assert 0 < download_ns + compute_ns + upload_ns <= passed_ns
@@ -177,10 +172,10 @@ async def test_a_header_alone_is_not_downloaded(make_world: Any) -> None:
     client = await world.join()
     client.on_answer(lambda header: Report(1_000_000))
     world.server.send(world.down(3), None)
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     await asyncio.sleep(0.002)
     client.send(delivery.header.reply(), None)
-    await within(world.server.receive())
+    await world.within(world.server.receive())
     ((download_ns, compute_ns, upload_ns),) = spent(world)
     assert (download_ns, upload_ns) == (0, 0)
     assert compute_ns == pytest.approx(1_000_000)
