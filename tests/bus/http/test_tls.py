@@ -20,7 +20,7 @@ from fedsim.processes.addresses_and_tls import client_tls, server_tls
 
 OPENSSL = shutil.which("openssl")
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl is not here: it makes the certificates")
-LARGE = 100_000  # floats: 400 kB, a blob
+LARGE = 100_000  # floats: 400 kB, fetched apart
 
 Certificate = tuple[Path, Path]
 
